@@ -145,6 +145,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         check_encryption,
         check_gpus,
         check_java,
+        check_renames,
         check_scheduling,
         check_slots,
         check_storage,
@@ -187,6 +188,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     storage = Storage(spark)
     if flags.storage:
         yield caught("storage", lambda: check_storage(storage, flags.storage))
+        yield from check_renames(storage.resolve(flags.storage))
     yield from _capacity(spark, model_size(flags.model, storage), slots, workers, place.bind_host)
 
 

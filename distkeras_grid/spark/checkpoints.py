@@ -177,6 +177,57 @@ class CheckpointStore:
                 "choose another checkpoint_dir, or delete it."
             )
 
+    def look(self, *, resume: bool, tell: Callable[[str], object]) -> Checkpoint | None:
+        """Return the checkpoint to go on from; None if the run begins anew.
+
+        A later attempt of an application takes the directory over first, so that an earlier one
+        that is still alive writes no checkpoint while the later one prepares its run.
+
+        Parameters
+        ----------
+        resume : bool
+            Whether to go on from the checkpoints of another application, too.
+        tell : callable
+            Called with a line for each torn checkpoint.
+
+        Raises
+        ------
+        OutputExistsError
+            If there are checkpoints of another application, and `resume` is false.
+        FencedError
+            If a later attempt of this driver's application has taken the directory over.
+        DataError, ConfigurationError
+            See `newest`.
+        """
+        # Asked in this order: a driver adds its generation before its first checkpoint.
+        if self._numbers() and not (resume or self.is_of_former_attempt()):
+            self.check_new()
+        if self._driver.attempt > 1:
+            self.begin(anew=False)
+        return self.newest(tell)
+
+    def settle(self, number: int, tell: Callable[[str], object]) -> Checkpoint | None:
+        """Take the directory over; return a newer checkpoint than a number, None if there is none.
+
+        A driver that is being replaced may have written one since this driver has looked. From
+        here on it writes none.
+
+        Parameters
+        ----------
+        number : int
+            The checkpoint to go on from; 0 if the run begins anew.
+        tell : callable
+            Called with a line for each torn checkpoint.
+
+        Raises
+        ------
+        OutputExistsError, FencedError
+            See `begin`.
+        """
+        if self._generation is None:
+            self.begin(anew=number == 0)
+        return None if self.newest_number() == number else self.newest(tell)
+
     def begin(self, *, anew: bool) -> None:
         """Take the directory over, and delete unfinished checkpoints of a killed driver.
 
@@ -295,8 +346,13 @@ class CheckpointStore:
     ) -> None:
         for name, content in shared.items():
             target = f"{self.uri}/{SHARED}/{name}"
-            if not self._files.exists(target):
+            if self._files.exists(target):
+                continue
+            try:
                 self._files.write_bytes(target, bytes(content))
+            except OutputExistsError:
+                # Its name tells its content, so a replaced driver has just written the same.
+                continue
         temporary = f"{self.uri}/_{manifest.folder}.{secrets.token_hex(8)}.tmp"
         try:
             for name, content in contents.items():

@@ -20,6 +20,7 @@ from distkeras_grid.errors import (
     NotEnoughSlotsError,
     StorageError,
 )
+from distkeras_grid.spark.storage import rename_note
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -326,6 +327,18 @@ def check_storage(storage: Storage, uri: str) -> str:
         )
     free = storage.free_space(f"{where}/")
     return f"{where} can be written and read, {free / 1e9:.3g} GB free"
+
+
+def check_renames(uri: str) -> list[Finding]:
+    """Warn where outputs and checkpoints do not appear in one step.
+
+    Parameters
+    ----------
+    uri : str
+        A full path.
+    """
+    note = rename_note(uri)
+    return [] if note is None else [Finding("renames", Level.WARN, note)]
 
 
 def describe_executors(answers: list[dict[str, Any]], driver: str) -> str:

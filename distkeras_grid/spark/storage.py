@@ -48,6 +48,34 @@ HINTS = {
     "again.",
 }
 
+# A folder gets its name here file by file, or a file may replace another of its name.
+OBJECT_STORES = frozenset(
+    ("s3", "s3a", "s3n", "gs", "oss", "cos", "cosn", "obs", "swift", "wasb", "wasbs")
+)
+
+
+def rename_note(uri: str) -> str | None:
+    """Return what an object store does not guarantee; None for file systems that rename.
+
+    Parameters
+    ----------
+    uri : str
+        A full path, as `Storage.resolve` returns it.
+
+    Examples
+    --------
+    >>> rename_note("hdfs://host:8020/checkpoints") is None
+    True
+    """
+    scheme = uri.partition(":")[0].lower()
+    if scheme not in OBJECT_STORES:
+        return None
+    return (
+        f"{uri} is in an object store ({scheme}:), where a rename is not one step. A driver that "
+        "is killed meanwhile, or two that write at once, can leave an output or a checkpoint that "
+        "is not whole. Such a checkpoint is recognized and not used. On HDFS this cannot happen."
+    )
+
 
 @dataclass(frozen=True)
 class Access:

@@ -31,7 +31,7 @@ from distkeras_grid.spark.session import (
     this_driver,
     wait_for_executors,
 )
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, rename_note
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.checking import Checked, check
@@ -409,7 +409,8 @@ def prepare(
         )
         check_same_run(checked.spec, resumed)
     if store is not None:
-        resumed = _taken_over(store, resumed, notes)
+        newer = store.settle(0 if resumed is None else resumed.manifest.number, notes.append)
+        resumed = resumed if newer is None else Resumed.of(newer)
     checked.notes.extend(notes)
     if resumed is not None:
         checked = replace(checked, spec=going_on(checked.spec, resumed))
@@ -461,28 +462,12 @@ def _newest_checkpoint(
     if saving.folder is None:
         return None, None
     spark = active_session()
-    store = CheckpointStore(Storage(spark), saving.folder, this_driver(spark))
-    # Another attempt of an application goes on from what the earlier one has written.
-    if not (saving.resume or store.is_of_former_attempt()):
-        store.check_new()
-        return store, None
-    found = store.newest(notes.append)
+    storage = Storage(spark)
+    if note := rename_note(storage.resolve(saving.folder)):
+        notes.append(note)
+    store = CheckpointStore(storage, saving.folder, this_driver(spark))
+    found = store.look(resume=saving.resume, tell=notes.append)
     return store, None if found is None else Resumed.of(found)
-
-
-def _taken_over(
-    store: CheckpointStore, resumed: Resumed | None, notes: list[str]
-) -> Resumed | None:
-    """Take the directory of checkpoints over; return the checkpoint to go on from.
-
-    A driver that is being replaced may have written another checkpoint meanwhile. From here on it
-    writes none.
-    """
-    store.begin(anew=resumed is None)
-    if resumed is None or store.newest_number() == resumed.manifest.number:
-        return resumed
-    found = store.newest(notes.append)
-    return resumed if found is None else Resumed.of(found)
 
 
 def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:

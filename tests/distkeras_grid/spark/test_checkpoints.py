@@ -340,6 +340,59 @@ def test_of_two_drivers_that_begin_at_once_the_last_one_writes():
     assert ends == {("one", 1), ("one", 2), ("other", 1), ("other", 2)}
 
 
+def preparing(driver, resume=False):
+    """What a driver does from its first look at the directory to its first checkpoint."""
+
+    def act(files):
+        store = CheckpointStore(files, FOLDER, driver)
+        found = store.look(resume=resume, tell=pytest.fail)
+        number = 0 if found is None else found.manifest.number
+        newer = store.settle(number, pytest.fail)
+        write(store, who=f"attempt {driver.attempt}")
+        return number, newer and newer.manifest.number
+
+    return act
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.promise(
+    "driver: replaced while it writes its first checkpoint",
+    "Its successor goes on from that checkpoint, or begins anew; it never finds the place taken.",
+)
+def test_a_later_attempt_takes_over_from_one_that_has_just_begun(resume):
+    actors = {"old": preparing(DRIVER, resume), "new": preparing(SECOND, resume)}
+    ends = set()
+    for state in Exploration(actors).states({}):
+        if len(state.ended) == 2:
+            old, new = state.ended["old"], state.ended["new"]
+            assert new.error is None
+            assert isinstance(old.error, FencedError | OutputExistsError | None)
+            found = CheckpointStore(at_once(dict(state.disk)), FOLDER, SECOND).newest(pytest.fail)
+            assert (found.manifest.number, found.manifest.run) == (new.value[0] + 1, "attempt 2")
+            ends.add((old.error is None, *new.value))
+    # What it looks at does not change any more.
+    assert ends == {(True, 1, None), (False, 1, None), (False, 0, None)}
+
+
+def test_a_later_attempt_leaves_the_checkpoints_of_another_application_alone(tmp_path):
+    begun(tmp_path, 2)
+    other = store_of(tmp_path, Driver("another", attempt=2))
+    with pytest.raises(OutputExistsError):
+        other.look(resume=False, tell=pytest.fail)
+    assert [path.name for path in tmp_path.glob("gen*")] == ["generation-00000001.json"]
+    assert other.look(resume=True, tell=pytest.fail).manifest.number == 2
+
+
+def test_a_driver_goes_on_from_what_another_one_writes_after_its_look(tmp_path):
+    old, new = begun(tmp_path, 1), store_of(tmp_path, Driver("another"))
+    assert new.look(resume=True, tell=pytest.fail).manifest.number == 1
+    write(old)
+    assert new.settle(1, pytest.fail).manifest.number == 2
+    with pytest.raises(FencedError):
+        write(old)
+
+
 @pytest.mark.parametrize("piecewise", [False, True])
 @pytest.mark.promise(
     "driver: reads the checkpoints of another one, which still writes and deletes them",

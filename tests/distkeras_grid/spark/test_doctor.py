@@ -19,6 +19,7 @@ from distkeras_grid.spark.doctor import (
     check_hadoop,
     check_java,
     check_kerberos,
+    check_renames,
     check_scheduling,
     check_slots,
     check_storage,
@@ -147,6 +148,12 @@ def test_storage_is_written_read_and_left_as_it_was(spark, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="exists"):
         check_storage(storage, f"{tmp_path}/file/runs")
+
+
+def test_object_stores_are_told_from_file_systems_that_rename_in_one_step():
+    for uri in ("file:/tmp/a", "hdfs://host:8020/a", "viewfs://cluster/a", "abfss://a@b/c"):
+        assert check_renames(uri) == []
+    assert levels(check_renames("s3a://bucket/a")) == [Level.WARN]
 
 
 def test_executors_are_described_and_other_interpreters_named():
