@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self, TypeAlias
 
-from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
+from msgspec import structs
+
+from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS
+from distkeras_grid.parameter_server.gathering import SavedServer
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
-from distkeras_grid.parameter_server.shards import Joined, Shard, cut, shard_settings
+from distkeras_grid.parameter_server.shards import (
+    Joined,
+    Shard,
+    cut,
+    dealt,
+    shard_settings,
+    shard_spec,
+    windows_ahead,
+)
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector, empty_vector
+
+# How long the checkpoint of the first server waits for windows that other servers lack [s]. A
+# window is sent to all at the same time.
+TAKING_SECONDS = 10.0
 
 
 class ShardedProcess:
@@ -22,7 +39,12 @@ class ShardedProcess:
     The servers receive slices of the center as it is, and their centers are fetched into slices of
     one vector. So the driver holds no more vectors than with one server.
 
-    None of them can be replaced: a checkpoint would need the states of all at one moment.
+    A checkpoint has the states of all. That of the first server is taken first, with the states of
+    the workers. When every window in it is in every slice, those of the others are taken. So they
+    may have folded more windows than the first, but never fewer. A run that goes on trains these
+    windows again: the first server folds them, and the others keep what they have.
+
+    A server that dies ends the run, because the others would have to go back with the next one.
 
     Parameters
     ----------
@@ -32,6 +54,8 @@ class ShardedProcess:
         The initial weights, shape ``(settings.spec.size,)``, ``float32``, contiguous.
     key : bytes
         The run's key, the same for all.
+    saved : sequence of ndarray, default ()
+        The parts of the checkpoint from which the run goes on, as `parts` returns them.
     serve : callable, default ServerProcess
         Builds each process.
 
@@ -46,16 +70,32 @@ class ShardedProcess:
         settings: ServerSettings,
         center: Vector,
         key: bytes,
+        saved: Sequence[Packed] = (),
         serve: Callable[..., ServerProcess] = ServerProcess,
     ) -> None:
-        self._size = settings.spec.size
-        self._shards = cut(settings.spec.layout, settings.spec.exchange.servers)
+        spec = settings.spec
+        self._size = spec.size
+        self._shards = cut(spec.layout, spec.exchange.servers)
+        each_saved = dealt(saved, len(self._shards))
         self._servers = [
-            serve(shard_settings(settings, shard), center[shard.span], key)
-            for shard in self._shards
+            serve(shard_settings(settings, shard), center[shard.span], key, own)
+            for shard, own in zip(self._shards, each_saved, strict=True)
         ]
-        self._joined = Joined(len(self._servers))
+        ahead = []
+        if saved:
+            first, *others = (
+                SavedServer.from_bytes(own[0], shard_spec(spec, shard)).books
+                for shard, own in zip(self._shards, each_saved, strict=True)
+            )
+            ahead = [windows_ahead(first, other) for other in others]
+        self._joined = Joined(len(self._servers), ahead)
         self._running = ExitStack()
+        self._snapshots = spec.schedule.snapshots_per_epoch > 0
+        # Number of the last checkpoint of each server: that the driver has kept, and whose state
+        # was taken on all servers.
+        self._kept = self._taken = [0] * len(self._servers)
+        # When a checkpoint of the first server is given up, if the others are not as far by then.
+        self._until = math.inf
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
@@ -83,7 +123,7 @@ class ShardedProcess:
         """Numbers of the processes."""
         return tuple(server.pid for server in self._servers)
 
-    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:  # noqa: ARG002
+    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the present state of the run, and the events that are due; see `Joined`.
 
         Parameters
@@ -91,19 +131,54 @@ class ShardedProcess:
         timeout : float, default `ANSWER_SECONDS`
             Seconds in which each answer of a server must arrive.
         captured : int, default 0
-            Not used: there are no checkpoints.
+            As in `DriverClient.poll`.
 
         Raises
         ------
         ServerUnreachableError
             If a server has died or does not answer. The message says which.
         """
-        return self._joined.join(
-            [
-                self._news(shard, server, timeout)
-                for shard, server in zip(self._shards, self._servers, strict=True)
-            ]
-        )
+        if captured == self._taken[0] > self._kept[0]:
+            self._kept = self._taken
+        update = self._joined.join([self._news(shard, timeout) for shard in self._shards])
+        if update.captured and not self._captures(update.captured, timeout):
+            return structs.replace(update, captured=0)
+        return update
+
+    def _captures(self, number: int, timeout: float) -> bool:
+        """Take the states of the other servers for a checkpoint that the first one has taken.
+
+        Meanwhile the first server tells nothing that has happened since, so nothing waits when all
+        servers have folded what is in its checkpoint.
+        """
+        if number == self._taken[0]:
+            return True
+        now = time.monotonic()
+        self._until = min(self._until, now + TAKING_SECONDS)
+        if self._joined.waits:
+            # The worker of a window may have died, and its next attempt takes its time.
+            if now > self._until:
+                self._give_up([number, *self._kept[1:]])
+            return False
+        self._until = math.inf
+        taken = [number]
+        for shard in self._shards[1:]:
+            with self._naming(shard):
+                self._servers[shard.number].gather(at_once=True)
+            updates = self._news(shard, timeout)
+            self._joined.hear(shard.number, updates)
+            taken.append(updates[-1].captured)
+        if self._snapshots and not self._joined.same_epoch:
+            # The snapshot of an epoch is not in a checkpoint.
+            self._give_up(taken)
+            self.gather(at_once=True)
+            return False
+        self._taken = taken
+        return True
+
+    def _give_up(self, taken: list[int]) -> None:
+        """Let the servers go on telling, without a checkpoint."""
+        self._kept, self._until = taken, math.inf
 
     def command(
         self,
@@ -140,25 +215,40 @@ class ShardedProcess:
                 server.center(snapshot, seat, center[shard.span])
         return center
 
-    def gather(self, *, at_once: bool = False) -> None:  # noqa: ARG002
-        """Refuse to take a checkpoint."""
-        raise self._without_checkpoints()
+    def gather(self, *, at_once: bool = False) -> None:
+        """Ask for a checkpoint; see `DriverClient.gather`."""
+        with self._naming(self._shards[0]):
+            self._servers[0].gather(at_once=at_once)
 
-    def parts(self, number: int) -> Iterator[Packed]:  # noqa: ARG002
-        """Refuse to fetch a checkpoint."""
-        raise self._without_checkpoints()
+    def parts(self, number: int) -> Iterator[Packed]:
+        """Fetch the parts of a checkpoint: those of the first server, then one of each other.
 
-    def _without_checkpoints(self) -> ParameterServerError:
-        return ParameterServerError(
-            f"A run with {len(self._servers)} servers has no checkpoints. Use one server."
-        )
+        Parameters
+        ----------
+        number : int
+            Number of the checkpoint.
 
-    def _news(self, shard: Shard, server: ServerProcess, timeout: float) -> list[Update]:
-        """Return updates of a server until it has no more events."""
+        Raises
+        ------
+        RefusedError
+            If it is not the last checkpoint.
+        ServerUnreachableError
+            If a server has died or does not answer. The message says which.
+        """
+        taken = self._taken
+        for shard in self._shards:
+            with self._naming(shard):
+                yield from self._servers[shard.number].parts(
+                    taken[shard.number] if shard.number else number
+                )
+
+    def _news(self, shard: Shard, timeout: float) -> list[Update]:
+        """Return updates of a server until it has no more events, or none before a checkpoint."""
         updates: list[Update] = []
+        server, kept = self._servers[shard.number], self._kept[shard.number]
         with self._naming(shard):
             while not updates or len(updates[-1].events) >= EVENTS_PER_UPDATE:
-                updates.append(server.poll(timeout))
+                updates.append(server.poll(timeout, kept))
         return updates
 
     @contextmanager

@@ -11,18 +11,20 @@ Nothing here has a process, a socket or a clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 from msgspec import structs
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.parameter_server.gathering import SavedBooks
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import ServerSettings
-from distkeras_grid.records import Event, WindowRecord, WorkerRecord
+from distkeras_grid.records import EpochEnded, Event, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec, RunSpec
+from distkeras_grid.trees import Packed
 from distkeras_grid.weights import shard_sections
 
 #: A window of a run: worker, epoch, and its number in the epoch.
@@ -154,6 +156,21 @@ def shard_settings(settings: ServerSettings, shard: Shard) -> ServerSettings:
     )
 
 
+def dealt(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]:
+    """Return for each server its own parts of a checkpoint; empty ones if there is none.
+
+    Examples
+    --------
+    >>> first, worker, second = (np.full(1, n, np.uint8) for n in range(3))
+    >>> [[int(part[0]) for part in own] for own in dealt([first, worker, second], 2)]
+    [[0, 1], [2]]
+    """
+    if not saved:
+        return [()] * servers
+    own = len(saved) - (servers - 1)
+    return [saved[:own], *(saved[n : n + 1] for n in range(own, len(saved)))]
+
+
 class Joined:
     """What the servers of a run tell, as if one server told it.
 
@@ -166,6 +183,9 @@ class Joined:
     ----------
     servers : int
         Number of servers.
+    ahead : sequence of dict, default ()
+        For each server after the first, how many more windows of each worker it has folded than the
+        first one, in a run that goes on from a checkpoint; see `windows_ahead`.
 
     Examples
     --------
@@ -175,10 +195,25 @@ class Joined:
     True
     """
 
-    def __init__(self, servers: int) -> None:
+    def __init__(self, servers: int, ahead: Sequence[Mapping[int, int]] = ()) -> None:
         self._waiting: deque[Event] = deque()
+        # News of workers.
+        self._now: list[Event] = []
         # Of each other server: the bytes up and down of windows that wait for the first one.
         self._others: list[dict[_Window, tuple[int, int]]] = [{} for _ in range(1, servers)]
+        self._ahead = [dict(each) for each in ahead] or [{} for _ in self._others]
+        # Epochs that have ended on each server since the run began or went on.
+        self._ended = [0] * servers
+
+    @property
+    def waits(self) -> bool:
+        """Whether a window that the first server has told is not in every slice yet."""
+        return bool(self._waiting)
+
+    @property
+    def same_epoch(self) -> bool:
+        """Whether as many epochs have ended on each server."""
+        return len(set(self._ended)) == 1
 
     def join(self, told: Sequence[Sequence[Update]]) -> Update:
         """Return one update for those of all servers.
@@ -195,22 +230,37 @@ class Joined:
             The first server's newest, with the events that are due. Its `samples_folded` are in
             the center of every server.
         """
-        now: list[Event] = []
         for update in told[0]:
             for event in update.events:
-                (now if isinstance(event, WorkerRecord) else self._waiting).append(event)
-        for known, updates in zip(self._others, told[1:], strict=True):
-            for update in updates:
-                for event in update.events:
-                    if isinstance(event, WindowRecord):
-                        known[_window_of(event)] = event.bytes_up, event.bytes_down
-                    elif isinstance(event, WorkerRecord) and event.status == "failed":
-                        now.append(event)
+                self._ended[0] += isinstance(event, EpochEnded)
+                (self._now if isinstance(event, WorkerRecord) else self._waiting).append(event)
+        for number, updates in enumerate(told[1:], start=1):
+            self.hear(number, updates)
+        now, self._now = self._now, []
         return structs.replace(
             told[0][-1],
             samples_folded=min(updates[-1].samples_folded for updates in told),
             events=(*now, *self._due()),
         )
+
+    def hear(self, number: int, updates: Sequence[Update]) -> None:
+        """Note what a server after the first has folded; the next `join` tells it.
+
+        Parameters
+        ----------
+        number : int
+            Number of the server.
+        updates : sequence of Update
+            Its updates since the last call.
+        """
+        known = self._others[number - 1]
+        for event in (event for update in updates for event in update.events):
+            if isinstance(event, WindowRecord):
+                known[_window_of(event)] = event.bytes_up, event.bytes_down
+            elif isinstance(event, EpochEnded):
+                self._ended[number] += 1
+            elif isinstance(event, WorkerRecord) and event.status == "failed":
+                self._now.append(event)
 
     def _due(self) -> list[Event]:
         """Take what waits for nothing any more."""
@@ -219,12 +269,51 @@ class Joined:
             event = self._waiting[0]
             if isinstance(event, WindowRecord):
                 window = _window_of(event)
-                if not all(window in known for known in self._others):
+                pairs = list(zip(self._others, self._ahead, strict=True))
+                if not all(window in known or ahead.get(event.worker) for known, ahead in pairs):
                     break
-                event = _with_bytes(event, [known.pop(window) for known in self._others])
+                event = _with_bytes(event, [_take(window, *pair) for pair in pairs])
             self._waiting.popleft()
             due.append(event)
         return due
+
+
+def windows_ahead(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
+    """Return how many more windows of each worker one server has folded than the first.
+
+    Such windows are trained again when the run goes on. This server keeps what it has, and tells
+    no record of them.
+
+    Parameters
+    ----------
+    first, other : SavedBooks
+        What the servers have counted, in one checkpoint.
+
+    Raises
+    ------
+    DataError
+        If it has folded fewer, which no checkpoint has.
+    """
+    ahead = {
+        seat: theirs.next_sequence - ours.next_sequence
+        for seat, (ours, theirs) in enumerate(zip(first.seats, other.seats, strict=True))
+    }
+    if behind := [seat for seat, windows in ahead.items() if windows < 0]:
+        raise DataError(
+            "The states of a run's servers do not belong together: a server lacks windows of "
+            f"worker {behind[0]} that the first one has."
+        )
+    return ahead
+
+
+def _take(
+    window: _Window, known: dict[_Window, tuple[int, int]], ahead: dict[int, int]
+) -> tuple[int, int]:
+    """Take a window that a server has folded; return its bytes, which a checkpoint has not."""
+    if window in known:
+        return known.pop(window)
+    ahead[window[0]] -= 1
+    return 0, 0
 
 
 def _window_of(record: WindowRecord) -> _Window:

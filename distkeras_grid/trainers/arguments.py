@@ -22,7 +22,6 @@ MOST_SERVERS = 64
 _NEEDS_ONE: Mapping[str, tuple[Any, str]] = {
     "validate": (None, "judges whole commits, and each server sees a part of them"),
     "on_nonfinite": ("stop", "leaves out whole commits, and each server sees a part of them"),
-    "checkpoint_dir": (None, "saves one server at one moment"),
 }
 # By numbers or names of classes.
 ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None

@@ -115,7 +115,7 @@ class Trainer(ABC):
     num_servers : int, default 1
         Parameter servers, over which the center is cut: processes on the driver's host. Several are
         for asynchronous trainers with so many workers, or so large a model, that one server has no
-        core left. They take no `validate`, no ``on_nonfinite="skip"`` and no `checkpoint_dir`.
+        core left. They take neither `validate` nor ``on_nonfinite="skip"``.
     batch_size : int, default 32
         Rows in a batch of *one* worker. Neither it nor the learning rate is scaled. To follow
         ``fit`` with a batch of b, give b / num_workers.

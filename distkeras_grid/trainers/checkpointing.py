@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from distkeras_grid.parameter_server.sharded_process import AnyServer
     from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 
-SERVER, DRIVER, SEAT, MODEL, HISTORY = "server.tree", "driver.tree", "seat-", "model-", "history-"
+SERVER, DRIVER, SEAT, SHARD = "server.tree", "driver.tree", "seat-", "shard-"
+MODEL, HISTORY = "model-", "history-"
 #: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
 DEFAULT_SECONDS = 600.0
 # With this many segments, the history becomes one segment again.
@@ -132,7 +133,8 @@ class Resumed:
     manifest : Manifest
         What the checkpoint consists of.
     parts : list of ndarray
-        The server's state, and the states of workers, as `ServerProcess` takes them.
+        The server's state, the states of workers, and those of further servers, as
+        `ServerProcess` and `ShardedProcess` take them.
     driver : SavedDriver
         What the driver remembered.
     model : bytes
@@ -155,7 +157,9 @@ class Resumed:
             If it lacks pieces of a run.
         """
         manifest, contents = checkpoint.manifest, checkpoint.contents
-        seats = sorted(piece.name for piece in manifest.starting_with(SEAT))
+        seats, shards = (
+            sorted(piece.name for piece in manifest.starting_with(stem)) for stem in (SEAT, SHARD)
+        )
         models = manifest.starting_with(MODEL)
         if len(models) != 1:
             raise TornError(f"The checkpoint {manifest.folder} has {len(models)} models.")
@@ -163,7 +167,7 @@ class Resumed:
             manifest,
             [
                 np.frombuffer(contents[manifest.piece(name).name], np.uint8)
-                for name in (SERVER, *seats)
+                for name in (SERVER, *seats, *shards)
             ],
             SavedDriver.from_bytes(contents[manifest.piece(DRIVER).name]),
             contents[models[0].name],
@@ -378,7 +382,7 @@ class Checkpointer:
         shared: Mapping[str, bytes],
     ) -> None:
         try:
-            first, *seats = server.parts(captured)
+            first, *others = server.parts(captured)
             folded = unpack(first)["books"]["samples_folded"]
             if folded != facts["samples"]:
                 # An interrupt may come while the driver records events.
@@ -387,7 +391,11 @@ class Checkpointer:
                     f"{facts['samples']}."
                 )
             contents = {SERVER: first.data, DRIVER: driver.data}
-            contents |= {f"{SEAT}{n:05}.tree": seat.data for n, seat in enumerate(seats)}
+            seats = len(others) - (self._identity.spec.exchange.servers - 1)
+            contents |= {f"{SEAT}{n:05}.tree": each.data for n, each in enumerate(others[:seats])}
+            contents |= {
+                f"{SHARD}{n:05}.tree": each.data for n, each in enumerate(others[seats:], start=1)
+            }
             pieces = [piece_of(name, content) for name, content in contents.items()]
             number = self._store.next_number()
             manifest = Manifest(number=number, pieces=(*pieces, self._model, *segments), **facts)

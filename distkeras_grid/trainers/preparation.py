@@ -262,7 +262,7 @@ class PreparedRun:
     ) -> AnyServer:
         """Return the run's servers, not started yet."""
         if self.spec.exchange.servers > 1:
-            return ShardedProcess(self.settings, center, key, serve)
+            return ShardedProcess(self.settings, center, key, saved, serve)
         return serve(self.settings, center, key, saved, replaceable=self.saving is not None)
 
     def _plan(self, addresses: tuple[ServerAddress, ...], key: bytes) -> WorkerPlan:
@@ -275,7 +275,8 @@ class PreparedRun:
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
             local=self.checked.data.local,
-            replaceable=self.saving is not None,
+            # Several servers cannot be replaced.
+            replaceable=self.saving is not None and len(addresses) == 1,
             others=addresses[1:],
         )
 
@@ -311,7 +312,7 @@ class PreparedRun:
     def _replacement(
         self, server: AnyServer, checkpointer: Checkpointer | None, progress: RunProgress
     ) -> Replacement | None:
-        """Return what replaces a server that dies; None without checkpoints of its state."""
+        """Return what replaces a server that dies; None if a run ends with it."""
         if checkpointer is None or isinstance(server, ShardedProcess):
             return None
         parts = self.spec, self.history, self.observer.go_back, progress.note

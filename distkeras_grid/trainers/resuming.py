@@ -168,6 +168,8 @@ def _check_divisible(begun: RunSpec, spec: RunSpec) -> None:
         reason = "each worker has a model of its own, which no other worker can go on with"
     elif spec.data.local is not None:
         reason = "each worker draws its own local sets, as many as the run has iterations"
+    elif begun.exchange.servers > 1:
+        reason = "some servers have windows that others lack, and these workers train them again"
     if reason:
         raise ConfigurationError(
             f"{spec.algorithm.trainer} goes on with the number of workers with which it began, "

@@ -63,7 +63,10 @@ SHORT_WINDOW = 2.0
 
 # What to do after a server has died that cannot be replaced.
 END = "With checkpoint_dir another server would have taken its place"
-END_OF_ONE = "With one server and checkpoint_dir, another one would have taken its place"
+END_OF_ONE = (
+    "With one server and checkpoint_dir, another one would have taken its place. With several, the "
+    "same run goes on from its newest checkpoint, if it has checkpoint_dir and resume='auto'"
+)
 RELEASED = (
     "Workers have ended already, so no other server takes its place; with resume='auto' the same "
     "run goes on from its newest checkpoint"

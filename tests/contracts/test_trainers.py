@@ -190,7 +190,7 @@ def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, mod
         return
     trainer = build(name, model, num_servers=np.int64(2), optimizer_state="reset")
     assert trainer.draft().exchange.servers == 2
-    for given in ({"validate": "outliers"}, {"on_nonfinite": "skip"}, {"checkpoint_dir": "a"}):
+    for given in ({"validate": "outliers"}, {"on_nonfinite": "skip"}):
         with pytest.raises(ConfigurationError, match=next(iter(given))):
             build(name, model, num_servers=2, **given)
     with pytest.raises(ConfigurationError, match="num_servers"):

@@ -53,8 +53,8 @@ class Counting(ShardedProcess):
 
     folded: dict[int, int]
 
-    def _news(self, shard, server, timeout):
-        updates = super()._news(shard, server, timeout)
+    def _news(self, shard, timeout):
+        updates = super()._news(shard, timeout)
         vars(self).setdefault("folded", {})[shard.number] = updates[-1].samples_folded
         return updates
 

@@ -2,12 +2,14 @@
 
 import os
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
+from distkeras_grid.errors import RefusedError, ServerUnreachableError
+from distkeras_grid.parameter_server import sharded_process
 from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
@@ -38,12 +40,6 @@ def test_the_center_is_put_together_in_its_order(servers):
 def test_each_server_is_a_process_with_an_address_of_its_own(servers):
     assert len(set(servers.pids)) == len({a.port for a in servers.addresses}) == 3
     assert servers.address == servers.addresses[0]
-
-
-def test_there_are_no_checkpoints(servers):
-    for ask in (servers.gather, lambda: servers.parts(1)):
-        with pytest.raises(ParameterServerError, match="one server"):
-            ask()
 
 
 def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
@@ -107,6 +103,160 @@ def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
     assert not center.any()
 
 
+def captured(running, seconds=10, events=None):
+    """Poll until a checkpoint has been taken; return its number."""
+    until = time.monotonic() + seconds
+    while True:
+        update = running.poll(10)
+        if events is not None:
+            events.extend(update.events)
+        if update.captured:
+            return update.captured
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def sharded(running, key, settings, seat, attempt=0):
+    return ShardedClient.connect(
+        *(running.addresses, seat_key(workers_key(key), seat), settings.run, seat, attempt),
+        *(settings.spec, 10),
+    )
+
+
+class Work(threading.Thread):
+    """A worker that trains windows of ones from where the servers say, until it is told to end."""
+
+    def __init__(self, running, key, settings, seat):
+        super().__init__(daemon=True)
+        self.client = sharded(running, key, settings, seat)
+        self.ended, self.begun, self.size = threading.Event(), -1, settings.spec.size
+
+    def run(self):
+        start = self.client.ready(WINDOWS * EPOCHS, 20)
+        self.begun, version = start.next_sequence, start.version
+        sent, reply = np.ones(self.size, np.float32), np.empty(self.size, np.float32)
+        for number in range(self.begun, WINDOWS * EPOCHS * EPOCHS):
+            if self.ended.is_set():
+                return
+            epoch = 1 + number // (WINDOWS * EPOCHS)
+            commit = commit_of(number, version=version, epoch=epoch, window=number)
+            version = self.client.exchange(commit, sent, reply).version
+            time.sleep(0.002)
+        self.client.finish()
+
+
+@pytest.mark.parametrize("snapshots", [0, 1])
+@pytest.mark.promise(
+    "driver or one of several servers: dies, with checkpoints",
+    '`resume="auto"` goes on; each window is once in each slice of the center.',
+)
+def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
+    """Whatever the servers had folded when their states were taken, one after the other."""
+    settings = make_settings(
+        trainable_size=SIZE,
+        seats=WORKERS,
+        rows=WINDOWS * EPOCHS * WORKERS,
+        epochs=EPOCHS,
+        servers=3,
+        snapshots_per_epoch=snapshots,
+    )
+    saved, events, deadline = (), [], time.monotonic() + 120
+    for execution in range(4):
+        key, new = new_key(), []
+        with ShardedProcess(settings, np.zeros(SIZE, np.float32), key, saved) as running:
+            workers = [Work(running, key, settings, seat) for seat in range(WORKERS)]
+            for worker in workers:
+                worker.start()
+            if execution < 3:
+                while sum(isinstance(event, WindowRecord) for event in new) < 4 + execution:
+                    new.extend(running.poll(10).events)
+                    assert time.monotonic() < deadline
+                running.gather()
+                number = captured(running, events=new)
+                saved = list(running.parts(number))
+                assert len(saved) == 3
+                with pytest.raises(RefusedError):
+                    list(running.parts(number + 1))
+            while execution == 3 and any(worker.is_alive() for worker in workers):
+                assert time.monotonic() < deadline
+                new.extend(running.poll(10).events)
+            for worker in workers:
+                worker.ended.set()
+                worker.join(20)
+                worker.client.close()
+            if execution == 3:
+                new.extend(running.poll(10).events)
+            center = running.center()
+        if execution:
+            # From where the first server was.
+            done = [event for event in events if isinstance(event, WindowRecord)]
+            for worker, seat in zip(workers, range(WORKERS), strict=True):
+                assert worker.begun == sum(event.worker == seat for event in done)
+        events += new
+    np.testing.assert_array_equal(center, WINDOWS * EPOCHS * EPOCHS * WORKERS)
+    windows = [event for event in events if isinstance(event, WindowRecord)]
+    assert len({(w.worker, w.window) for w in windows}) == len(windows)
+    assert len(windows) == WINDOWS * EPOCHS * EPOCHS * WORKERS
+    assert [e.epoch for e in events if isinstance(e, EpochEnded)] == [1, 2]
+
+
+def exchange(client, shards, number, epoch=1):
+    """Send a window to some of the servers only."""
+    for part, shard in zip(client._clients, client._shards, strict=True):
+        if shard.number in shards:
+            commit = commit_of(number, version=0, epoch=epoch, window=number)
+            vector = np.ones(shard.size, np.float32)
+            part.exchange(commit, vector, np.empty_like(vector))
+
+
+def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monkeypatch):
+    settings = make_settings(trainable_size=9, servers=3, rows=4)
+    key = new_key()
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
+        sharded(running, key, settings, 0) as client,
+    ):
+        client.ready(4, 10)
+        exchange(client, {0, 1}, 0)
+        running.gather()
+        for _ in range(5):
+            assert not running.poll(5).captured
+        exchange(client, {2}, 0)
+        assert captured(running) == 1
+        # It stays until the driver has kept its own state.
+        assert running.poll(5).captured == 1
+        assert running.poll(5, captured=1).captured == 0
+        exchange(client, {0}, 1)
+        monkeypatch.setattr(sharded_process, "TAKING_SECONDS", 0.0)
+        running.gather()
+        for _ in range(3):
+            assert not running.poll(5, captured=1).captured
+        exchange(client, {1, 2}, 1)
+        exchange(client, {0, 1, 2}, 2)
+        told = [event for _ in range(3) for event in running.poll(5, captured=1).events]
+        assert [event.window for event in told if isinstance(event, WindowRecord)] == [1, 2]
+        running.gather()
+        assert captured(running) > 2
+
+
+def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs_that_have_snapshots():
+    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2, snapshots_per_epoch=1)
+    key = new_key()
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
+        sharded(running, key, settings, 0) as client,
+    ):
+        client.ready(2, 10)
+        exchange(client, {0, 1}, 0)
+        exchange(client, {1}, 1)
+        running.gather()
+        for _ in range(5):
+            assert not running.poll(5).captured
+        exchange(client, {0}, 1)
+        assert captured(running)
+        np.testing.assert_array_equal(running.center(snapshot=1), 2)
+
+
 @pytest.mark.promise(
     "server: killed, one of several",
     "One `ServerUnreachableError`, which says which.",
@@ -140,7 +290,7 @@ def test_if_one_server_cannot_start_none_is_left():
 
     with (
         pytest.raises(ServerUnreachableError, match="Server 1 of 2"),
-        ShardedProcess(settings, np.zeros(9, np.float32), new_key(), serve),
+        ShardedProcess(settings, np.zeros(9, np.float32), new_key(), serve=serve),
     ):
         pass
     with pytest.raises(ProcessLookupError):

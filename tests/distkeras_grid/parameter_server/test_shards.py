@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, DataError
+from distkeras_grid.parameter_server.gathering import SavedBooks, SavedSeat
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.shards import (
     Joined,
     Shard,
     cut,
+    dealt,
     shard_run,
     shard_settings,
     shard_spec,
+    windows_ahead,
 )
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
@@ -130,6 +133,50 @@ class TestJoined:
             now[number % 2] = [update(*(side.pop(0) for _ in range(min(step, len(side)))))]
             told += numbers(joined.join(now))
         assert told == [(0, number) for number in mine]
+
+    def test_windows_that_a_server_had_before_the_run_went_on_come_again_from_the_first_only(self):
+        joined = Joined(2, [{0: 2, 1: 0}])
+        found = joined.join([[update(*map(window, range(3)))], [update()]])
+        assert numbers(found) == [(0, 0), (0, 1)]
+        assert (found.events[0].bytes_up, found.events[0].bytes_down) == (10, 20)
+        assert joined.waits
+        assert numbers(joined.join([[update()], [update(window(2))]])) == [(0, 2)]
+        assert not joined.waits
+        # Another worker's windows do not come again.
+        assert numbers(joined.join([[update(window(0, worker=1))], [update()]])) == []
+
+    def test_what_was_heard_of_a_server_is_told_next(self):
+        joined = Joined(2)
+        failed = WorkerRecord(1, 0, "failed", error="DataError")
+        joined.hear(1, [update(window(0), failed)])
+        assert joined.join([[update(window(0))], [update()]]).events[0] == failed
+        assert not joined.waits
+
+    def test_epochs_are_compared(self):
+        joined, ended = Joined(3), EpochEnded(1, 1, 1, 0.0)
+        assert joined.same_epoch
+        joined.join([[update(ended)], [update(ended)], [update()]])
+        assert not joined.same_epoch
+        joined.hear(2, [update(ended)])
+        assert joined.same_epoch
+
+
+def books(*sequences):
+    seats = [SavedSeat(4, "", sequence, sequence, 0) for sequence in sequences]
+    return SavedBooks(sum(sequences), sum(sequences), 0, False, None, 0, False, seats)
+
+
+def test_servers_of_a_checkpoint_are_as_far_as_the_first_or_further():
+    assert windows_ahead(books(1, 2), books(1, 4)) == {0: 0, 1: 2}
+    with pytest.raises(DataError):
+        windows_ahead(books(1, 2), books(2, 1))
+
+
+def test_each_server_receives_its_own_parts_of_a_checkpoint():
+    parts = [np.full(1, number, np.uint8) for number in range(5)]
+    own = dealt(parts, 3)
+    assert [[int(part[0]) for part in each] for each in own] == [[0, 1, 2], [3], [4]]
+    assert dealt((), 3) == [(), (), ()]
 
 
 def test_slices_of_a_center_are_views():

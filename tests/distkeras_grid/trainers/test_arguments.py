@@ -84,9 +84,7 @@ def test_other_rules_need_one_server(name):
         checked_servers("A", 2, rule, {})
 
 
-@pytest.mark.parametrize(
-    "given", [{"validate": "outliers"}, {"on_nonfinite": "skip"}, {"checkpoint_dir": "/tmp/a"}]
-)
+@pytest.mark.parametrize("given", [{"validate": "outliers"}, {"on_nonfinite": "skip"}])
 def test_what_needs_one_server_is_named(given):
     rule = build_rule("downpour", {})
     assert checked_servers("A", 1, rule, given) == 1

@@ -90,11 +90,12 @@ def test_another_number_of_workers_is_the_same_run_with_its_own_window_and_numbe
         {"rule": RuleSpec(name="member")},
         {"share": "bootstrap"},
         {"local": LocalSpec(local_train=5)},
+        {"servers": 2},
     ],
 )
-def test_other_workers_cannot_go_on_with_models_or_sets_of_their_own(changes):
+def test_other_workers_cannot_go_on_with_what_is_not_theirs(changes):
     begun = SPEC.change(**changes)
-    with pytest.raises(ConfigurationError, match="own"):
+    with pytest.raises(ConfigurationError, match="3 workers"):
         check_same_run(begun.change(workers=4, rows=400), checkpoint(begun))
 
 

@@ -86,6 +86,50 @@ def test_two_workers_count_each_row_once_an_epoch(spark):
     np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_an_interrupted_run_goes_on_and_counts_each_row_once_an_epoch(spark, tmp_path, optimizer):
+    import keras
+
+    rows = 50
+    data = spark.range(rows, numPartitions=3).selectExpr(
+        "cast(id as float) as features", "0 as label"
+    )
+    arguments = {
+        "num_workers": 2,
+        "num_servers": 3,
+        "batch_size": 4,
+        "num_epoch": EPOCHS,
+        "communication_window": 2,
+        "custom_objects": {"negative_sum": negative_sum},
+        "checkpoint_dir": str(tmp_path / "checkpoints"),
+        "resume": "auto",
+    }
+    if optimizer != "sgd":
+        arguments["worker_optimizer"] = optimizer
+
+    def stop(epoch, _):
+        raise KeyboardInterrupt
+
+    interrupt = keras.callbacks.LambdaCallback(on_epoch_end=stop)
+    again = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None)
+    model = counting_model(rows, negative_sum)
+    with pytest.raises(KeyboardInterrupt):
+        trained("DOWNPOUR", model, data, **arguments, train={"callbacks": [interrupt]})
+    assert list((tmp_path / "checkpoints").glob("checkpoint-*/shard-00002.tree"))
+    model = counting_model(rows, negative_sum)
+    other = {**arguments, "num_workers": 1}
+    with pytest.raises(ConfigurationError, match="2 workers"):
+        trained("DOWNPOUR", model, data, **other, train={"callbacks": [again]})
+    trainer = trained("DOWNPOUR", model, data, **arguments, train={"callbacks": [again]})
+    assert trainer.history.samples == rows * EPOCHS
+    windows = [(r.worker, r.epoch, r.window) for r in trainer.history.records]
+    assert len(windows) == len(set(windows)) == trainer.num_updates
+    assert len(trainer.history.epoch_records) == EPOCHS
+    assert [each["restarted"] for each in trainer.run["resumed"]] == ["driver"]
+    if optimizer == "sgd":
+        np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
+
+
 def test_two_workers_account_for_every_window_and_learn(frame, arrays):
     trainer = trained(
         "ADAG",
