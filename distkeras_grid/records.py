@@ -268,7 +268,7 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     locality : str or None
         How near to its data Spark ran the task, such as ``NODE_LOCAL``; known at the run's end.
     windows, state_windows : int or None
-        Of an attempt that continues: windows of the worker that are in the center, and windows
+        For an attempt that continues: windows of the worker that are in the center, and windows
         after which its optimizer, its random generators and its own weights were kept. If both are
         equal, it goes on as if nothing had happened; None if these begin anew.
     road : str or None

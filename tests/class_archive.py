@@ -42,7 +42,7 @@ def java_options(folder: Path, options: str) -> str:
     folder : Path
         Keeps the file from one session to the next.
     options : str
-        Of each JVM; the file holds for these.
+        Options of each JVM; the file holds for these.
     """
     folder.mkdir(parents=True, exist_ok=True)
     java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")

@@ -59,9 +59,9 @@ def format_usage(total: Summary, entries: Sequence[Summary]) -> list[str]:
     Parameters
     ----------
     total : Summary
-        Of the directory.
+        Usage of the directory.
     entries : sequence of Summary
-        Of what lies in it.
+        Usage of each file and directory in it.
     """
     rows = [HEAD]
     rows += [

@@ -126,7 +126,7 @@ def predict(
     setup : SplitSetup
         The net, the batch and the devices.
     calibration : Calibration
-        Of the master; the others are slower by the setup's factors.
+        The master's; the others are slower by the setup's factors.
     link : Link
         The master's.
     always : bool, default False

@@ -33,7 +33,7 @@ def as_differences(pixels: NDArray[Any]) -> NDArray[Any]:
     Returns
     -------
     array
-        Of the same shape and type; a new one.
+        A new array, same shape and type.
 
     Examples
     --------

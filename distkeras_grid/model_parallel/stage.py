@@ -65,7 +65,7 @@ class GradientSum:
 class StageComputer(TrainedPart):
     """Answers the master's requests with a stage.
 
-    Of each micro-batch in flight it keeps what the backward pass needs. It does not compute the
+    It keeps what the backward pass needs for each micro-batch in flight. It does not compute the
     forward pass again, so dropout and counters see each row once.
 
     Parameters

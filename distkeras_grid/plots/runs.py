@@ -187,7 +187,7 @@ def stage_timeline(history: History) -> Figure:
     Parameters
     ----------
     history : History
-        Of a run with at least two stages: ``history.params["passes"]`` has their passes.
+        That of a run with at least two stages: ``history.params["passes"]`` has their passes.
     """
     passes = history.params.get("passes", [])
     check_some(passes, "passes through stages (PlacedLayers with two workers or more)")

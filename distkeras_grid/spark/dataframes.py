@@ -117,7 +117,7 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
     spark : SparkSession
     path : str
     version : int or str, optional
-        Of a data set of tiles: see `read_tiles`.
+        Version of a data set of tiles; see `read_tiles`.
 
     Raises
     ------

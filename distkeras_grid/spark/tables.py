@@ -99,7 +99,7 @@ class Tables(msgspec.Struct, frozen=True):
     last_update : int
         Number of the version.
     hash : str
-        Of the version; empty in manifests of earlier releases.
+        Hash of the version; empty in manifests of earlier releases.
     """
 
     shards: tuple[ShardName, ...] = ()

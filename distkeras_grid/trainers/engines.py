@@ -48,7 +48,7 @@ class EngineSpeed:
     backend : str
         The backend of Keras.
     samples_per_second : float or None
-        Of all workers, while each computes windows without exchanges; None if it cannot train.
+        Sum over all workers while each computes windows without exchanges; None if it cannot train.
     problem : str, default ""
         Why it cannot.
     """

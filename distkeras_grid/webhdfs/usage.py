@@ -23,9 +23,9 @@ def disk_usage(
     Returns
     -------
     total : Summary
-        Of the path, all that is below it included.
+        Usage of the path, with all that is below it.
     entries : list of Summary
-        Of what lies directly in a directory, sorted by name; empty for a file.
+        Usage of each entry of a directory, sorted by name; empty for a file.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class Bound:
 
     @property
     def start_seconds(self) -> float:
-        """Of the slower one."""
+        """Start-up of the slower one."""
         return max(side.start_seconds for side in self._sides)
 
     def epoch(self) -> float:

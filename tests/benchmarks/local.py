@@ -32,7 +32,7 @@ class Setup:
     net : str
         Key of `NETS`.
     folder : Path
-        Of the IDX files.
+        Folder of the IDX files.
     batch : int
         Rows in a batch.
     window : int

@@ -19,7 +19,7 @@ class Net:
     title : str
         For the tables.
     shape : tuple of int
-        Of one image.
+        Shape of one image.
     jit : bool
         Whether XLA compiles a window: it does well with dense layers, and on a CPU very badly with
         convolutions in a loop.

@@ -56,7 +56,7 @@ class Sample:
     server_mb, driver_mb : float
         Resident memory [MB].
     threads, descriptors : int
-        Of the server.
+        Those of the server.
     windows : int
         Windows in the driver's history.
     losses : int

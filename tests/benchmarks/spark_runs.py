@@ -84,7 +84,7 @@ class Trained:
         Part of a worker's time between its first batch and its last fold in which it computed
         nothing: exchanges and waiting in them.
     compile_seconds : float
-        Of the slower worker, a part of `start_seconds`: its model and its compiled window.
+        Those of the slower worker, a part of `start_seconds`: its model and its compiled window.
     points : list
         The center at each mark.
     """

@@ -35,7 +35,7 @@ def trained(engine, before=None, blocks=None):
 
 
 class EngineContract:
-    """Of an engine that a worker's mind can drive."""
+    """What holds for an engine that a worker's mind can drive."""
 
     #: Whether the same window cut into other blocks gives the same bits.
     tolerance = 0.0
@@ -193,7 +193,7 @@ class TestQuadratic(EngineContract):
 
 
 class ModelEngineContract(EngineContract):
-    """Of an engine of a real model."""
+    """What holds for an engine of a real model."""
 
     def test_a_warm_up_leaves_everything_as_it_was(self):
         engine = self.make(momentum=0.5)

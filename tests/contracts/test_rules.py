@@ -104,7 +104,7 @@ def test_folding_by_chunks_is_folding_at_once(rule, monkeypatch):
 
 @pytest.mark.parametrize("rule", built())
 def test_statistics_are_never_summed(rule):
-    """Of one worker they replace the center's, whatever happens to the trainable part."""
+    """Those of one worker replace the center's, whatever happens to the trainable part."""
     center, after = random_vector(5), random_vector(6)
     start = exchange(rule, center, random_vector(5), after)
     np.testing.assert_array_equal(center[TRAINABLE:], after[TRAINABLE:])

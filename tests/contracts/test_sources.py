@@ -61,7 +61,7 @@ def as_arrow(array):
 
 
 class SourceContract:
-    """Of rows that an engine can train on."""
+    """What holds for rows that an engine can train on."""
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path):

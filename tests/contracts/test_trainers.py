@@ -355,7 +355,7 @@ def test_a_rate_of_the_server_needs_its_optimizer(model):
 
 
 def test_a_force_that_drives_rounds_apart_is_refused(model):
-    """Of dist-keras' rho 5 and rate 0.1: 0.5 times 4 + 1 workers is more than 2."""
+    """As that of dist-keras' rho 5 and rate 0.1: 0.5 times 4 + 1 workers is more than 2."""
     trainer = build("EASGD", model, rho=5, learning_rate=0.1)
     assert trainer.build_rule(2, "SGD").parameters() == {"alpha": 0.5}
     with pytest.raises(ConfigurationError, match=r"below 0\.4 for rounds of 4 "):

@@ -279,7 +279,7 @@ def test_a_run_that_ends_between_two_questions_is_gone(root, name):
 
 
 def test_another_users_process_that_the_system_hides_is_not_proven_dead(root, quick, monkeypatch):
-    """Of the process 1 nothing can be read here, as with /proc mounted by hidepid."""
+    """Nothing can be read about process 1 here, as with /proc mounted by hidepid."""
     leave(root, {"process": 1, "began": "55"})
 
     def forbidden(*_):

@@ -17,8 +17,8 @@ CASES = [
 @pytest.mark.parametrize("rule", CASES)
 @pytest.mark.parametrize("seed", range(3))
 def test_E1_elastic_exchange_conserves_the_sum(rule, seed):
-    """Of all workers and the center, after every event of any interleaving: beside what was
-    trained, nothing comes or goes. Replies travel, so that workers act on a center of the past.
+    """The sum of all workers and the center changes by training only, after every event of any
+    interleaving. Replies travel, so that workers act on a center of the past.
     """
     simulation = build(
         rule,

@@ -27,7 +27,7 @@ ROWS = np.random.default_rng(0).normal(size=(4, 11, 6)).astype(np.float32)
 
 
 def troubled(rule, compression=None):
-    """Of all kinds of trouble one; partial batches and windows; two epochs, each in its order."""
+    """One trouble of each kind; partial batches and windows; two epochs, each in its order."""
     own = rule.traits.local_steps.value in ("optimizer", "none")
     momentum = rule.local_momentum or (0.5 if own else 0.0)
     return build(

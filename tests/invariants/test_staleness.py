@@ -23,9 +23,9 @@ SPEEDS = {
 
 @pytest.mark.parametrize("speeds", SPEEDS.values(), ids=SPEEDS.keys())
 def test_Y3_0_2_staleness_adds_up_to_the_commits_of_the_others(speeds):
-    """Of all commits, with what each worker has missed since its last one: ``(n - 1)`` each.
+    """Staleness of all commits, with what each worker has missed since: ``(n - 1)`` a commit.
 
-    At any moment and at any speeds.
+    This holds at any moment and at any speeds.
     """
     workers = 8
     simulation = build(DownpourRule(), [fixed([0.0], 30)] * workers, **speeds)

@@ -35,7 +35,7 @@ class Fault:
     Parameters
     ----------
     kind : type
-        Of the message.
+        Kind of the message.
     act : str
         See `Act`.
     nth : int

@@ -201,7 +201,7 @@ def test_compressed_exchanges_are_shorter_and_lose_digits():
 
 
 def sparse(rule, rows, *, run=True, quorum=1.0, **more):
-    """Of 4 numbers one travels, 8 bytes of 16; the minimum is at 0."""
+    """One of 4 numbers travels, 8 bytes of 16; the minimum is at 0."""
     compression = DeepGradientCompression(sparsity=0.75, warm_up_epochs=0)
     learners = [
         QuadraticLearner(
@@ -362,7 +362,7 @@ def test_a_worker_that_waits_for_its_round_is_missed_there():
 
 @pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
 def test_who_never_comes_back_is_waited_for_as_long_as_in_a_real_run(rule):
-    """Of asynchronous workers the other one trains to its end at 4 s, and then nobody is there."""
+    """An asynchronous run goes on: the other worker ends at 4 s, and then nobody is there."""
     found = build(rule, outages=[Outage(1, at=1.5)], run={"start_timeout": 50.0})
     with pytest.raises(StartTimeoutError):
         found.run()

@@ -55,7 +55,7 @@ def test_a_rule_whose_replies_are_empty_sends_one_way_only():
 
 
 def test_what_a_quorum_comes_to_is_told():
-    """Of three workers 0.8 is all."""
+    """0.8 of three workers is all three."""
     assert choices(WindowChoice(4), make_spec(workers=3)) == []
     (line,) = choices(WindowChoice(4), make_spec(workers=3, quorum=0.8))
     assert line == "a round waits for 3 of 3 workers (quorum 0.8)"

@@ -388,7 +388,7 @@ def test_a_simulated_run_says_first_what_a_real_one_says(arrays, capsys):
 
 
 def test_what_was_chosen_for_the_user_is_said_in_simulated_time_too(arrays, capsys):
-    """Of 120 rows each worker has 5 batches, which is too few for any window."""
+    """With 120 rows each worker has 5 batches, which is too few for any window."""
     simulated("DOWNPOUR", arrays, model=build("adam"), progress=True)
     said = capsys.readouterr().err
     assert (

@@ -202,7 +202,7 @@ def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arra
 
 @pytest.mark.slow
 def test_averaged_states_travel_and_a_saved_run_is_whole(ordered, arrays, tmp_path):
-    """Of one worker they are its own, from which a later run goes on as ``fit`` would."""
+    """With one worker they are its own, from which a later run goes on as ``fit`` would."""
     expected = build("adam")
     expected.fit(*arrays, batch_size=8, shuffle=False, verbose=0)
     trainer = trained(
