@@ -20,6 +20,25 @@ class Record(msgspec.Struct, frozen=True, tag_field="kind"):
     """Something that happened in a run; ``kind`` names it in JSON."""
 
 
+class WindowResult(msgspec.Struct, frozen=True):
+    """What an engine tells of a window that it has trained.
+
+    Parameters
+    ----------
+    steps, samples : int
+        Mini-batches and samples trained.
+    loss : float
+        Mean loss of the window's samples.
+    metrics : dict of str to float
+        The compiled metrics over the window's samples.
+    """
+
+    steps: int
+    samples: int
+    loss: float
+    metrics: dict[str, float]
+
+
 class LocalSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a worker tells of the local sets of an iteration.
 

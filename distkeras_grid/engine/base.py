@@ -9,37 +9,17 @@ process or in several: the interface mentions no process, device or thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block
 from distkeras_grid.weights import StateSection, Vector, WeightLayout
 
 #: An engine's state, under names that only the engine knows, for `Engine.restore`.
 State: TypeAlias = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class WindowResult:
-    """The result of training one window, without the weights.
-
-    Parameters
-    ----------
-    steps, samples : int
-        Mini-batches and samples trained.
-    loss : float
-        Mean loss of the window's samples.
-    metrics : dict of str to float
-        The compiled metrics over the window's samples.
-    """
-
-    steps: int
-    samples: int
-    loss: float
-    metrics: dict[str, float]
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import State, WindowResult
+from distkeras_grid.engine.base import State
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
 from distkeras_grid.engine.ends import declared, input_dtypes, packed
 from distkeras_grid.engine.jit import decide_jit, serves_xla
@@ -30,6 +30,7 @@ from distkeras_grid.engine.keras_model import (
 from distkeras_grid.engine.local_steps import install
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.spec import OptimizerState

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.base import State, WindowResult
+from distkeras_grid.engine.base import State
 from distkeras_grid.engine.keras_model import weight_layout
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.errors import ServerUnreachableError
@@ -19,6 +19,7 @@ from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import TowerBackward, TowerForward
 from distkeras_grid.model_parallel.remote_parts import RemoteParts
 from distkeras_grid.model_parallel.stacked import apart, joined, places
+from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block, aligned_empty
 from distkeras_grid.weights import Vector
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import State, WindowResult
+from distkeras_grid.engine.base import State
+from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block
 
 if TYPE_CHECKING:

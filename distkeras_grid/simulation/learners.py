@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import Engine, State, WindowResult
+from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import StateSection, Variable, Vector, WeightLayout

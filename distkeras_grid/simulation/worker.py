@@ -199,9 +199,8 @@ class SimulatedWorker:
         action = self.wanted
         blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
-        told = result.steps, result.samples, result.loss, result.metrics
         local = self._tested(action)
-        wanted = self._tell(minds.Computed(*told, self.started, self.seconds, local))
+        wanted = self._tell(minds.Computed(result, self.started, self.seconds, local))
         if not isinstance(wanted, minds.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
         # A copy, so that the mind can use its memory for the next commit.

@@ -148,10 +148,7 @@ def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> m
     """Let an engine train a window; return the result."""
     started, clock = time.time(), time.perf_counter()
     result = engine.run(action.before, blocks, action.after)
-    seconds = time.perf_counter() - clock
-    return minds.Computed(
-        result.steps, result.samples, result.loss, result.metrics, started, seconds
-    )
+    return minds.Computed(result, started, time.perf_counter() - clock)
 
 
 def _ask(action: minds.Action, engine: Engine, client: AnyClient) -> minds.Event:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.feeding.batches import Policy, Window
-    from distkeras_grid.records import LocalSet
+    from distkeras_grid.records import LocalSet, WindowResult
     from distkeras_grid.weights import Vector, WeightLayout
     from distkeras_grid.worker.own_state import OwnState
 
@@ -59,22 +59,15 @@ class Computed:
 
     Parameters
     ----------
-    steps, samples : int
-        Mini-batches and samples trained.
-    loss : float
-        Mean loss of the window's samples.
-    metrics : mapping of str to float
-        Metrics of the window.
+    result : WindowResult
+        What the engine tells of it.
     started, seconds : float
         When the window began [Unix seconds], and how long it took [s].
     local : LocalSet, optional
         With the last window of an iteration on a local set: what is told of it.
     """
 
-    steps: int
-    samples: int
-    loss: float
-    metrics: Mapping[str, float]
+    result: WindowResult
     started: float
     seconds: float
     local: LocalSet | None = None
@@ -576,9 +569,10 @@ class WorkerMind:
         window, self._window = self._window, None
         if window is None:
             raise GridError(f"Worker {self._worker} has begun no window.")
-        if not math.isfinite(event.loss) and not self._sends_all:
+        result = event.result
+        if not math.isfinite(result.loss) and not self._sends_all:
             raise NonFiniteLossError(
-                f"The loss became {event.loss} in epoch {window.epoch}, window {window.window} "
+                f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
                 f"of worker {self._worker}: lower the learning rate, or look for values in the "
                 "data that are not finite or not scaled."
             )
@@ -586,24 +580,24 @@ class WorkerMind:
             np.copyto(self.before, self.after)
             return self._next_window()
         propose_vector(
-            self._rule, self._sections, self.before, self.after, event.steps, self.payload
+            self._rule, self._sections, self.before, self.after, result.steps, self.payload
         )
         if self._accumulator is not None:
-            self._compress(event.loss, self._accumulator, window.epoch)
+            self._compress(result.loss, self._accumulator, window.epoch)
         commit = WindowCommit(
             sequence=window.sequence,
             version=self.version,
             epoch=window.epoch,
             window=window.window,
-            steps=event.steps,
-            samples=event.samples,
-            loss=event.loss,
-            metrics=dict(event.metrics),
+            steps=result.steps,
+            samples=result.samples,
+            loss=result.loss,
+            metrics=result.metrics,
             started=event.started,
             seconds=event.seconds,
             local=event.local,
         )
-        self.samples += event.samples
+        self.samples += result.samples
         self.phase = "exchanging"
         # The reply is received where the next window starts. For most rules it is just that.
         return [Exchange(commit, self.payload, self.before)]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from distkeras_grid.engine.base import WindowResult
 from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.records import WindowResult
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.run import Simulation

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.engine.base import WindowResult
 from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.schema import Field
@@ -20,7 +19,7 @@ from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord
+from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord, WindowResult
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import train

@@ -15,6 +15,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
+from distkeras_grid.records import WindowResult
 from distkeras_grid.rules import (
     Accumulator,
     AveragingRule,
@@ -51,7 +52,7 @@ def started(**said):
 
 
 def computed(loss=0.5, steps=2):
-    return minds.Computed(steps, 4, loss, {"accuracy": 0.25}, started=7.0, seconds=0.5)
+    return minds.Computed(WindowResult(steps, 4, loss, {"accuracy": 0.25}), 7.0, 0.5)
 
 
 def replied(version, stop=False, rate=None, state_version=0, wanted=False):
