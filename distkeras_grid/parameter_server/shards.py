@@ -161,6 +161,7 @@ def dealt(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> first, worker, second = (np.full(1, n, np.uint8) for n in range(3))
     >>> [[int(part[0]) for part in own] for own in dealt([first, worker, second], 2)]
     [[0, 1], [2]]
