@@ -160,17 +160,8 @@ def inspect_images(
     list of Inspected
         Sorted by path. Files that Spark could not read are missing.
     """
-    import pyarrow as pa
-
     look = inspector(cutting, reader.opening, frozenset(shown), reader.care)
-    if reader.opening.kind == SPARK:
-        images = reader.contents(list(lengths)).select("path", "content")
-    else:
-        slots = task_slots(spark)
-        parts = divide(list(lengths.values()), min(LOOKED_BYTES, _share(lengths, slots)))
-        rows = {"path": list(lengths), "key": [partition_key(part) for part in parts]}
-        images = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
-        images = images.repartition(parts[-1] + 1, "key").select("path")
+    images = image_rows(spark, lengths, reader)
     with one_image_a_batch(spark):
         batches = images.mapInArrow(look, INSPECTED).toArrow().to_batches()
     found: list[Inspected] = []
@@ -178,6 +169,32 @@ def inspect_images(
     while batches:
         found += [Inspected(**row) for row in batches.pop().to_pylist()]
     return sorted(found, key=lambda each: each.uri)
+
+
+def image_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) -> DataFrame:
+    """Return images as rows, in tasks of about equal bytes.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    lengths : mapping of str to int
+        Sizes of the files in bytes, by their whole paths.
+    reader : Reader
+
+    Returns
+    -------
+    DataFrame
+        The column ``path``, and ``content`` where Spark reads the files; see `content_of`.
+    """
+    import pyarrow as pa
+
+    if reader.opening.kind == SPARK:
+        return reader.contents(list(lengths)).select("path", "content")
+    slots = task_slots(spark)
+    parts = divide(list(lengths.values()), min(LOOKED_BYTES, _share(lengths, slots)))
+    rows = {"path": list(lengths), "key": [partition_key(part) for part in parts]}
+    images = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
+    return images.repartition(parts[-1] + 1, "key").select("path")
 
 
 def _share(lengths: Mapping[str, int], slots: int) -> float:
@@ -222,21 +239,22 @@ def _inspect_row(
     uri, sha256 = row["path"], ""
     try:
         if trials is not None:
-            with _content(row, opening) as content:
+            with content_of(row, opening) as content:
                 sha256 = content.sha256()
             trials.survive(uri, _inspect_for_nothing, row, opening, cutting)
-        with care.in_time(), _content(row, opening) as content:
+        with care.in_time(), content_of(row, opening) as content:
             return inspect_image(uri, content, cutting, is_shown=uri in shown)
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
 
 
 def _inspect_for_nothing(row: dict[str, Any], opening: Opening, cutting: Cutting) -> None:
-    with _content(row, opening) as content:
+    with content_of(row, opening) as content:
         inspect_image(row["path"], content, cutting)
 
 
-def _content(row: Mapping[str, Any], opening: Opening) -> Content:
+def content_of(row: Mapping[str, Any], opening: Opening) -> Content:
+    """Open the image of a row of `image_rows`."""
     return Content.of(row["content"]) if "content" in row else opening.open(row["path"])
 
 
@@ -487,7 +505,7 @@ def cutter(
                                 *(row["path"], _cut_for_nothing, row, opening, field, cutting)
                             )
                         with care.in_time():
-                            content = resources.enter_context(_content(row, opening))
+                            content = resources.enter_context(content_of(row, opening))
                             ready = resources.enter_context(
                                 closing(_prepared(row, content, field, cutting))
                             )
@@ -553,7 +571,7 @@ def _cut_for_nothing(
     """Cut an image, to see whether the process survives it."""
     _use_one_thread()
     with (
-        _content(row, opening) as content,
+        content_of(row, opening) as content,
         closing(_prepared(row, content, field, cutting)) as ready,
     ):
         for _ in cut_image(row, ready, field, cutting):

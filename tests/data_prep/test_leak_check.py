@@ -6,16 +6,19 @@ import json
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from data_prep.images import decode_image
 from data_prep.leak_check import check_leaks_of, main
+from data_prep.picture import Choice
 from distkeras_grid.errors import (
     ConfigurationError,
     EmptyDataError,
     LabelError,
     PathNotFoundError,
 )
+from tests.data_prep.test_vendor import STACK, write_zarr
 
 pytestmark = pytest.mark.spark
 
@@ -106,3 +109,50 @@ def test_links_are_followed(spark, published, tmp_path):
     (published / "test" / "linked").symlink_to(path.parent)
     (leak, *_) = check_leaks_of(str(published), spark=spark, near_duplicates=False).leaks
     assert {each.split for each in leak.pictures} == {"train", "test"}
+
+
+def test_a_file_that_no_row_of_spark_holds_ends_no_check(spark, published):
+    with (published / "test" / "a" / "huge.png").open("wb") as file:
+        file.truncate(5 << 30)
+    (published / "test" / "a" / "empty.png").touch()
+    checked = check_leaks_of(str(published), spark=spark, near_duplicates=False)
+    assert set(checked.unreadable) == {"test/a/huge.png", "test/a/empty.png"}
+    assert checked.pictures == {"train": 5, "val": 2, "test": 2}
+
+
+def test_one_page_of_files_with_several(spark, tmp_path):
+    pages = np.stack([STACK[0, 0, 0], STACK[0, 1, 1]])
+    for split, order in (("train", [0, 1]), ("test", [0, 0])):
+        (tmp_path / split).mkdir()
+        tifffile.imwrite(tmp_path / split / "a.tif", pages[order], photometric="minisblack")
+    kinds = {}
+    for page in (0, 1):
+        checked = check_leaks_of(str(tmp_path), spark=spark, choice=Choice(page=page))
+        kinds[page] = [leak.kind for leak in checked.leaks]
+        assert checked.unreadable == {}
+    assert kinds == {0: ["pixels"], 1: []}
+    assert main(["--data", str(tmp_path), "--page", "0"]) == 3
+
+
+def test_files_and_folders_of_microscopes(spark, tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+    path, axes = tmp_path / "train" / "a.ome.tif", {"axes": "TCZYX"}
+    tifffile.imwrite(path, STACK, photometric="minisblack", metadata=axes)
+    write_zarr(tmp_path / "test" / "b.zarr", "0.5")
+    (tmp_path / "test" / "c.png").write_bytes(b"no image")
+    options = ["--glob", "*{.tif,.zarr}", "--page", "0", "--channel", "1", "--z", "1"]
+    assert main(["--data", str(tmp_path), *options]) == 3
+    checked = check_leaks_of(
+        str(tmp_path), spark=spark, glob="*{.tif,.zarr}", choice=Choice(0, "1", "1")
+    )
+    assert [(leak.kind, {each.name for each in leak.pictures}) for leak in checked.leaks] == [
+        ("pixels", {"train/a.ome.tif", "test/b.zarr"})
+    ]
+    assert checked.unreadable == {}
+
+
+def test_planes_of_a_data_set_of_tiles_are_not_chosen(tmp_path, spark):
+    (tmp_path / "_dataset.json").write_text("{}")
+    with pytest.raises(ConfigurationError):
+        check_leaks_of(str(tmp_path), spark=spark, choice=Choice(page=1))

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 import tifffile
 
-from data_prep import leak_check
+from data_prep import divided_folder
 from data_prep.digests import pixel_digest
-from data_prep.leak_check import FIRST_FOLDER, divided, pictures_of
+from data_prep.divided_folder import Look, divided
+from data_prep.images import MAX_PIXELS
+from data_prep.leak_check import FIRST_FOLDER, pictures_of
 from data_prep.leaks import find_leaks
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.picture import Choice
+from data_prep.reading import Content
 from distkeras_grid.errors import EmptyDataError, LabelError
 
 
@@ -83,10 +87,11 @@ def test_a_large_image_is_looked_at_part_by_part(monkeypatch, near_duplicates):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
     stream = BytesIO()
     tifffile.imwrite(stream, pixels, tile=(64, 64), photometric="rgb")
-    whole = leak_check._look("a.tif", stream.getvalue(), near_duplicates, None)
-    by_part = partial(leak_check.open_image, region_bytes=0)
-    monkeypatch.setattr(leak_check, "open_image", by_part)
-    assert leak_check._look("a.tif", stream.getvalue(), near_duplicates, None) == whole
+    look = Look(Choice(), MAX_PIXELS, near_duplicates)
+    whole = look.at("a.tif", Content.of(stream.getvalue()))
+    by_part = partial(divided_folder.open_image, region_bytes=0)
+    monkeypatch.setattr(divided_folder, "open_image", by_part)
+    assert look.at("a.tif", Content.of(stream.getvalue())) == whole
     assert whole["pixel_sha256"] == pixel_digest(pixels)
     assert bool(whole["fingerprint"]) is near_duplicates
-    assert "a.tif" in leak_check._look("a.tif", stream.getvalue()[:9000], False, None)["error"]
+    assert "a.tif" in look.at("a.tif", Content.of(stream.getvalue()[:9000]))["error"]

@@ -1,0 +1,265 @@
+"""A folder of images that somebody else has divided into splits, for the check of leaks."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from data_prep.changes import unusable
+from data_prep.folders import refuse_folders
+from data_prep.images import open_image
+from data_prep.isolation import Care, Trials
+from data_prep.job import Say, executor_errors, list_images, load_contents, surviving
+from data_prep.labels import compile_pattern
+from data_prep.leaks import Picture
+from data_prep.likeness import fingerprint
+from data_prep.picture import Choice
+from data_prep.raster import Raster
+from data_prep.reading import SPARK, Content, Opening, choose_opening
+from data_prep.settings import TilingSettings
+from data_prep.stages import Reader, content_of, image_rows, one_image_a_batch
+from data_prep.survey import survey
+from data_prep.task_status import task_progress
+from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
+from distkeras_grid.spark.memory import python_limit_mb
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Batches = Iterator["pa.RecordBatch"]
+
+SEEN = "uri string, pixel_sha256 string, fingerprint binary, error string"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Pictures with their splits, and their fingerprints by name.
+
+    Parameters
+    ----------
+    pictures : list of Picture
+    fingerprints : dict of str to bytes
+        Empty if no near-duplicates are looked for.
+    unreadable : dict of str to str
+        Why other files could not be looked at, by path.
+    """
+
+    pictures: list[Picture]
+    fingerprints: dict[str, bytes]
+    unreadable: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a task does with each image.
+
+    Parameters
+    ----------
+    choice : Choice
+        Page, channel and focal plane of files that hold several.
+    max_pixels : int
+        Larger images that can only be decoded as a whole are refused.
+    near_duplicates : bool
+        Whether fingerprints are computed.
+    """
+
+    choice: Choice
+    max_pixels: int
+    near_duplicates: bool
+
+    def at(self, uri: str, content: Content) -> dict[str, Any]:
+        """Return the digest and the fingerprint of an image, or why it has none."""
+        try:
+            picture = open_image(content.stream, uri, self.choice, max_pixels=self.max_pixels)
+            pixels = picture.pixels
+            with closing(pixels) if isinstance(pixels, Raster) else nullcontext():
+                seen = survey(pixels)
+        except ImageError as error:
+            return {"uri": uri, "error": str(error)}
+        if content.is_changed:
+            return {"uri": uri, "error": f"{uri} has changed while it was read. Run it again."}
+        likeness = fingerprint(seen.small, seen.shrink) if self.near_duplicates else b""
+        return {"uri": uri, "pixel_sha256": seen.pixel_sha256, "fingerprint": likeness}
+
+
+def look_at_folder(
+    spark: SparkSession,
+    settings: TilingSettings,
+    patterns: tuple[str, str | None],
+    near_duplicates: bool,
+    say: Say,
+) -> Seen:
+    """Look at every image of a folder once; the tasks open the files.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    settings : TilingSettings
+        Which files are taken, and which image of each.
+    patterns : pair of str
+        Regular expressions for paths below the folder with a group ``split``, and with a group
+        ``group`` or None.
+    near_duplicates : bool
+        Whether fingerprints are computed.
+    say : callable
+
+    Raises
+    ------
+    EmptyDataError, ConfigurationError, LabelError
+        See `data_prep.leak_check.check_leaks_of`.
+    """
+    split_of = compile_pattern(patterns[0], "split")
+    group_of = None if patterns[1] is None else compile_pattern(patterns[1], "group")
+    check_executors(spark, TILING_PACKAGES)
+    storage = Storage(spark)
+    listed = list_images(spark, storage, settings)
+    opening = choose_opening(spark, storage.resolve(settings.input))
+    if opening.kind == SPARK:
+        refuse_folders(file.uri for file in listed.values())
+        say(opening.describe())
+    unreadable = unusable(listed, {}, opening.most_bytes)
+    lengths = {file.uri: file.length for name, file in listed.items() if name not in unreadable}
+    look = Look(settings.choice, settings.max_pixels, near_duplicates)
+    seen = _looked(spark, lengths, opening, look, settings.input, say) if lengths else {}
+    looks = {
+        name: seen.get(file.uri) or {"error": f"{file.uri} is gone, or cannot be read."}
+        for name, file in listed.items()
+        if name not in unreadable
+    }
+    unreadable |= {name: row["error"] for name, row in looks.items() if row["error"] is not None}
+    digests = {name: row["pixel_sha256"] for name, row in looks.items() if name not in unreadable}
+    pictures = divided(digests, split_of, group_of, whole=not unreadable)
+    if group_of is not None:
+        alone = sum(picture.group is None for picture in pictures)
+        say(f"{alone:,} of {len(pictures):,} images have no group")
+    fingerprints = {name: looks[name]["fingerprint"] for name in digests if near_duplicates}
+    return Seen(pictures, fingerprints, unreadable)
+
+
+def _looked(
+    spark: SparkSession,
+    lengths: Mapping[str, int],
+    opening: Opening,
+    look: Look,
+    folder: str,
+    say: Say,
+) -> dict[str, dict[str, Any]]:
+    """Return what the tasks saw, by the whole paths of the files."""
+    limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
+    reader = Reader(opening, partial(load_contents, spark), care=Care(memory_mb=limit))
+
+    def work(reader: Reader) -> list[dict[str, Any]]:
+        task = looker(look, reader.opening, reader.care)
+        images = image_rows(spark, lengths, reader)
+        with one_image_a_batch(spark):
+            return list(images.mapInArrow(task, SEEN).toArrow().to_pylist())
+
+    say(f"looking at the images in {folder} ...")
+    with executor_errors(spark, folder, "the check of"), task_progress(spark, "looking", say):
+        return {row["uri"]: row for row in surviving(work, reader, say)}
+
+
+def divided(
+    digests: Mapping[str, str],
+    split_of: re.Pattern[str],
+    group_of: re.Pattern[str] | None,
+    *,
+    whole: bool,
+) -> list[Picture]:
+    """Return the pictures of a folder with their splits and groups.
+
+    Parameters
+    ----------
+    digests : mapping of str to str
+        Digests of the pixels, by path below the folder.
+    split_of, group_of : re.Pattern
+        Patterns with the named groups ``split`` and ``group``.
+    whole : bool
+        Whether all files could be read. One that could not may be the only image of a split.
+
+    Raises
+    ------
+    EmptyDataError, LabelError
+        See `data_prep.leak_check.check_leaks_of`.
+    """
+    pictures = [
+        Picture(
+            *(name, _named(split_of, "split", name), digest),
+            None if group_of is None else _found(group_of, "group", name),
+        )
+        for name, digest in sorted(digests.items())
+    ]
+    if not pictures:
+        raise EmptyDataError("No image of the folder can be read. Check the folder.")
+    if whole and len({picture.split for picture in pictures}) == 1:
+        raise LabelError(
+            f"All images belong to the split {pictures[0].split!r}. Give the folder that holds the "
+            "folders of the splits, or --splits PATTERN."
+        )
+    if group_of is not None and all(picture.group is None for picture in pictures):
+        raise LabelError(
+            f"No image has a group: {group_of.pattern!r} finds none, for instance in "
+            f"{pictures[0].name}. Mend --group."
+        )
+    return pictures
+
+
+def _named(pattern: re.Pattern[str], name: str, path: str) -> str:
+    found = _found(pattern, name, path)
+    if not found:
+        raise LabelError(
+            f"{path} belongs to no split: {pattern.pattern!r} finds none. Put it into the folder "
+            "of its split, or give --splits PATTERN."
+        )
+    return found
+
+
+def _found(pattern: re.Pattern[str], name: str, path: str) -> str | None:
+    # Normalised as for labels and groups: some file systems write decomposed letters.
+    found = pattern.search(unicodedata.normalize("NFC", path))
+    return found.group(name) if found else None
+
+
+def looker(look: Look, opening: Opening, care: Care) -> Callable[[Batches], Batches]:
+    """Return the function of a task, which looks at each image."""
+
+    def run(batches: Batches) -> Batches:
+        import cv2
+        import pyarrow as pa
+
+        cv2.setNumThreads(1)
+        kinds = {"fingerprint": pa.binary()}
+        names = [entry.split()[0] for entry in SEEN.split(", ")]
+        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+        with care.trials() as trials:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    seen = _look(row, opening, look, trials, care)
+                    yield pa.RecordBatch.from_pylist([seen], schema)
+
+    return run
+
+
+def _look(
+    row: dict[str, Any], opening: Opening, look: Look, trials: Trials | None, care: Care
+) -> dict[str, Any]:
+    try:
+        if trials is not None:
+            trials.survive(row["path"], _open_and_look, row, opening, look)
+        with care.in_time():
+            return _open_and_look(row, opening, look)
+    except ImageError as error:
+        return {"uri": row["path"], "error": str(error)}
+
+
+def _open_and_look(row: dict[str, Any], opening: Opening, look: Look) -> dict[str, Any]:
+    with content_of(row, opening) as content:
+        return look.at(row["path"], content)
