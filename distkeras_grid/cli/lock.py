@@ -61,9 +61,15 @@ class Lock:
         """The open file: a child process that inherits it keeps the lock until it ends."""
         return self._file.fileno()
 
-    def add_application(self, identifier: str) -> None:
-        """Name the application of YARN that the lock guards, also if this process is killed."""
-        self._holder["application"] = identifier
+    def add_application(self, name: str) -> None:
+        """Name the application of YARN that the lock guards, also if this process is killed.
+
+        Parameters
+        ----------
+        name : str
+            Its id; before it has one, its tag.
+        """
+        self._holder["application"] = name
         self._write()
 
     def forget_application(self) -> None:
@@ -78,6 +84,8 @@ class Lock:
             content = json.dumps(self._holder).encode() + b"\n"
             os.pwrite(self.descriptor, content, 0)
             os.ftruncate(self.descriptor, len(content))
+            # An application on other machines outlives a power failure of this one.
+            os.fsync(self.descriptor)
         except OSError as error:
             raise StorageError(
                 f"The lock file {self._path} cannot be written: {error.strerror}. Free some space, "
@@ -95,7 +103,7 @@ def current() -> Lock | None:
 
 @contextmanager
 def held(
-    path: str, verb: str, still_runs: Callable[[str], bool] = lambda _: False
+    path: str, verb: str, going: Callable[[str], str | None] = lambda _: None
 ) -> Iterator[Lock]:
     """Hold a lock while the block runs.
 
@@ -106,9 +114,9 @@ def held(
         present or the last holder.
     verb : str
         What runs, for whoever finds the lock held.
-    still_runs : callable, optional
-        Whether an application still runs, by its id: asked where the last holder has not seen the
-        end of the one that it started.
+    going : callable, optional
+        Takes the id or the tag of an application; returns its id if it still runs, or None. Asked
+        where the last holder has not seen the end of the one that it started.
 
     Raises
     ------
@@ -122,7 +130,7 @@ def held(
     """
     with _opened(path) as file:
         _seize(file, path)
-        _check_application(_content(file), path, still_runs)
+        _check_application(_content(file), path, going)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"verb": verb, "pid": os.getpid(), "host": platform.node(), "since": now}
         lock = Lock(file, path, holder)
@@ -150,29 +158,30 @@ def _seize(file: FileIO, path: str) -> None:
         ) from error
 
 
-def _check_application(content: str, path: str, still_runs: Callable[[str], bool]) -> None:
+def _check_application(content: str, path: str, going: Callable[[str], str | None]) -> None:
     """Refuse a lock whose last holder has left an application behind that may still run."""
-    from distkeras_grid.submission.applications import check_id
+    from distkeras_grid.submission.applications import check_id, is_tag
 
-    application = _holder(content).get("application")
-    if application is None:
+    named = _holder(content).get("application")
+    if named is None:
         return
     try:
-        check_id(str(application))
+        if not is_tag(str(named)):
+            check_id(str(named))
     except ConfigurationError as error:
         raise StorageError(
-            f"{path} names an application that is none. Received: {application!r}. Delete the file "
+            f"{path} names an application that is none. Received: {named!r}. Delete the file "
             "if nothing runs that it may guard."
         ) from error
     try:
-        runs = still_runs(application)
+        application = going(named)
     except GridError as error:
         raise ClusterError(
-            f"{path} guards {application}, started by {_describe(content)}, and YARN cannot be "
+            f"{path} guards {named}, started by {_describe(content)}, and YARN cannot be "
             f"asked whether it still runs. Received: {error} If you know that it has ended, delete "
             f"{path}. Nothing was done."
         ) from error
-    if runs:
+    if application is not None:
         raise BusyError(
             f"{path} guards {application}, which still runs; it was started by "
             f"{_describe(content)}. Stop it: distkeras-grid cancel {application}. Nothing was done."

@@ -81,7 +81,7 @@ def _locked(
         try:
             stack.enter_context(terminable())
             if path is not None:
-                stack.enter_context(held(path, verb, _application_runs))
+                stack.enter_context(held(path, verb, _going))
             return int(command(rest))
         except GridError as error:
             tell_error(f"{type(error).__name__}: {error}")
@@ -91,8 +91,8 @@ def _locked(
             return exit_code(interrupt)
 
 
-def _application_runs(identifier: str) -> bool:
-    """Whether YARN says that an application has not ended.
+def _going(name: str) -> str | None:
+    """Return the id of an application that, as YARN says, has not ended; None if it has.
 
     Raises
     ------
@@ -105,4 +105,4 @@ def _application_runs(identifier: str) -> bool:
 
     check_hadoop_settings()
     with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
-        return yarn.still_runs(identifier)
+        return yarn.going(name)

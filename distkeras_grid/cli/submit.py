@@ -6,7 +6,6 @@ import argparse
 import os
 import shlex
 import sys
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
+from distkeras_grid.submission.applications import new_tag
 from distkeras_grid.submission.command import Submission, command_line, parse_settings
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def planned(flags: argparse.Namespace) -> Submission:
         environment="",
         py_files=files,
         name=flags.name or name,
-        tag=f"distkeras-grid-{uuid.uuid4().hex}",
+        tag=new_tag(),
         backend=configured_backend(),
         settings=parse_settings(flags.conf),
         **{
@@ -298,28 +298,19 @@ def in_cluster(
     command: Sequence[str], tag: str, hadoop: HadoopClient, flags: argparse.Namespace
 ) -> int:
     """Hand an application over to YARN, wait for its end, and return its exit code."""
-    from distkeras_grid.submission.spark_submit import hand_over
     from distkeras_grid.submission.yarn import wait, yarn_client
 
     holding = lock.current()
     with yarn_client(hadoop) as yarn:
         try:
-            hand_over(command, note)
-            identifier = yarn.tagged(tag)
-            if identifier is None:
-                raise ClusterError(
-                    "YARN does not list the application; ask: distkeras-grid status."
-                )
-            if holding:
-                holding.add_application(identifier)
+            identifier = handed_over(command, tag, yarn)
             tell(identifier)
             note(f"stop it: distkeras-grid cancel {identifier}")
             if flags.detach:
                 return ExitCode.OK
             application = wait(yarn, identifier, note)
         except KeyboardInterrupt as interrupt:
-            if flags.keep_running:
-                known = yarn.tagged(tag)
+            if flags.keep_running and (known := yarn.tagged(tag)):
                 interrupt.add_note(f"{known} goes on; ask: distkeras-grid status {known}")
             else:
                 stop(yarn, tag)
@@ -329,6 +320,31 @@ def in_cluster(
         if holding:
             holding.forget_application()
         return ending(application, yarn)
+
+
+def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
+    """Hand an application over to YARN, and return its id.
+
+    From before it starts, the lock names the application by its tag, and spark-submit holds the
+    lock, too: whatever is killed meanwhile, the lock is not free while the application may come.
+    """
+    from distkeras_grid.submission.spark_submit import hand_over
+
+    holding = lock.current()
+    if holding:
+        holding.add_application(tag)
+    try:
+        hand_over(command, note, [holding.descriptor] if holding else ())
+    except ClusterError:
+        if holding and yarn.tagged(tag) is None:
+            holding.forget_application()
+        raise
+    identifier = yarn.tagged(tag)
+    if identifier is None:
+        raise ClusterError("YARN does not list the application; ask: distkeras-grid status.")
+    if holding:
+        holding.add_application(identifier)
+    return identifier
 
 
 def stop(yarn: Yarn, tag: str) -> None:

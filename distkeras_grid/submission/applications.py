@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError
@@ -74,6 +75,22 @@ def state_line(application: Application, seconds: float) -> str:
         executors = ", no executors yet" if application.waits else ""
         return f"{line}  {application.containers} containers, {application.memory_mb} MB{executors}"
     return f"{line}  waiting for a container"
+
+
+def new_tag() -> str:
+    """Return a tag for one application, by which YARN finds it before anybody knows its id."""
+    return f"distkeras-grid-{uuid.uuid4().hex}"
+
+
+def is_tag(text: str) -> bool:
+    """Return whether a text looks like what `new_tag` returns.
+
+    Examples
+    --------
+    >>> is_tag(new_tag()), is_tag("application_1700000000000_0001")
+    (True, False)
+    """
+    return re.fullmatch(r"distkeras-grid-[0-9a-f]{32}", text) is not None
 
 
 def check_id(identifier: str) -> None:

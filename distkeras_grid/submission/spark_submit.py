@@ -88,8 +88,19 @@ def _send(process: subprocess.Popen[bytes], number: signal.Signals, seconds: flo
         process.wait(seconds)
 
 
-def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
+def hand_over(
+    command: Sequence[str], say: Callable[[str], object], inherited: Sequence[int] = ()
+) -> None:
     """Run a command that ends when YARN has accepted the application.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Program and arguments.
+    say : callable
+        Receives a line of progress every few seconds.
+    inherited : sequence of int, default ()
+        Open files that the command keeps open, such as that of a lock.
 
     Raises
     ------
@@ -98,7 +109,9 @@ def hand_over(command: Sequence[str], say: Callable[[str], object]) -> None:
     """
     began = said = time.monotonic()
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=inherited
+        )
         try:
             while process.poll() is None:
                 now = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Any
 
 from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, NotAuthenticatedError
 from distkeras_grid.file_systems import STRANGER, meaning
-from distkeras_grid.submission.applications import Application, check_id, state_line
+from distkeras_grid.submission.applications import Application, check_id, is_tag, state_line
 from distkeras_grid.submission.container_logs import CollectedLogs, wait_for_logs
 from distkeras_grid.submission.jvm import HadoopClient
 
@@ -86,12 +86,15 @@ class Yarn:
             found = [str(each.getApplicationId()) for each in self._client.getApplications(request)]
         return found[0] if found else None
 
-    def still_runs(self, identifier: str) -> bool:
-        """Whether an application is known and has not ended."""
+    def going(self, name: str) -> str | None:
+        """Return the id of an application, named by id or tag; None if unknown, or it has ended."""
+        identifier = self.tagged(name) if is_tag(name) else name
+        if identifier is None:
+            return None
         try:
-            return not self.application(identifier).ended
+            return None if self.application(identifier).ended else identifier
         except ApplicationNotFoundError:
-            return False
+            return None
 
     def cancel(self, identifier: str) -> Application:
         """Stop an application, and wait until it has ended; return how it ended.

@@ -17,6 +17,7 @@ import pytest
 from distkeras_grid.cli.lock import Lock, current, held
 from distkeras_grid.cli.running import run
 from distkeras_grid.errors import BusyError, ClusterError, ConfigurationError, StorageError
+from distkeras_grid.submission.applications import new_tag
 
 HOLDER = """
 import subprocess, sys
@@ -110,27 +111,30 @@ def test_a_pipe_is_no_lock_file(path):
         held(path, "train").__enter__()
 
 
+# The driver runs here, or is being handed over to YARN.
 HANDED_ON = """
-import subprocess, sys
-from distkeras_grid.cli.lock import current, held
+import sys
+from distkeras_grid.cli.lock import held
+from distkeras_grid.submission.spark_submit import follow, hand_over
 
+CHILD = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(100)"
 with held(sys.argv[1], "submit") as lock:
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=[lock.descriptor]
-    )
-    print(child.pid, flush=True)
-    sys.stdin.read()
+    command = [sys.executable, "-c", CHILD, sys.argv[1] + ".child"]
+    {call}
 """
 
 
-def test_work_that_was_given_the_lock_keeps_it_when_the_command_is_killed(path):
-    with subprocess.Popen(
-        [sys.executable, "-c", HANDED_ON, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        child = int(holder.stdout.readline())
+@pytest.mark.parametrize(
+    "call",
+    ["follow(command, [lock.descriptor])", "hand_over(command, print, [lock.descriptor])"],
+)
+def test_work_that_was_given_the_lock_keeps_it_when_the_command_is_killed(path, call):
+    told = Path(path + ".child")
+    with subprocess.Popen([sys.executable, "-c", HANDED_ON.format(call=call), path]) as holder:
+        deadline = time.monotonic() + 30
+        while not (told.exists() and told.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child = int(told.read_text())
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait(10)
         with pytest.raises(BusyError, match=f"process {holder.pid}"):
@@ -151,7 +155,7 @@ def test_an_application_whose_end_nobody_has_seen_keeps_the_lock(path):
 
     def runs(identifier):
         asked.append(identifier)
-        return True
+        return identifier
 
     with held(path, "submit") as lock:
         assert current() is lock
@@ -162,11 +166,35 @@ def test_an_application_whose_end_nobody_has_seen_keeps_the_lock(path):
     # Who was turned away has not overwritten what the file says.
     with pytest.raises(BusyError, match="application_17_0001"):
         held(path, "train", runs).__enter__()
-    with held(path, "train", lambda _: False) as lock:
+    with held(path, "train", lambda _: None) as lock:
         pass
     with held(path, "train", runs):
         pass
     assert asked == ["application_17_0001"] * 2
+
+
+def test_an_application_that_has_no_id_yet_is_known_by_its_tag(path):
+    tag, asked = new_tag(), []
+
+    def runs(name):
+        asked.append(name)
+        return "application_17_0001"
+
+    with held(path, "submit") as lock:
+        lock.add_application(tag)
+    with pytest.raises(BusyError, match="cancel application_17_0001"):
+        held(path, "train", runs).__enter__()
+    assert asked == [tag]
+    with held(path, "train", lambda _: None):
+        pass
+
+
+def test_the_application_is_on_the_disk_before_it_is_handed_over(path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.pread(descriptor, 999, 0)))
+    with held(path, "submit") as lock:
+        lock.add_application(new_tag())
+    assert any(b"distkeras-grid-" in content for content in synced)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +214,10 @@ def test_an_application_that_nobody_can_ask_for_keeps_the_lock_and_is_named(path
     assert Path(path).read_text() == before
 
 
-@pytest.mark.parametrize("told", ["", "x; rm -rf /", "application_17", 17, ["application_17_0001"]])
+@pytest.mark.parametrize(
+    "told",
+    ["", "x; rm -rf /", "application_17", 17, ["application_17_0001"], "distkeras-grid-1"],
+)
 def test_a_lock_file_that_names_no_application_is_refused_and_yarn_is_not_asked(path, told):
     content = json.dumps({"verb": "submit", "application": told})
     Path(path).write_text(content)
@@ -199,7 +230,7 @@ def test_the_end_of_a_longer_content_hides_no_application(path):
     holder = {"verb": "submit", "application": "application_17_0001"}
     Path(path).write_text(json.dumps(holder) + '\n"since": "2026"}\n')
     with pytest.raises(BusyError):
-        held(path, "train", lambda _: True).__enter__()
+        held(path, "train", lambda name: name).__enter__()
 
 
 def test_a_file_system_without_locks_is_a_storage_error(path, monkeypatch):
@@ -223,5 +254,5 @@ def test_an_application_that_has_ended_leaves_the_lock_free(path):
     with held(path, "submit") as lock:
         lock.add_application("application_17_0001")
         lock.forget_application()
-    with held(path, "train", lambda _: True):
+    with held(path, "train", lambda name: name):
         pass

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.cli.submit import (
     build_parser,
     client_settings,
+    in_cluster,
     main,
     planned,
     split_arguments,
     the_job,
     verdict,
 )
+from distkeras_grid.errors import ClusterError
 from distkeras_grid.submission import run_verb
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
@@ -92,6 +98,110 @@ def test_what_runs_in_the_container_takes_the_format_of_its_lines():
     assert ended.returncode == ExitCode.USAGE
     last = json.loads(ended.stdout.splitlines()[-1])
     assert (last["verb"], last["exit_code"]) == ("evaluate", ExitCode.USAGE)
+
+
+@dataclass
+class HandOver:
+    """A submission in cluster mode to a YARN that is made up, under a lock.
+
+    `yarn` is the application's id there, if it has come; `ends` what becomes of spark-submit, and
+    `waits` of the waiting afterwards.
+    """
+
+    path: Path
+    tag: str
+    flags: argparse.Namespace
+    yarn: str | None = None
+    ends: BaseException | None = None
+    waits: BaseException | None = None
+
+    def __call__(self, _command, _say, inherited) -> None:
+        # What the next holder would read if this process were killed now.
+        assert self.named == self.tag
+        assert [os.fstat(each).st_ino for each in inherited] == [self.path.stat().st_ino]
+        if self.ends:
+            raise self.ends
+
+    def submit(self) -> int:
+        with held(str(self.path), "submit"):
+            return in_cluster(["spark-submit"], self.tag, None, self.flags)  # type: ignore[arg-type]
+
+    @property
+    def named(self) -> str | None:
+        """What the lock file names as guarded."""
+        return json.loads(self.path.read_text()).get("application")
+
+    def tagged(self, _: str) -> str | None:
+        return self.yarn
+
+    def cancel(self, identifier: str) -> Application:
+        return replace(APPLICATION, id=identifier, final="KILLED")
+
+    def wait(self, _yarn, identifier, _say) -> Application:
+        assert self.named == identifier
+        if self.waits:
+            raise self.waits
+        return replace(APPLICATION, final="SUCCEEDED")
+
+    def logs(self, _: Application) -> None:
+        return None
+
+    def log_page(self, _: str) -> None:
+        return None
+
+
+@pytest.fixture
+def handing(monkeypatch, tmp_path) -> HandOver:
+    flags = build_parser().parse_args(["--deploy-mode", "cluster", *EVALUATE])
+    made = HandOver(tmp_path / "lock", planned(flags).tag, flags)
+    monkeypatch.setattr("distkeras_grid.submission.yarn.yarn_client", lambda _: nullcontext(made))
+    monkeypatch.setattr("distkeras_grid.submission.yarn.wait", made.wait)
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", made)
+    return made
+
+
+def test_the_lock_names_the_application_before_it_is_handed_over(handing):
+    handing.yarn = "application_17_0001"
+    assert handing.submit() == ExitCode.OK
+    assert handing.named is None
+
+
+def test_what_may_have_come_to_yarn_stays_in_the_lock_file(handing):
+    # spark-submit has failed, and the application is there.
+    handing.yarn, handing.ends = "application_17_0001", ClusterError("too late")
+    with pytest.raises(ClusterError):
+        handing.submit()
+    assert handing.named == handing.tag
+    # Nobody can tell how it goes on.
+    handing.ends, handing.waits = None, ClusterError("YARN does not answer")
+    with pytest.raises(ClusterError):
+        handing.submit()
+    assert handing.named == "application_17_0001"
+
+
+def test_what_never_came_to_yarn_frees_the_lock(handing):
+    handing.ends = ClusterError("spark-submit ended with code 1")
+    with pytest.raises(ClusterError):
+        handing.submit()
+    assert handing.named is None
+    handing.ends = KeyboardInterrupt()
+    handing.flags.keep_running = True
+    with pytest.raises(KeyboardInterrupt) as raised:
+        handing.submit()
+    assert handing.named is None
+    assert not hasattr(raised.value, "__notes__")
+
+
+def test_what_an_interrupt_has_stopped_frees_the_lock(handing):
+    handing.yarn, handing.waits = "application_17_0001", KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        handing.submit()
+    assert handing.named is None
+    handing.flags.keep_running = True
+    with pytest.raises(KeyboardInterrupt) as raised:
+        handing.submit()
+    assert handing.named == "application_17_0001"
+    assert raised.value.__notes__
 
 
 def test_each_submission_has_a_tag_of_its_own():
@@ -175,8 +285,6 @@ def test_following_gives_the_exit_code_of_what_ran():
 
 
 def test_handing_over_is_not_silent_and_tells_why_it_failed(monkeypatch):
-    from distkeras_grid.errors import ClusterError
-
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.SAY_SECONDS", 0.3)
     program = r"import time; print('why\n\tat a.b.C'); time.sleep(1); raise SystemExit(3)"
     said: list[str] = []

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.submission.applications import Application, check_id, state_line
+from distkeras_grid.submission.applications import (
+    Application,
+    check_id,
+    is_tag,
+    new_tag,
+    state_line,
+)
 from distkeras_grid.submission.yarn import wait
 
 RUNNING = Application(
@@ -76,3 +82,10 @@ def test_waiting_tells_changes_at_once_and_else_now_and_then(monkeypatch: pytest
 def test_what_is_no_application_s_id(text: str):
     with pytest.raises(ConfigurationError, match="looks like application_"):
         check_id(text)
+
+
+def test_a_tag_is_known_by_its_form():
+    assert is_tag(new_tag())
+    assert new_tag() != new_tag()
+    for text in ("", "distkeras-grid-", f"{new_tag()}0", "application_17_0001", f"{new_tag()}\n"):
+        assert not is_tag(text)
