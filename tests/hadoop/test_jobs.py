@@ -52,6 +52,7 @@ def tiles(grid: Grid, client: InsecureClient, project: Path, samples: Path) -> s
 
 
 def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str, ...]) -> None:
+    """Train with no word about memory: the sandbox's own settings have room for Python."""
     net = project / "tests" / "jobs" / "small_net.py"
     run(
         grid,
@@ -60,7 +61,7 @@ def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str
         *("--data", tiles, "--split", "train", "--validation-split", "test"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--epochs", 2, "--batch-size", 8, "--workers", 2, "--seed", 1, "--output", output),
-        options=(*options, "--py-files", str(net), "--conf", "spark.executor.memoryOverhead=1536m"),
+        options=(*options, "--py-files", str(net)),
     )
 
 
@@ -74,13 +75,7 @@ def check_run(client: InsecureClient, path: str, master: str) -> None:
 @pytest.fixture(scope="module")
 def trained(grid: Grid, project: Path, tiles: str) -> str:
     """A run in cluster mode: the driver, and with it the server, is in a container."""
-    train(
-        grid,
-        project,
-        tiles,
-        f"hdfs://{ROOT}/run-cluster",
-        (*CLUSTER_MODE, "--conf", "spark.driver.memoryOverhead=1500m"),
-    )
+    train(grid, project, tiles, f"hdfs://{ROOT}/run-cluster", CLUSTER_MODE)
     return f"hdfs://{ROOT}/run-cluster"
 
 
