@@ -1,7 +1,7 @@
-"""Airflow: the nightly tiling, and once a week a training on what is new.
+"""Airflow: the nightly tiling, and once a week a training on what is new and a compaction.
 
 Copy it to Airflow's folder of DAGs. `airflow pools set grid 1 "one job at a time"` makes the pool
-that keeps the two apart on any number of Airflow's workers.
+that keeps them apart on any number of Airflow's workers.
 """
 
 from datetime import datetime, timedelta
@@ -19,6 +19,7 @@ RETRAIN = (
     "--features image --model my_models:net --epochs 2 --output hdfs:///runs --keep 8 "
     "--master yarn --log-format json"
 )
+COMPACT = "distkeras-grid compact --data hdfs:///tiles --master yarn --log-format json"
 TASK = {
     "cwd": GRID,
     "env": {"PATH": f"{GRID}/.venv/bin:/usr/bin:/bin", "HADOOP_CONF_DIR": "/etc/hadoop/conf"},
@@ -35,3 +36,6 @@ with DAG("grid_tiles", schedule="30 1 * * *", **COMMON):
 
 with DAG("grid_training", schedule="0 6 * * 6", **COMMON):
     BashOperator(task_id="retrain", bash_command=RETRAIN, **TASK)
+
+with DAG("grid_compaction", schedule="0 6 * * 0", **COMMON):
+    BashOperator(task_id="compact", bash_command=COMPACT, **TASK)

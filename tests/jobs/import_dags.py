@@ -4,7 +4,7 @@ import sys
 
 from airflow.dag_processing.dagbag import DagBag
 
-EXPECTED = {"grid_tiles": ["tile"], "grid_training": ["retrain"]}
+EXPECTED = {"grid_tiles": ["tile"], "grid_training": ["retrain"], "grid_compaction": ["compact"]}
 
 bag = DagBag(sys.argv[1])
 found = {name: [task.task_id for task in dag.tasks] for name, dag in bag.dags.items()}

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import command
+from data_prep import command, compact_command
 from distkeras_grid.cli import retrain
 from distkeras_grid.cli.exit_codes import HELP
 from distkeras_grid.cli.running import run
 
-PARSERS = {"tile": command.build_parser, "retrain": retrain.build_parser}
+VERBS = {"tile": command, "retrain": retrain, "compact": compact_command}
+SERVICES = ("grid-tiles.service", "grid-training.service", "grid-compaction.service")
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +29,11 @@ def commands_in(text):
     """The command lines of an example, as words after ``distkeras-grid``."""
     # Strings of Python that stand in a row, and lines that go on.
     text = re.sub(r'"\s*\n\s*"|\\\n', "", text)
-    found = re.findall(r'distkeras-grid ((?:tile|retrain) --[^"\n]*)', text)
+    found = re.findall(r'distkeras-grid ((?:tile|retrain|compact) --[^"\n]*)', text)
     return [shlex.split(line.partition(" >>")[0]) for line in found]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["crontab", "grid-tiles.service", "grid-training.service", "airflow_dag.py", "README.md"],
-)
+@pytest.mark.parametrize("name", ["crontab", *SERVICES, "airflow_dag.py", "README.md"])
 def test_each_command_of_the_examples_is_one(schedule, name):
     found = commands_in((schedule / name).read_text())
     assert found
@@ -50,12 +48,12 @@ def test_each_command_of_the_examples_is_one(schedule, name):
             )
             == 0
         )
-        parsed = PARSERS[verb]().parse_args([f for f in rest])
-        assert parsed.output.startswith("hdfs:///")
+        parsed = VERBS[verb].build_parser().parse_args([f for f in rest])
+        assert (parsed.data if verb == "compact" else parsed.output).startswith("hdfs:///")
         if name != "airflow_dag.py":
             assert flags[flags.index("--lock") + 1].startswith("/")
     verbs = {verb for verb, *_ in found}
-    assert verbs == {"tile", "retrain"} or name.endswith(".service")
+    assert verbs == set(VERBS) or name.endswith(".service")
 
 
 def test_all_examples_say_the_same(schedule):
@@ -67,7 +65,7 @@ def test_all_examples_say_the_same(schedule):
             for verb, *flags in commands_in((schedule / name).read_text())
         }
 
-    services = told("grid-tiles.service") | told("grid-training.service")
+    services = set().union(*map(told, SERVICES))
     assert told("crontab") == services == told("airflow_dag.py")
 
 
@@ -78,7 +76,7 @@ def test_crontab_lines_have_five_fields_and_no_percent(schedule):
     for line in lines:
         assert re.match(r"[\d*]+ [\d*]+ \* \* [\d*]  +cd ", line.replace("   ", "  "))
         assert "%" not in line  # cron makes a new line of it
-    assert len(lines) == 2
+    assert len(lines) == len(VERBS)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
@@ -88,7 +86,7 @@ def test_systemd_takes_the_units(schedule, tmp_path):
         text = path.read_text().replace("/opt/grid/.venv/bin/distkeras-grid", "/bin/true")
         (tmp_path / path.name).write_text(text)
     names = sorted(str(path) for path in tmp_path.iterdir())
-    assert len(names) == 4
+    assert len(names) == 2 * len(VERBS)
     ended = subprocess.run(
         ["systemd-analyze", "verify", *names], check=False, capture_output=True, text=True
     )
@@ -121,12 +119,11 @@ def work(tmp_path, samples):
 @pytest.fixture
 def job(work, capsys):
     """Run a job as the examples do; return its exit code and its last line."""
-    mains = {"tile": command.main, "retrain": retrain.main}
 
     def go(verb, *flags):
         flags = [str(flag) for flag in flags]
         running = ["--lock", str(work / "grid.lock"), "--log-format", "json"]
-        code = run(verb, mains[verb], [*flags, *running])
+        code = run(verb, VERBS[verb].main, [*flags, *running])
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert lines[-1]["event"] == "result"
         assert lines[-1]["exit_code"] == code
@@ -185,3 +182,9 @@ def test_two_nights_and_two_weeks(spark, job, work, samples, monkeypatch):
     version = {"number": manifest["last_update"], "hash": manifest["hash"]}
     assert ran["data_version"] == version
     assert ran["samples"] == told["samples"]
+
+    # A compaction makes no image new.
+    code, told = job("compact", "--data", work / "tiles")
+    assert (code, told["tiles"]) == (0, manifest["tiles"])
+    assert len(list((work / "tiles").glob("shard=*"))) == told["shards"] == 1
+    assert job(*week)[1]["new_images"] == 0
