@@ -137,7 +137,13 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         help="folder of environment archives; if all users may read it, a node unpacks an archive "
         "once for all of them (.distkeras_grid/environments in your home directory on the cluster)",
     )
-    add("--environment", metavar="URI", help="an existing archive, which is used as it is")
+    add(
+        "--environment",
+        metavar="URI",
+        help="an existing archive, which is not packed "
+        "anew. Refused if others may change it, or if URI.sha256 exists and has another SHA-256; "
+        "without URI.sha256 its content is not compared",
+    )
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -258,11 +264,13 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
     """Put the environment and the project where the nodes find them; return the submission."""
     from distkeras_grid.submission.archive import this_environment
     from distkeras_grid.submission.package import write_package
-    from distkeras_grid.submission.placement import archive_place, place
+    from distkeras_grid.submission.placement import archive_place, check_own, place
 
     package = write_package(distkeras_grid.__version__)
     submission = replace(submission, py_files=[str(package), *submission.py_files])
     if flags.environment is not None:
+        if not flags.dry_run:
+            check_own(flags.environment, hadoop.storage)
         return replace(submission, environment=flags.environment)
     environment = this_environment(flags.packages)
     uri = archive_place(environment, flags.environments, hadoop.home())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from distkeras_grid.errors import OutputExistsError, StorageError
 from distkeras_grid.progress import Bytes, Reporter
@@ -80,9 +81,45 @@ def check(uri: str, storage: Storage) -> None:
         If its SHA-256 differs from the one in the file beside it, if group or others may write to
         it or its folder, or if it belongs to another user.
     """
-    archive, folder = storage.access(uri), storage.access(uri.rpartition("/")[0])
     advice = f"Delete it (distkeras-grid rm {uri}), and submit again."
-    for path, found in ((uri, archive), (uri.rpartition("/")[0], folder)):
+    _check_rights(uri, storage, advice)
+    beside = uri + DIGEST
+    noted = storage.read_text(beside).split() if storage.exists(beside) else ["nothing"]
+    if (found_digest := storage.sha256(uri)) != noted[0]:
+        raise StorageError(
+            f"The environment {uri} is not as it was packed. Received: SHA-256 {found_digest}, "
+            f"where {beside} says {noted[0]}. {advice}"
+        )
+
+
+def check_own(uri: str, storage: Storage) -> None:
+    """Refuse an archive that the user names if others may change it, or it is not as noted.
+
+    Whoever has packed it need not have noted a SHA-256: without one, its content is not compared.
+
+    Parameters
+    ----------
+    uri : str
+        Without a scheme a file of this machine, as for Spark.
+    storage : Storage
+
+    Raises
+    ------
+    StorageError
+        As from `check`, but where no file with a SHA-256 is beside it.
+    """
+    if not urlsplit(uri).scheme:
+        uri = f"file:{Path(uri).absolute()}"
+    if storage.exists(uri + DIGEST):
+        check(uri, storage)
+    else:
+        _check_rights(uri, storage, "Put a copy where only you may write, and name that.")
+
+
+def _check_rights(uri: str, storage: Storage, advice: str) -> None:
+    above = uri.rpartition("/")[0] + "/"
+    archive, folder = storage.access(uri), storage.access(above)
+    for path, found in ((uri, archive), (above, folder)):
         # In a folder with the sticky bit, users cannot replace files of others.
         if found.mode & 0o022 and not found.mode & 0o1000:
             raise StorageError(
@@ -94,13 +131,6 @@ def check(uri: str, storage: Storage) -> None:
         raise StorageError(
             f"The environment {uri} belongs to {archive.owner!r}, neither to you nor to the owner "
             f"of its folder. Name another folder (--environments). {advice}"
-        )
-    beside = uri + DIGEST
-    noted = storage.read_text(beside).split() if storage.exists(beside) else ["nothing"]
-    if (found_digest := storage.sha256(uri)) != noted[0]:
-        raise StorageError(
-            f"The environment {uri} is not as it was packed. Received: SHA-256 {found_digest}, "
-            f"where {beside} says {noted[0]}. {advice}"
         )
 
 
@@ -118,4 +148,6 @@ def _upload(local: Path, uri: str, storage: Storage, say: Callable[[str], object
         with Reporter(Bytes("uploading", size), to=say, at_once=False) as progress:
             storage.upload(local, uri, lambda count: progress.add(done=count))
     except OutputExistsError:
+        # Its archive runs in the name of this user, so it must be the same.
+        check(uri, storage)
         say("another submission was first to upload it")

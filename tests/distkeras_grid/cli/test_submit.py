@@ -11,6 +11,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ from distkeras_grid.cli.submit import (
     in_cluster,
     main,
     planned,
+    shipped,
     split_arguments,
     the_job,
     verdict,
@@ -202,6 +204,20 @@ def test_what_an_interrupt_has_stopped_frees_the_lock(handing):
         handing.submit()
     assert handing.named == "application_17_0001"
     assert raised.value.__notes__
+
+
+def test_an_archive_that_the_user_names_is_checked(monkeypatch):
+    checked = []
+    monkeypatch.setattr("distkeras_grid.submission.package.write_package", lambda _: Path("a.zip"))
+    monkeypatch.setattr(
+        "distkeras_grid.submission.placement.check_own", lambda uri, _: checked.append(uri)
+    )
+    hadoop = SimpleNamespace(storage=None)
+    named = ("--environment", "hdfs:///mine.tar.gz")
+    for more in (("--dry-run",), ()):
+        flags = build_parser().parse_args([*named, *more, *EVALUATE])
+        assert shipped(planned(flags), flags, hadoop).environment == "hdfs:///mine.tar.gz"
+    assert checked == ["hdfs:///mine.tar.gz"]
 
 
 def test_each_submission_has_a_tag_of_its_own():

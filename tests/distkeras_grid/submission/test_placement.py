@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import OutputExistsError, StorageError
+from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission import placement
 from distkeras_grid.submission.archive import (
@@ -19,7 +20,7 @@ from distkeras_grid.submission.archive import (
 )
 from distkeras_grid.submission.distributions import installed
 from distkeras_grid.submission.interpreter import this_interpreter
-from distkeras_grid.submission.placement import FOLDER, archive_place, check, place
+from distkeras_grid.submission.placement import FOLDER, archive_place, check, check_own, place
 
 
 @pytest.fixture
@@ -104,13 +105,47 @@ def test_another_submission_may_be_first(
 
         def make_public_dirs(self, uri: str, levels: int) -> None:
             super().make_public_dirs(uri, levels)
-            self.write_bytes(f"{uri}/{environment.name}", b"theirs")
+            self.write_bytes(f"{uri}/{environment.name}", theirs.pop(0))
 
     uri = archive_place(environment, (tmp_path / "envs").as_uri(), None)
     said: list[str] = []
+    same = environment.archive().read_bytes()
+    theirs = [b"another", same]
+    with pytest.raises(StorageError, match="SHA-256"):
+        place(environment, uri, Late(spark), said.append)
+    # What runs is not what was packed, and it is not overwritten either.
+    assert (tmp_path / "envs" / environment.name).read_bytes() == b"another"
+    shutil.rmtree(tmp_path / "envs")
     place(environment, uri, Late(spark), said.append)
     assert said[-1] == "another submission was first to upload it"
-    assert (tmp_path / "envs" / environment.name).read_bytes() == b"theirs"
+    assert (tmp_path / "envs" / environment.name).read_bytes() == same
+    assert theirs == []
+
+
+@pytest.mark.spark
+def test_an_archive_of_ones_own_is_checked_as_far_as_it_can_be(
+    spark, environment: Environment, tmp_path: Path
+):
+    """Who packed it otherwise need not have noted a SHA-256; one that is noted must be right."""
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o755)
+    archive = folder / "packed by conda.tar.gz"
+    archive.write_bytes(b"archive")
+    archive.chmod(0o644)
+    storage = Storage(spark)
+    for uri in (str(archive), f"file://{archive}"):
+        check_own(uri, storage)
+        digest_beside(archive).write_text(sha256_line(archive, archive.name))
+        check_own(uri, storage)
+        digest_beside(archive).write_text("0" * 64)
+        with pytest.raises(StorageError, match="SHA-256"):
+            check_own(uri, storage)
+        digest_beside(archive).unlink()
+    folder.chmod(0o777)
+    with pytest.raises(StorageError, match="mode"):
+        check_own(str(archive), storage)
+    with pytest.raises(PathNotFoundError):
+        check_own(str(folder / "none.tar.gz"), storage)
 
 
 @pytest.mark.spark
