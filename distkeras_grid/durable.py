@@ -1,9 +1,10 @@
-"""Renames that hold what they promise after a power failure: the whole file, or none."""
+"""Renames that hold what they promise after a power failure: the whole file or folder, or none."""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -25,8 +26,59 @@ def replace(source: str | Path, target: str | Path) -> None:
     """
     _sync(source)
     os.replace(source, target)
+    renamed(source, target)
+
+
+def persist(path: str | Path) -> None:
+    """Let a file, or all that lies below a folder, reach the disk before it gets its name.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        A file, or a folder; links in it are not followed.
+
+    Raises
+    ------
+    OSError
+        If the disk fails, or the file is not there.
+    """
+    if not os.path.isdir(path):
+        _sync(path)
+        return
+    for folder, _, names in os.walk(path, onerror=_raise):
+        for name in names:
+            file = os.path.join(folder, name)
+            if stat.S_ISREG(os.lstat(file).st_mode):
+                _sync(file)
+        _sync_folder(folder)
+
+
+def renamed(source: str | Path, target: str | Path) -> None:
+    """Let the new name of a file or folder reach the disk, and the end of its former one.
+
+    Parameters
+    ----------
+    source, target : str or pathlib.Path
+        The former name and the new one.
+
+    Raises
+    ------
+    OSError
+        If the disk fails.
+    """
+    new, old = (os.path.dirname(path) or "." for path in (target, source))
+    _sync_folder(new)
+    if old != new:
+        _sync_folder(old)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _sync_folder(path: str | Path) -> None:
     try:
-        _sync(os.path.dirname(target) or ".")
+        _sync(path)
     except OSError as error:
         # Some file systems, such as those of FUSE, cannot do this for folders.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):

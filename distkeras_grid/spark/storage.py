@@ -7,6 +7,7 @@ name only when it is complete: it is written under a hidden name first, and then
 
 from __future__ import annotations
 
+import errno
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from distkeras_grid import file_systems
+from distkeras_grid import durable, file_systems
 from distkeras_grid.errors import (
     NoSpaceError,
     NotAuthenticatedError,
@@ -322,6 +323,8 @@ class Storage:
             stream = self._create(uri)
             try:
                 self._write(stream, content.encode("utf-8"))
+                # Some are renamed afterwards, and decide then.
+                _persist(stream)
             finally:
                 stream.close()
 
@@ -352,6 +355,7 @@ class Storage:
                     copy = self._jvm.org.apache.commons.io.IOUtils.copyLarge
                     while count := int(copy(source, stream, 0, COPY_BYTES)):
                         done(count)
+                    _persist(stream)
                 finally:
                     stream.close()
             finally:
@@ -412,6 +416,9 @@ class Storage:
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         """Rename a file or a directory within one file system, in one step if it can do so.
 
+        On a local disk all that lies below reaches the disk first, also what Spark has written,
+        and the new name afterwards.
+
         Parameters
         ----------
         source, target : str
@@ -428,18 +435,24 @@ class Storage:
         with translated(f"rename to {target}", source):
             file_system, from_path = self._open(source)
             _, to_path = self._open(target)
-            if _is_local(file_system) and file_system.getFileStatus(from_path).isFile():
-                self._rename_local(file_system, from_path, to_path, overwrite=overwrite)
+            if not _is_local(file_system):
+                self._rename(file_system, from_path, to_path, overwrite=overwrite)
                 return
-            # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
-            # refused. FileContext raises, and replaces a file in one step.
-            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-                file_system.getUri(), self._configuration
-            )
-            modes = self._jvm.org.apache.hadoop.fs.Options.Rename
-            options = self._gateway.new_array(modes, 1)
-            options[0] = modes.OVERWRITE if overwrite else modes.NONE
-            context.rename(from_path, to_path, options)
+            is_file = file_system.getFileStatus(from_path).isFile()
+            with _durably(str(from_path.toUri().getPath()), str(to_path.toUri().getPath())):
+                rename = self._rename_local if is_file else self._rename
+                rename(file_system, from_path, to_path, overwrite=overwrite)
+
+    def _rename(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
+        # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
+        # refused. FileContext raises, and replaces a file in one step.
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            file_system.getUri(), self._configuration
+        )
+        modes = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(modes, 1)
+        options[0] = modes.OVERWRITE if overwrite else modes.NONE
+        context.rename(source, target, options)
 
     def _rename_local(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
         """Rename a local file and replace another in one step, which Hadoop does not do.
@@ -591,6 +604,33 @@ def _persist(stream: Any) -> None:
     """
     if stream.hasCapability("hsync"):
         stream.hsync()
+
+
+@contextmanager
+def _durably(source: str, target: str) -> Iterator[None]:
+    """Rename in the block: on a local disk the content is there before, and the name after it."""
+    try:
+        durable.persist(source)
+    except (FileNotFoundError, PermissionError):
+        # Somebody renames or deletes it at the same time: the rename says who was first. What this
+        # user may not read, they have not just written: it is only moved aside.
+        pass
+    except OSError as error:
+        kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+        raise kind(
+            f"{source} cannot be written to the disk: {error.strerror}. Look at the disk."
+        ) from error
+    yield
+    try:
+        durable.renamed(source, target)
+    except (FileNotFoundError, PermissionError):
+        # The folder is gone, and the file with it, or only its owner may open it.
+        pass
+    except OSError as error:
+        raise StorageError(
+            f"{target} has its name, but the disk does not keep it: {error.strerror}. Look at the "
+            "disk before you go on."
+        ) from error
 
 
 def _is_local(file_system: Any) -> bool:

@@ -40,6 +40,21 @@ def test_bytes_first_then_the_name(calls, tmp_path):
     assert (target.read_bytes(), source.exists()) == (b"new", False)
 
 
+def test_all_below_a_folder_and_both_names(calls, tmp_path):
+    deep = tmp_path / "new" / "split=train"
+    deep.mkdir(parents=True)
+    (deep / "part.parquet").write_bytes(b"tiles")
+    (tmp_path / "new" / "pipe").symlink_to("/dev/null")
+    durable.persist(tmp_path / "new")
+    synced = [path for _, path in calls]
+    # A folder after what it names.
+    assert sorted(synced) == sorted(map(str, (deep / "part.parquet", deep, tmp_path / "new")))
+    assert synced.index(str(deep / "part.parquet")) < synced.index(str(deep))
+    calls.clear()
+    durable.renamed(tmp_path / "new", deep / "set")
+    assert calls == [("fsync", str(deep)), ("fsync", str(tmp_path))]
+
+
 def test_a_name_without_a_folder(calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "partial").write_bytes(b"new")

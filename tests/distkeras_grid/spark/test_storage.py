@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -234,6 +236,68 @@ def test_a_file_is_written_in_place_without_another_beside_it(storage, root, tmp
         assert storage.read_text(f"{root}/new/sign") == text
     # Not even a file with its checksum.
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["sign"]
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """What Python has asked the disk to keep, by path, and how often the JVM was asked."""
+    paths, sync, persist = [], os.fsync, module._persist
+
+    def told(descriptor):
+        paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    def of_jvm(stream):
+        assert stream.hasCapability("hsync")
+        paths.append("stream")
+        persist(stream)
+
+    monkeypatch.setattr(os, "fsync", told)
+    monkeypatch.setattr(module, "_persist", of_jvm)
+    return paths
+
+
+@pytest.mark.parametrize("how", ["write_text", "write_in_place", "upload"])
+def test_a_file_reaches_the_disk_before_its_name_and_the_name_then(
+    storage, root, tmp_path, synced, how
+):
+    if how == "upload":
+        (tmp_path / "here").write_bytes(b"content")
+        storage.upload(tmp_path / "here", f"{root}/to/file", lambda _: None)
+    else:
+        getattr(storage, how)(f"{root}/to/file", "content")
+    assert synced[0] == "stream"
+    if how != "write_in_place":
+        hidden, folder = synced[1:]
+        assert hidden.startswith(f"{tmp_path}/to/_file.")
+        assert folder == str(tmp_path / "to")
+
+
+def test_what_spark_wrote_reaches_the_disk_before_its_folder_gets_its_name(
+    spark, storage, root, tmp_path, synced
+):
+    """Spark leaves Parquet to the system's memory: after a power failure files could be empty."""
+    spark.range(2, numPartitions=2).write.parquet(f"{root}/_new-0")
+    files = sorted(str(path) for path in (tmp_path / "_new-0").glob("*.parquet"))
+    assert len(files) == 2
+    (tmp_path / "set").mkdir()
+    storage.rename(f"{root}/_new-0", f"{root}/set/shard=0")
+    assert set(files) <= set(synced)
+    assert synced.index(str(tmp_path / "_new-0")) > max(map(synced.index, files))
+    assert synced[-2:] == [str(tmp_path / "set"), str(tmp_path)]
+
+
+def test_a_disk_that_fails_is_an_error_before_anything_has_a_name(
+    storage, root, tmp_path, monkeypatch
+):
+    def fail(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "_new-0").mkdir()
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match="Input/output"):
+        storage.rename(f"{root}/_new-0", f"{root}/shard=0")
+    assert names(tmp_path) == ["_new-0"]
 
 
 @pytest.mark.parametrize("new", ["write_text", "write_in_place"])
