@@ -17,6 +17,9 @@ from typing import Literal, TypeAlias
 #: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
 #: those of other workers.
 Doing: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
+#: Status of a seat whose task runs in Spark, and whose worker the server does not see: it has not
+#: come yet, or was lost. Of all states only this one is not the server's, but the driver's.
+CONNECTING = "connecting"
 #: Seconds between two signs of life.
 BEAT_SECONDS = 5.0
 #: A worker with long windows counts as silent only after this many of them.
@@ -48,7 +51,10 @@ class Limit(Enum):
         "whichever is longer, without progress"
     )
     OTHERS = "that of the workers that it waits for"
-    CONNECT = f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`"
+    CONNECT = (
+        f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`, after which it gives up; "
+        "`start_timeout` if it hangs"
+    )
     ANSWER = f"{STALL_SECONDS:.0f} s, and the time of the bytes on a slow line"
     FINISH = f"{FINISH_SECONDS:.0f} s"
     MEASURE = f"`start_timeout` and {MEASURING_EPOCHS} times an epoch's time"
@@ -60,7 +66,6 @@ class Then(Enum):
     GO_ON_WITHOUT = "the run goes on without it if it can, and takes it when it comes"
     RESTART = "its task is started again"
     WAIT = "nothing: these are restarted, or the run goes on without them"
-    TRY_AGAIN = "the attempt ends, and Spark starts another"
     RECONNECT = (
         f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all (with checkpoints "
         f"{REPLACED_SECONDS:.0f} s, for a server that takes the place of a dead one), and repeats "
@@ -79,8 +84,8 @@ class State:
     name : str
         Name of the state.
     seen : tuple of (str, str)
-        Pairs of a seat's status on the server and what its worker does, which are this state. The
-        driver watches it. If empty, another part of the run watches it.
+        Pairs of a seat's status, on the server or `CONNECTING`, and what its worker does, which are
+        this state. The driver watches it. If empty, another part of the run watches it.
     limit : Limit
         How long it may last.
     then : Then
@@ -95,7 +100,7 @@ class State:
 
 STATES = (
     State("waiting for a slot", (("absent", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
-    State("connecting", (), Limit.CONNECT, Then.TRY_AGAIN),
+    State("connecting", ((CONNECTING, ""),), Limit.CONNECT, Then.RESTART),
     State("connected", (("joined", ""),), Limit.START, Then.RESTART),
     State("spooling its rows", (("joined", "reading"),), Limit.START, Then.RESTART),
     State("importing Keras", (("joined", "importing"),), Limit.START, Then.RESTART),

@@ -23,6 +23,7 @@ from distkeras_grid.errors import (
     WorkerFailedError,
 )
 from distkeras_grid.parameter_server.liveness import (
+    CONNECTING,
     SILENT_WINDOWS,
     Limit,
     State,
@@ -61,6 +62,9 @@ class Looked(msgspec.Struct, frozen=True):
         Whether Spark's job had ended before the server was asked.
     skipped : int, default 0
         Number of rows of windows that were not folded because of what was in them.
+    tasks : mapping of int to int
+        Attempts whose tasks run in Spark, by worker: at least those that have run for a while and
+        whose workers the server does not see.
     """
 
     workers: tuple[SeatStatus, ...]
@@ -69,6 +73,7 @@ class Looked(msgspec.Struct, frozen=True):
     recorded: int
     job_ended: bool = False
     skipped: int = 0
+    tasks: Mapping[int, int] = {}
 
 
 class WindowMeasured(msgspec.Struct, frozen=True):
@@ -158,31 +163,58 @@ WatchAction: TypeAlias = Finish | Restart | Begin | AllMeasured | Fail
 
 @dataclass(slots=True)
 class _Clock:
-    """A seat's last status, and when its worker last made progress and gave a sign of life."""
+    """A seat's last status, and when its worker last made progress and gave a sign of life.
+
+    `task` is the attempt whose task runs without a worker that the server sees, and `task_since`
+    when it was first told of. A seat that waits for a slot has waited since it was lost, whatever
+    tasks have come and gone meanwhile.
+    """
 
     seat: SeatStatus
     since: float
     heard: float
+    task: int | None = None
+    task_since: float = 0.0
 
-    def see(self, seat: SeatStatus, now: float) -> None:
+    def see(self, seat: SeatStatus, task: int | None, now: float) -> None:
         if _place(seat) != _place(self.seat):
             self.since = self.heard = now
         elif seat.beats != self.seat.beats:
             self.heard = now
         self.seat = seat
+        found = task if seat.status in MISSING else None
+        if found != self.task:
+            self.task, self.task_since = found, now
+
+    def begin_anew(self, now: float) -> None:
+        """Count from now: the task is started again."""
+        self.since = self.heard = self.task_since = now
+
+    @property
+    def status(self) -> str:
+        return self.seat.status if self.task is None else CONNECTING
+
+    @property
+    def attempt(self) -> int:
+        return self.seat.attempt if self.task is None else self.task
+
+    @property
+    def stays_since(self) -> float:
+        """When the state began, or the worker last made progress in it."""
+        return self.since if self.task is None else self.task_since
 
     @property
     def state(self) -> State | None:
-        return state_of(self.seat.status, self.seat.doing)
+        return state_of(self.status, "" if self.task is not None else self.seat.doing)
 
     def told(self, now: float) -> str:
         """Return what is known about the worker, in words."""
         seat, state = self.seat, self.state
         host = f" on {seat.host}" if seat.host else ""
-        name = seat.status if state is None else state.name
-        parts = [f"{name} for {now - self.since:.0f} s"]
-        if seat.attempt >= 0:
-            parts.append(f"attempt {seat.attempt}")
+        name = self.status if state is None else state.name
+        parts = [f"{name} for {now - self.stays_since:.0f} s"]
+        if self.attempt >= 0:
+            parts.append(f"attempt {self.attempt}")
         if seat.beats:
             parts.append(f"last sign of life {now - self.heard:.0f} s ago")
         if seat.log:
@@ -251,6 +283,9 @@ class RunWatch:
         self._restarted: dict[int, tuple[int, int]] = {}
         # Workers that were restarted too often without a commit.
         self._hopeless: set[int] = set()
+        # Workers whose tasks were started again because they did not connect, and have not
+        # connected since. They are not given up, but nobody waits for them to begin.
+        self._stuck: set[int] = set()
         # Rows folded so far, and rows that had been skipped when these became more.
         self._folded = self._skipped_before = 0
 
@@ -293,11 +328,15 @@ class RunWatch:
             "stopped": self.stopped,
             "begun": self._begun,
             "window_seconds": [list(item) for item in self._window_seconds.items()],
-            "clocks": [[msgspec.to_builtins(c.seat), c.since, c.heard] for c in clocks],
+            "clocks": [
+                [msgspec.to_builtins(c.seat), c.since, c.heard, c.task, c.task_since]
+                for c in clocks
+            ],
             "looked_at": None if self._looked_at == -math.inf else self._looked_at,
             "idle_since": self._idle_since,
             "restarted": [[worker, *told] for worker, told in self._restarted.items()],
             "hopeless": sorted(self._hopeless),
+            "stuck": sorted(self._stuck),
             "skips": [self._folded, self._skipped_before],
         }
 
@@ -314,7 +353,7 @@ class RunWatch:
         watch._looked_at = -math.inf if state["looked_at"] is None else state["looked_at"]
         watch._idle_since = state["idle_since"]
         watch._restarted = {worker: (told, count) for worker, told, count in state["restarted"]}
-        watch._hopeless = set(state["hopeless"])
+        watch._hopeless, watch._stuck = set(state["hopeless"]), set(state["stuck"])
         watch._folded, watch._skipped_before = state["skips"]
         return watch
 
@@ -342,19 +381,25 @@ class RunWatch:
                 Fail(ClusterError(f"Spark's job ended before the workers had finished ({states})."))
             ]
         overdue = [clock for clock in self._clocks.values() if now > self._due(clock)]
-        if not overdue:
-            return []
         restarts = self._restarts(overdue, now)
-        out = {clock.seat.worker for clock in overdue if clock.seat.status in MISSING}
+        if not overdue and not self._stuck:
+            return []
+        out = {clock.seat.worker for clock in overdue if clock.status in MISSING}
         out |= self._hopeless
         able = [w for w in event.workers if w.status not in DONE and w.worker not in out]
-        if (finished + len(able) < self.needed) if self._synchronous else not able:
+        if overdue and not self._enough(able, finished):
             return [Fail(self._error(out, now, begun=self._begun))]
-        begin = self._begin(able, out, now)
+        here = [worker for worker in able if worker.worker not in self._stuck]
+        begin = self._begin(here, out | self._stuck, now) if self._enough(here, finished) else []
         for restart in restarts:
-            clock = self._clocks[restart.worker]
-            clock.since = clock.heard = now
+            self._clocks[restart.worker].begin_anew(now)
         return [*restarts, *begin]
+
+    def _enough(self, able: list[SeatStatus], finished: int) -> bool:
+        """Whether a run can go on with these workers and those that have finished."""
+        if self._synchronous:
+            return finished + len(able) >= self.needed
+        return bool(able)
 
     def _see(self, event: Looked, now: float) -> None:
         """Record which workers have made progress, and which live, since the last look."""
@@ -365,7 +410,9 @@ class RunWatch:
         self._begun = self._begun or running or event.version > self._since
         for seat in event.workers:
             clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
-            clock.see(seat, now)
+            clock.see(seat, event.tasks.get(seat.worker), now)
+            if seat.status not in MISSING:
+                self._stuck.discard(seat.worker)
             told, _ = self._restarted.get(seat.worker, (seat.commits, 0))
             if seat.commits > told or seat.status in DONE:
                 self._restarted.pop(seat.worker, None)
@@ -401,8 +448,8 @@ class RunWatch:
         state, limits = clock.state, self._spec.limits
         if state is None or state.limit is Limit.OTHERS:
             return math.inf
-        if state.limit is Limit.START:
-            return clock.since + limits.start_timeout
+        if state.limit in (Limit.START, Limit.CONNECT):
+            return clock.stays_since + limits.start_timeout
         if state.limit is Limit.WINDOW:
             window = self._window_seconds.get(clock.seat.worker, 0.0)
             busy = clock.since + max(self._spec.round_timeout, SILENT_WINDOWS * window)
@@ -426,7 +473,10 @@ class RunWatch:
             if count >= MOST_RESTARTS:
                 self._hopeless.add(seat.worker)
             self._restarted[seat.worker] = told, count + 1
-            actions.append(Restart(seat.worker, seat.attempt, now - clock.since, clock.told(now)))
+            if clock.status == CONNECTING:
+                self._stuck.add(seat.worker)
+            seconds = now - clock.stays_since
+            actions.append(Restart(seat.worker, clock.attempt, seconds, clock.told(now)))
         return actions
 
     def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[WatchAction]:

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import Vector
 
 # What is saved as it is.
-_NUMBERS = ("attempt", "steps", "started", "seconds", "computed", "hangs", "silent_seconds")
+_NUMBERS = (
+    *("attempt", "unconnected", "steps", "started", "seconds", "computed"),
+    *("hangs", "silent_seconds"),
+)
 
 
 class SimulatedWorker:
@@ -70,6 +73,8 @@ class SimulatedWorker:
         Rows that it trains on in an epoch.
     steps : int
         Batches of the commits that have reached the server.
+    unconnected : int
+        The attempt that has a task and hangs before it connects; -1 for none.
     silent_seconds : float
         If it hangs, how long after its restart another attempt comes [s].
     wanted : Action or None
@@ -86,7 +91,7 @@ class SimulatedWorker:
         work: Work | None = None,
     ) -> None:
         self.session: Session | None = None
-        self.attempt = -1
+        self.attempt = self.unconnected = -1
         self.hangs, self.silent_seconds = False, 0.0
         self.computed = 0.0
         self.rows = rows
@@ -136,10 +141,19 @@ class SimulatedWorker:
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
         self.session = self.wanted = self._sent = None
+        self.hangs = False
 
     def hang(self, seconds: float) -> None:
-        """Do nothing more, and tell nobody."""
+        """Do nothing more, and tell nobody; if it is not there, from when its next task begins."""
         self.hangs, self.silent_seconds = True, seconds
+
+    def begin_unconnected(self, attempt: int) -> None:
+        """Have a task that hangs before it connects."""
+        self.unconnected = attempt
+
+    def lose_unconnected(self) -> None:
+        """Have no task any more."""
+        self.unconnected, self.hangs = -1, False
 
     @property
     def works(self) -> bool:

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.file_systems import NODES, STRANGER, full, meaning
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
+from distkeras_grid.spark.running_tasks import running_attempts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,6 +193,22 @@ class Launch:
         ]
         return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
+    def running(self, seats: Iterable[int]) -> dict[int, int]:
+        """Return the newest running attempt of each of these seats that has one.
+
+        Parameters
+        ----------
+        seats : iterable of int
+            The seats. Spark is asked about each of them, which takes some milliseconds.
+
+        Returns
+        -------
+        dict of int to int
+            The ``taskAttemptId`` by seat. The worker of an attempt may not have connected yet.
+        """
+        found = ((seat, running_attempts(self._context, self._seat_tag(seat))) for seat in seats)
+        return {seat: attempts[-1] for seat, attempts in found if attempts}
+
     @property
     def failures_of_a_job(self) -> int:
         """How often a task may fail before Spark gives its job up."""
@@ -205,6 +222,10 @@ class Launch:
     def _seats_tag(self) -> str:
         """A second tag of the workers' jobs, which the job that deals the rows does not have."""
         return f"{self._tag} workers"
+
+    def _seat_tag(self, seat: int) -> str:
+        """Return a third tag, of the jobs of one seat."""
+        return f"{self._tag} worker {seat}"
 
     def _in_thread(self, target: Callable[..., None], *args: Any) -> None:
         from pyspark import InheritableThread
@@ -245,7 +266,7 @@ class Launch:
     def _collect(self, seat: int) -> None:
         rows, error = None, None
         try:
-            with self._tagged(self._tag, self._seats_tag):
+            with self._tagged(self._tag, self._seats_tag, self._seat_tag(seat)):
                 rows = self._rows_of(seat)
         except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             error = raised

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
 from distkeras_grid.parameter_server.sharded_process import AnyServer
 from distkeras_grid.parameter_server.watch import (
+    MISSING,
     AllMeasured,
     Begin,
     Finish,
@@ -74,6 +75,10 @@ RELEASED = (
 
 # How often Spark is asked whether the workers have task slots, until the first one has come [s].
 SLOTS_SECONDS = 1.0
+
+# How often in start_timeout Spark is asked for the tasks of workers that the server does not see.
+# Each of them takes some milliseconds.
+TASKS_ASKED = 30
 
 # States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
@@ -164,6 +169,9 @@ class Run:
         self._checkpointer = checkpointer
         # When Spark was asked whether the workers have task slots.
         self._slots_seen_at = -math.inf
+        # Running tasks of workers that the server does not see, and when Spark was asked for them.
+        self._tasks: Mapping[int, int] = {}
+        self._tasks_seen_at = time.monotonic()
         # Skipped windows of each worker.
         self._skips = Counter[int]()
         # Events that were received but not recorded yet, and the epoch that is being recorded.
@@ -299,8 +307,17 @@ class Run:
                 self._history.samples,
                 ended,
                 self._history.samples_skipped,
+                self._running_tasks(update),
             )
             self._tell(looked)
+
+    def _running_tasks(self, update: Update) -> Mapping[int, int]:
+        """Return the tasks of workers that the server does not see, as Spark last told them."""
+        now, missing = time.monotonic(), [s.worker for s in update.seats if s.status in MISSING]
+        if now - self._tasks_seen_at >= self._spec.limits.start_timeout / TASKS_ASKED:
+            self._tasks_seen_at = now
+            self._tasks = self._launch.running(missing) if missing else {}
+        return self._tasks
 
     def _try_again(self, number: int, update: Update) -> bool:
         """Submit the job of a seat again if it may be; return whether it was submitted."""

@@ -142,6 +142,11 @@ class ProcessLaunch:
             self._given_up.discard(seat)
             self.spawn(seat)
 
+    def running(self, seats):
+        with self._lock:
+            newest = {seat: self._newest[seat] for seat in seats}
+            return {seat: n for seat, (n, process) in newest.items() if process.is_alive()}
+
     def restart(self, attempt):
         with self._lock:
             for number, process in self._newest.values():

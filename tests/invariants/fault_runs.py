@@ -527,7 +527,8 @@ class FaultyRun:
                 return
         recorded = sum(window.samples for window in self.windows)
         looked = Looked(
-            update.seats, update.version, update.samples_folded, recorded, self.job_ended
+            *(update.seats, update.version, update.samples_folded, recorded, self.job_ended),
+            tasks={each.seat: each.number for each in self.attempts if not each.over},
         )
         self.act(self.watch.handle(looked, self.now))
         due = self.watch.deadline + 0.01

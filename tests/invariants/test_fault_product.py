@@ -73,7 +73,7 @@ def error_due(family, point, fault):
         # Spark starts it four times, and it has trained nothing. At the gate the quorum has ended
         # before.
         return None if quorum and point == "gate" else ClusterError
-    if fault == "slot gone" or (fault, point) == ("stop", "hello"):
+    if fault == "slot gone":
         return None if quorum else StartTimeoutError
     return None
 

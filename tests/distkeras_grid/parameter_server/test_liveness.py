@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import get_args
 
-from distkeras_grid.parameter_server.liveness import STATES, Doing, as_markdown, state_of
+from distkeras_grid.parameter_server.liveness import (
+    CONNECTING,
+    STATES,
+    Doing,
+    Limit,
+    Then,
+    as_markdown,
+    state_of,
+)
 
 
 def test_the_guide_has_the_table(project):
@@ -19,6 +27,11 @@ def test_every_state_of_a_seat_has_its_row():
             assert found is not None
             assert found.seen[0][0] == status
     assert state_of("finished", "") is state_of("failed", "") is None
+
+
+def test_a_task_that_does_not_connect_is_started_again():
+    state = state_of(CONNECTING, "")
+    assert (state.name, state.limit, state.then) == ("connecting", Limit.CONNECT, Then.RESTART)
 
 
 def test_no_state_is_told_twice():

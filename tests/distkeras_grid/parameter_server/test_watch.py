@@ -157,6 +157,92 @@ def test_the_gate_does_not_open_for_some_while_others_are_on_the_way():
     assert begin.without == (2,)
 
 
+def unseen(*states, version=0, **tasks):
+    """A look at workers, with the attempts of the tasks that run: ``_1=31`` is one of worker 1."""
+    workers = tuple(seat(n, state, attempt=-1) for n, state in enumerate(states))
+    running = {int(name[1:]): attempt for name, attempt in tasks.items()}
+    return Looked(workers, version, 0, 0, tasks=running)
+
+
+@pytest.mark.parametrize("state", ["absent", "lost"])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_task_that_does_not_connect_is_started_again(state, together):
+    watch = watched(synchronous=together, round_timeout=None)
+    assert watch.handle(unseen("ready", state), 0.0) == []
+    assert watch.handle(unseen("ready", state, _1=31), 20.0) == []
+    assert watch.deadline == 50.0
+    assert watch.handle(unseen("ready", state, _1=31), 50.0) == []
+    again, *begin = watch.handle(unseen("ready", state, _1=31), 50.1)
+    assert restarts([again]) == [(1, 31, pytest.approx(30.1))]
+    # Nobody waits for it but who cannot do without.
+    assert [each.without for each in begin] == [] if together else [(1,)]
+    # Another task has as much time, also for its slot.
+    assert watch.handle(unseen("ready", state), 60.0) == []
+    assert watch.handle(unseen("ready", state, _1=32), 70.0) == []
+    assert restarts(watch.handle(unseen("ready", state, _1=32), 100.1)) == [
+        (1, 32, pytest.approx(30.1))
+    ]
+
+
+def test_a_task_that_does_not_connect_is_started_again_while_others_train():
+    watch = watched(round_timeout=None)
+    watch.handle(unseen("running", "lost", version=1, _1=31), 0.0)
+    again = watch.handle(unseen("running", "lost", version=1, _1=31), 30.1)
+    assert restarts(again) == [(1, 31, 30.1)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_no_restart_helps_a_task_that_does_not_connect(together):
+    watch, now, begins, again = watched(synchronous=together, round_timeout=None), 0.0, 0, []
+    other = "ready"
+    for attempt in range(31, 40):
+        watch.handle(unseen(other, "absent", _1=attempt), now)
+        now += 30.1
+        actions = watch.handle(unseen(other, "absent", _1=attempt), now)
+        if actions and isinstance(actions[0], Fail):
+            break
+        begins += sum(isinstance(action, Begin) for action in actions)
+        again += [action.attempt for action in actions if isinstance(action, Restart)]
+        other = other if together else "finished"
+        now += 0.1
+    assert again == [31, 32, 33]
+    assert begins == (not together)
+    assert type(actions[0].error) is WorkerFailedError
+    assert "worker 1 (connecting for 30 s, attempt 34)" in str(actions[0].error)
+
+
+def test_the_gate_opens_later_if_others_were_not_ready_when_a_task_was_started_again():
+    watch = watched(workers=3)
+    watch.handle(unseen("ready", "joined: reading", "absent", _2=31), 0.0)
+    progress = Looked(
+        (seat(0, "ready"), seat(1, "joined: reading", done=1), *(seat(2, "absent"),)),
+        0,
+        0,
+        0,
+        tasks={2: 31},
+    )
+    watch.handle(progress, 29.0)
+    assert restarts(watch.handle(progress, 30.1)) == [(2, 31, 30.1)]
+    (begin,) = watch.handle(unseen("ready", "ready", "absent"), 40.0)
+    assert (type(begin), begin.without) == (Begin, (2,))
+
+
+def test_who_is_started_again_in_its_warm_up_is_waited_for():
+    watch = watched(workers=2)
+    watch.handle(looked("ready", "joined", version=0), 0.0)
+    assert restarts(watch.handle(looked("ready", "joined", version=0), 30.1)) == [(1, 11, 30.1)]
+    assert watch.handle(looked("ready", "lost", version=0), 31.0) == []
+
+
+def test_tasks_that_come_and_go_do_not_prolong_the_wait():
+    watch = watched(synchronous=True)
+    for number in range(3):
+        watch.handle(unseen("ready", "absent"), 10.0 * number)
+        assert watch.handle(unseen("ready", "absent", _1=number), 10.0 * number + 5) == []
+    actions = watch.handle(unseen("ready", "absent"), 30.1)
+    assert error_of(actions) is StartTimeoutError
+
+
 def test_a_run_in_which_nobody_comes_ends():
     watch = watched()
     watch.handle(looked("absent", "absent", version=0), 0.0)
@@ -474,6 +560,13 @@ EVENTS = st.lists(
             folded=st.integers(0, 100),
             job_ended=st.booleans(),
             samples=st.integers(0, 2),
+        ),
+        st.builds(
+            unseen,
+            st.sampled_from(STATES),
+            st.sampled_from(STATES),
+            version=st.integers(0, 3),
+            _1=st.integers(30, 33),
         ),
         st.builds(WindowMeasured, st.integers(0, 1), st.floats(0, 9)),
         st.just(Stopped()),

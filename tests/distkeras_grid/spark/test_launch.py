@@ -142,6 +142,42 @@ def test_cancel_ends_the_job_at_once(spark):
         launch.result()
 
 
+@pytest.mark.spark
+def test_the_running_attempt_of_each_seat_is_told(spark, tmp_path):
+    """Not those of the stage that only reads, which have the same numbers of partitions."""
+
+    def task(batches):
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
+        while context.partitionId() == 1 and not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        yield from batches
+
+    frame = spark.range(2, numPartitions=2).repartition(2)
+    launch = Launch(frame, task, "id long", "test of running tasks")
+    assert launch.running([0, 1]) == {}
+    launch.start()
+    deadline = time.monotonic() + 60
+    while len(launch.running([0, 1])) != 1 or not list(tmp_path.glob("1-*")):
+        assert time.monotonic() < deadline
+        launch.wait(0.05)
+    (first,) = tmp_path.glob("1-*")
+    attempt = int(first.name.split("-")[1])
+    assert launch.running([0, 1]) == launch.running([1]) == {1: attempt}
+    launch.restart(attempt)
+    while launch.running([1]) in ({}, {1: attempt}):
+        assert time.monotonic() < deadline
+        launch.wait(0.05)
+    (tmp_path / "go").touch()
+    assert launch.wait(60)
+    assert launch.running([0, 1]) == {}
+    assert sorted(row.id for row in launch.result()) == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

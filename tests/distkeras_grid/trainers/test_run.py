@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import msgspec
@@ -13,6 +14,7 @@ from distkeras_grid.errors import (
     NonFiniteLossError,
     ServerUnreachableError,
     TrainingError,
+    WorkerFailedError,
 )
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import SeatStatus, Update
@@ -86,6 +88,9 @@ class Launch:
     def again(self, seat):  # noqa: ARG002
         self.submitted += 1
 
+    def running(self, seats):  # noqa: ARG002
+        return {}
+
     def wait(self, timeout):  # noqa: ARG002
         return self.done
 
@@ -99,7 +104,7 @@ class Launch:
         self.cancelled = True
 
 
-def executed(server, launch=None, epochs=3, stop_at=None, workers=1, replacement=None):
+def executed(server, launch=None, epochs=3, stop_at=None, workers=1, replacement=None, **limits):
     """Return the history of a run whose callback stops it at the end of an epoch."""
     history = History()
     launch = launch or Launch(server)
@@ -108,7 +113,7 @@ def executed(server, launch=None, epochs=3, stop_at=None, workers=1, replacement
         record = history.add_epoch(event)
         return record, Steering(stop=True if event.epoch == stop_at else None)
 
-    spec = make_spec(rows=ROWS, epochs=epochs, workers=workers, snapshots_per_epoch=1)
+    spec = make_spec(rows=ROWS, epochs=epochs, workers=workers, snapshots_per_epoch=1, **limits)
     with run_progress(SILENT) as progress:
         progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
@@ -287,3 +292,44 @@ def test_what_a_worker_reports_ends_the_run_by_its_name():
     failed = WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN")
     with pytest.raises(NonFiniteLossError):
         executed(Server(*EPOCHS[:1], [failed], []))
+
+
+class Absent(Server):
+    """Nobody ever comes."""
+
+    def poll(self, captured=0):  # noqa: ARG002
+        return Update(0, 0, (SeatStatus(0, -1, "absent", None, 0),), ())
+
+
+class Hanging(Launch):
+    """A job whose tasks run, and are numbered from 31; none of them connects."""
+
+    def __init__(self, server):
+        super().__init__(server, endless=True)
+        self.newest, self.asked, self.restarted = 31, [], []
+
+    def running(self, seats):
+        self.asked += seats
+        return {0: self.newest}
+
+    def wait(self, timeout):  # noqa: ARG002
+        time.sleep(0.01)
+        return False
+
+    def restart(self, attempt):
+        self.restarted.append(attempt)
+        self.newest += 1
+
+
+@pytest.mark.promise(
+    "worker: hangs before it connects",
+    "Its task is started again after `start_timeout`, three times; meanwhile trainers without rounds "
+    "begin without it.",
+)
+def test_a_task_that_does_not_connect_is_started_again_and_at_last_ends_the_run():
+    server = Absent()
+    launch = Hanging(server)
+    with pytest.raises(WorkerFailedError):
+        executed(server, launch, start_timeout=0.2)
+    assert launch.restarted == [31, 32, 33]
+    assert set(launch.asked) == {0}
