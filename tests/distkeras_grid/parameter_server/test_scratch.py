@@ -1,4 +1,6 @@
+import errno
 import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +35,33 @@ def test_a_large_buffer_is_a_file_without_a_name(tmp_path, monkeypatch):
     del buffer
 
 
-def test_no_room_is_an_error_and_not_the_end(tmp_path, monkeypatch):
+def full_disk(code):
+    def fallocate(*_):
+        raise OSError(code, os.strerror(code))
+
+    return fallocate
+
+
+@pytest.mark.promise(
+    "disk of the driver: full, while workers keep states on the server",
+    "They are held in memory; a warning says so.",
+)
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_what_has_no_room_on_disk_is_held_in_memory_and_a_warning_says_so(
+    tmp_path, monkeypatch, code
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "posix_fallocate", full_disk(code))
+    before = descriptors()
+    with pytest.warns(ResourceWarning, match=str(tmp_path)):
+        buffer = scratch(2 * SMALL)
+    buffer[:] = 7
+    assert int(buffer.sum(dtype=np.int64)) == 7 * 2 * SMALL
+    assert descriptors() == before
+
+
+def test_another_error_of_the_disk_is_raised(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "posix_fallocate", full_disk(errno.EIO))
     with pytest.raises(OSError, match=r"\[Errno"):
-        scratch(1 << 60)
+        scratch(2 * SMALL)

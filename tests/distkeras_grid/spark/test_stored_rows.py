@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import ClusterError, PathNotFoundError, StorageError
+from distkeras_grid.errors import ClusterError, NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import resolve_columns
 from distkeras_grid.spark.stored_rows import (
@@ -142,6 +142,22 @@ def test_rows_that_cannot_be_computed_leave_nothing(files, tmp_path):
     columns = resolve_columns(files, "f", "label")
     with pytest.raises(ClusterError, match="broken"):
         store_rows(broken, columns, str(tmp_path / "rows"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.promise(
+    "disk of stored rows: full",
+    "One `NoSpaceError` before any worker starts; nothing is left.",
+)
+def test_rows_for_which_there_is_no_room_leave_nothing(files, tmp_path):
+    """The task that writes them fails with the words of the JVM."""
+    from pyspark.sql import functions as F
+
+    told = "java.io.IOException: No space left on device"
+    full = files.withColumn("f", F.expr(f"if(id = 7, raise_error('{told}'), f)")).orderBy("id")
+    columns = resolve_columns(files, "f", "label")
+    with pytest.raises(NoSpaceError):
+        store_rows(full, columns, str(tmp_path / "rows"))
     assert list(tmp_path.iterdir()) == []
 
 

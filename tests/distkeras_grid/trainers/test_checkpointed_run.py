@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.errors import FencedError, GridError, ServerUnreachableError
+from distkeras_grid.errors import FencedError, GridError, NoSpaceError, ServerUnreachableError
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.history import History
@@ -87,6 +87,9 @@ class Launch:
     def done(self):
         return not any(thread.is_alive() for thread in self._threads)
 
+    def running(self, seats):  # noqa: ARG002
+        return {}
+
     def wait(self, timeout):
         self._threads[0].join(timeout)
         return self.done
@@ -155,6 +158,7 @@ class Execution:
         kills=(),
         rule=None,
         through=nullcontext,
+        files=None,
     ):
         rule = rule or ("averaging" if workers > 1 else "downpour")
         self.settings = make_settings(
@@ -167,7 +171,7 @@ class Execution:
         )
         self.history, self.notes, spec = History(), [], self.settings.spec
         self.observer, key = Observer(self.history, error, at), new_key()
-        store = CheckpointStore(LocalFiles(), str(folder), Driver("test"))
+        store = CheckpointStore(files or LocalFiles(), str(folder), Driver("test"))
         found = store.newest(self.notes.append)
         self.resumed = None if found is None else Resumed.of(found)
         if self.resumed:
@@ -238,6 +242,39 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
     # No epoch is told twice.
     assert second.observer.asked == list(range(second.resumed.manifest.epochs + 1, EPOCHS + 1))
     assert second.notes == []
+
+
+class FullDisk(LocalFiles):
+    """Has no room for one of its writes. `Storage` leaves no file that it could not complete."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.writes, self.full = 0, number
+
+    def write_bytes(self, uri, content, *, overwrite=False):
+        self.writes += 1
+        if self.writes == self.full:
+            raise NoSpaceError(f"Cannot write {uri}: no space is left.")
+        super().write_bytes(uri, content, overwrite=overwrite)
+
+
+@pytest.mark.promise(
+    "disk of the checkpoints: full",
+    "The run goes on and ends as without; a line says that a checkpoint could not be written.",
+)
+@pytest.mark.parametrize("number", [2, pytest.param(5, marks=pytest.mark.full)])
+def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, number):
+    """The first write is that of the generation, the next ones are those of a checkpoint."""
+    whole = Execution(tmp_path / "whole", 2)
+    files = FullDisk(number)
+    run = Execution(tmp_path / "full", 2, every=Every(seconds=0.01), files=files)
+    np.testing.assert_array_equal(run.center, whole.center)
+    assert len(run.notes) == 1
+    assert run.written >= 1
+    # The last one has everything.
+    again = Execution(tmp_path / "full", 2)
+    assert again.resumed.manifest.samples == whole.history.samples
+    assert again.notes == []
 
 
 @pytest.mark.full
