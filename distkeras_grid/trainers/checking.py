@@ -1,14 +1,16 @@
 """Checks before a run: everything that can be known before work starts, the cheapest first.
 
-They are: columns, the model and whether the features fit it, encryption, executors, then rows,
-labels, weights and splits in one job over the data, the slots, and the same for the validation
-data. Before they have passed, no worker runs, and nothing is written but rows that have no fixed
-order. Their results complete the
-trainer's draft to the run's specification.
+They are: columns, the model and whether the features fit it, executors, slots, then rows, labels,
+weights and splits in one job over the data, and the same for the validation data. A note says if
+the run's key crosses a network unencrypted. Before the checks have passed, no worker runs, and
+nothing is written but rows that have no fixed order. Their results complete the trainer's draft to
+the run's specification.
 """
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,7 +38,14 @@ from distkeras_grid.rules import Rule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import place_server
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
-from distkeras_grid.spark.doctor import check_gpus, check_scheduling, check_slots, settle
+from distkeras_grid.spark.doctor import (
+    Finding,
+    check_encryption,
+    check_gpus,
+    check_scheduling,
+    check_slots,
+    settle,
+)
 from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
 from distkeras_grid.spark.memory import ModelSize, check_containers
 from distkeras_grid.spark.seats import DataSummary, largest_seat
@@ -418,9 +427,33 @@ def _settle_workers(spark: SparkSession, draft: DraftSpec, method: Method) -> tu
             check_slots(slots, workers, together=method.synchronous),
             *check_scheduling(setting),
             *check_gpus(setting, sharing=draft.limits.gpu_sharing),
+            *check_key(str(spark.sparkContext.master), setting, platform.node()),
         ]
     )
     return workers, warnings
+
+
+def check_key(master: str, setting: Callable[[str], str | None], node: str) -> list[Finding]:
+    """Check how the run's key reaches executors; those of a local master are the driver itself.
+
+    Parameters
+    ----------
+    master : str
+        Spark's master.
+    setting : callable
+        Returns a Spark setting, None if it is not set.
+    node : str
+        Name of the driver's host.
+
+    Examples
+    --------
+    >>> [len(check_key(master, {}.get, "node-1")) for master in ("local[2]", "yarn")]
+    [0, 1]
+    """
+    if local_cores(master) is not None:
+        return []
+    # Spark sends tasks from its own driver's address, wherever the parameter server listens.
+    return [check_encryption(setting, setting("spark.driver.host") or node)]
 
 
 def _task_cores(spark: SparkSession) -> int:

@@ -83,3 +83,28 @@ def test_an_optimizer_that_is_built_tells_what_it_keeps(frame, monkeypatch):
         with pytest.raises(ConfigurationError, match="enough of this"):
             ADAG(model, num_workers=1).train(frame)
     assert asked == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "levels"),
+    [
+        ("local[2]", {}, []),
+        ("local[2]", {"spark.driver.host": "10.0.0.5"}, []),
+        ("spark://127.0.0.1:7077", {"spark.driver.host": "127.0.0.1"}, [Level.OK]),
+        ("spark://10.0.0.1:7077", {"spark.driver.host": "10.0.0.5"}, [Level.WARN]),
+        ("yarn", {}, [Level.WARN]),
+        ("yarn", {"spark.network.crypto.enabled": "true"}, [Level.OK]),
+    ],
+)
+def test_a_key_that_crosses_a_network_unencrypted_is_said(master, settings, levels):
+    found = checking.check_key(master, settings.get, "node-1")
+    assert [finding.level for finding in found] == levels
+
+
+def test_what_is_said_of_the_key_is_a_note_of_the_run(frame, monkeypatch, capsys):
+    from distkeras_grid import ADAG
+
+    found = Finding("encryption", Level.WARN, "the key is seen")
+    monkeypatch.setattr(checking, "check_key", lambda *_: [found])
+    ADAG(build(), num_workers=1).train(frame)
+    assert "the key is seen" in capsys.readouterr().err
