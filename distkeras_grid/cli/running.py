@@ -17,8 +17,8 @@ from distkeras_grid.cli.console import (
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
 from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.parser import Parser
-from distkeras_grid.cli.signals import terminable
 from distkeras_grid.errors import GridError
+from distkeras_grid.signals import terminable
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.signals import terminable
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import (
     AlgorithmSpec,
@@ -333,6 +334,9 @@ class Trainer(ABC):
     ) -> keras.Model:
         """Train on Spark's executors and return the trained model.
 
+        SIGTERM interrupts it as Ctrl-C does, if it is called in the main thread of a program that
+        has no handler of its own.
+
         Parameters
         ----------
         data : DataFrame, str or LocalSets
@@ -384,7 +388,8 @@ class Trainer(ABC):
             seed=seed,
         )
         self.check_request(request.data, callbacks)
-        with run_progress(None if self.progress else SILENT) as progress, ExitStack() as resources:
+        shown = run_progress(None if self.progress else SILENT)
+        with terminable(), shown as progress, ExitStack() as resources:
             prepared = prepare(request, callbacks, resources, progress)
             # A run that fails leaves its history and the center of that moment, if there is one,
             # but not the model of an earlier run.

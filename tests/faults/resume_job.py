@@ -68,7 +68,6 @@ def telling(folder: Path):
 
 
 def main(kind: str, text: str, mode: str = "") -> None:
-    from distkeras_grid.cli.signals import terminable
     from distkeras_grid.spark.session import build_session
 
     folder = Path(text)
@@ -79,8 +78,7 @@ def main(kind: str, text: str, mode: str = "") -> None:
         "resume": "auto",
     }
     trainer = trainer_of(kind, folder, **({} if mode == "--anew" else saving))
-    with terminable():
-        model = trainer.train(data_of(kind, spark), seed=1, callbacks=[telling(folder)])
+    model = trainer.train(data_of(kind, spark), seed=1, callbacks=[telling(folder)])
     assert trainer.history.samples == ROWS * EPOCHS
     weights = np.concatenate([each.ravel() for each in model.get_weights()])
     np.save(folder / "weights.npy", weights)

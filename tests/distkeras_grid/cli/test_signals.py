@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.signals import terminable
+from distkeras_grid.signals import terminable
 
 COMMAND = """
 import signal, sys, time
@@ -148,3 +148,16 @@ def test_the_handler_of_before_comes_back_and_other_threads_are_left_alone():
     thread.start()
     thread.join(10)
     assert seen == [before]
+
+
+def test_a_handler_of_the_program_is_left_alone():
+    def own(*_):
+        pass
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with terminable():
+            assert signal.getsignal(signal.SIGTERM) is own
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
