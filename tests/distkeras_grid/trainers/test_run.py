@@ -323,8 +323,8 @@ class Hanging(Launch):
 
 @pytest.mark.promise(
     "worker: hangs before it connects",
-    "Its task is started again after `start_timeout`, three times; meanwhile trainers without rounds "
-    "begin without it.",
+    "Its task is started again after `start_timeout`, three times; meanwhile trainers without "
+    "rounds begin without it.",
 )
 def test_a_task_that_does_not_connect_is_started_again_and_at_last_ends_the_run():
     server = Absent()
