@@ -64,6 +64,10 @@ HASHED_SETTINGS = (
     *("encoding", "quality", "channels", "page", "channel", "z", "bits"),
     *("pixel_size", "source_pixel_size"),
 )
+# Named only where they are set, so that data sets without them keep the hashes of earlier releases.
+# The range of values of an image is not named: its digest and the method decide it, and its last
+# digits differ between machines.
+HASHED_WHERE_SET = ("normalise", "keep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +235,8 @@ def version_hash(content: Mapping[str, Any]) -> str:
     told = {
         "image": content["image"],
         "spec": content["spec"],
-        "settings": {name: settings.get(name) for name in HASHED_SETTINGS},
+        "settings": {name: settings.get(name) for name in HASHED_SETTINGS}
+        | {name: settings[name] for name in HASHED_WHERE_SET if settings.get(name) is not None},
         "sources": rows,
         "folds": content.get("folds", {}),
     }

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from data_prep.manifest import LASTING
 from data_prep.versions import Keep, parse_keep, remember, retained, utc, version_hash
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.spark.versions import Version
@@ -116,6 +117,8 @@ def changed(path, value):
         (["spec", "tile"], 16),
         (["image", "shape"], [16, 16, 1]),
         (["settings", "encoding"], "jpeg"),
+        (["settings", "normalise"], "min-max"),
+        (["settings", "keep"], "focus>0.1"),
     ],
 )
 def test_the_hash_tells_what_changes_a_row(path, value):
@@ -137,3 +140,24 @@ def test_the_hash_tells_what_changes_a_row(path, value):
 )
 def test_the_hash_tells_nothing_of_place_and_day(path, value):
     assert version_hash(changed(path, value)) == version_hash(content())
+
+
+# What these settings decide is told by each image: its split and its group.
+TOLD_BY_IMAGES = {"split", "seed", "group"}
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_each_setting_that_lasts_is_in_the_hash_or_in_the_images(name):
+    former = content(settings={**content()["settings"], name: "one"})
+    now = content(settings={**content()["settings"], name: "another"})
+    assert (version_hash(former) != version_hash(now)) == (name not in TOLD_BY_IMAGES)
+
+
+@pytest.mark.parametrize("name", ["normalise", "keep"])
+def test_a_data_set_without_a_later_setting_has_the_hash_of_earlier_releases(name):
+    assert version_hash(changed(["settings", name], None)) == version_hash(content())
+
+
+def test_the_hash_of_a_version_that_was_cited_stays():
+    cited = "e17fd0d276e697266380564d53de02b865770879ac4def402af557341276c1c5"
+    assert version_hash(content()) == cited
