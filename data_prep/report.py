@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from data_prep.geometry import TileSpec
 from data_prep.marks import places_of
 from data_prep.plan import PlannedSource, format_bytes
+from data_prep.zones import Box, table_of
 from distkeras_grid.pages import STYLE
 
 Corners = NDArray[np.float64]
@@ -26,7 +27,7 @@ Corners = NDArray[np.float64]
 FOLDER = "_reports"
 # Number of newest runs whose reports are kept: three months of nightly runs.
 KEPT_REPORTS = 90
-_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html)")
+_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html|zones\.csv)")
 # At most this many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
 # Images on the first page, and on each of the further pages.
@@ -101,8 +102,8 @@ class Figures:
     kept_none : dict of str to int
         Number of dropped tiles of images that keep none, by path.
     read_bytes, written_bytes : int
-        Bytes of the image files, each counted once; bytes of the stored tiles, estimated from
-        samples.
+        Bytes of the image files, each counted once; bytes of the shards that have the tiles of this
+        run.
     total_tiles : int
         Number of tiles in the data set after the run.
     uncovered, uncovered_by_angle : float
@@ -180,6 +181,7 @@ def render(
     sources: Mapping[str, PlannedSource],
     angles: Sequence[float],
     pages: Sequence[str] = (),
+    zones: str = "",
 ) -> str:
     """Return the report as one page, with pages of all images beside it if there are many.
 
@@ -193,6 +195,8 @@ def render(
         Angles whose tiles `shown` has as squares.
     pages : sequence of str, optional
         File names of the pages that `image_pages` returned.
+    zones : str, optional
+        File name of the table of marks, in the form of zones.
     """
     title = f"Tiles of {figures.input}"
     parts = [
@@ -209,7 +213,7 @@ def render(
     if figures.filter:
         parts.append(_section("Filter", _filter(figures)))
     if figures.marks:
-        parts.append(_section("Perhaps a scale bar, a data bar or a frame", _marks(figures)))
+        parts.append(_section("Perhaps a scale bar, a data bar or a frame", _marks(figures, zones)))
     if figures.alike:
         parts.append(_section("Images of the same place", _alike(figures)))
     parts += [
@@ -261,7 +265,7 @@ def _summary(figures: Figures) -> str:
         ]
     ) + _table(
         [
-            ("read", "written, by samples", "tiles in the data set"),
+            ("read", "written", "tiles in the data set"),
             (*rates, f"{figures.total_tiles:,}"),
         ]
     )
@@ -296,12 +300,16 @@ def _filter(figures: Figures) -> str:
     return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
 
 
-def _marks(figures: Figures) -> str:
+def _marks(figures: Figures, zones: str) -> str:
     """Return what seems to be drawn into images; nothing of it is excluded."""
+    table = f'<a href="{escape(quote(zones))}">{escape(zones)}</a> is a table of them. ' * bool(
+        zones
+    )
     return (
         "<p>A network can learn the class from them. They are in the tiles: look at them, and "
-        "exclude what is there by --zones or --bottom-strip. Numbers are left, top, right and "
-        "bottom in pixels; images below show the places in red.</p>"
+        f"exclude what is there by --zones or --bottom-strip. {table}Numbers are left, top, right "
+        "and bottom in pixels; images below show the places in red. Coloured and vertical bars, "
+        "arrows and text are not found.</p>"
     ) + _listed(("image", "what"), sorted(figures.marks.items()))
 
 
@@ -451,8 +459,26 @@ def report_files(
     """
     pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
     further = {f"{stem}-images-{number}.html": page for number, page in enumerate(pages, 1)}
-    first = render(figures, shown, sources, angles, list(further))
-    return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
+    zones = {name: table_of(places) for name, places in _zones(stem, figures).items()}
+    first = render(figures, shown, sources, angles, list(further), *zones)
+    return {f"{stem}.json": figures.to_json(), **zones, **further, f"{stem}.html": first}
+
+
+def _zones(stem: str, figures: Figures) -> dict[str, dict[str, list[Box]]]:
+    """Return the name of the table of marks, and what is in it; nothing if there are none."""
+    marks = {path: places_of(told) for path, told in figures.marks.items()}
+    return {zones_file(stem): marks} if marks else {}
+
+
+def zones_file(stem: str) -> str:
+    """Return the path of the table of marks that belongs to a report.
+
+    Parameters
+    ----------
+    stem : str
+        Path of the report, without its ending.
+    """
+    return f"{stem}.zones.csv"
 
 
 def _told(angles: Sequence[float]) -> str:

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from data_prep.geometry import TileSpec, count_tiles
+from data_prep.marks import Mark
 from data_prep.plan import PlannedSource
 from data_prep.report import (
     FIRST_IMAGES,
@@ -41,6 +42,7 @@ from data_prep.samples_shown import (
     thumbnail,
 )
 from data_prep.tiles import iter_tiles
+from data_prep.zones import ZoneRules, read_zones
 
 SPEC = TileSpec(32, angles=[0, 40, 90])
 
@@ -150,6 +152,28 @@ def test_the_grid_shows_each_tile_of_the_first_angle_and_of_the_first_oblique_on
         np.testing.assert_allclose(drawn, expected, atol=0.51)
 
 
+def test_marks_are_a_table_that_zones_are_read_from_and_that_covers_them():
+    names = ["a/0, x.png", "b/Ö.png"]
+    marks = [Mark("strip", 0, 70, 100, 80), Mark("bar", 5, 60, 45, 64), Mark("bar", 7, 8, 90, 12)]
+    told = figures(
+        marks={
+            names[0]: f"{marks[0].describe()}; {marks[1].describe()}",
+            names[1]: marks[2].describe(),
+        }
+    )
+    files = report_files("2026-11-22T020000Z", told, Shown(), {}, [0.0])
+    table = "2026-11-22T020000Z.zones.csv"
+    assert f'href="{table}"' in files["2026-11-22T020000Z.html"]
+    rules = ZoneRules(read_zones(files[table], table))
+    for name, found in ((names[0], marks[:2]), (names[1], marks[2:])):
+        excluded = rules.of(name, 100, 80).excluded
+        assert len(excluded) == len(found)
+        assert all(mark.lies_in(zone) for mark, zone in zip(found, excluded, strict=True))
+    rules.check_files(names)
+    without = report_files("2026-11-22T020000Z", figures(), Shown(), {}, [0.0])
+    assert sorted(without) == ["2026-11-22T020000Z.html", "2026-11-22T020000Z.json"]
+
+
 def test_the_page_tells_marks_pairs_and_pixels_in_no_tile():
     """They were told on the terminal only, and a night has none."""
     marked = replace(source("a/0"), marks="uniform strip at 0,70,100,80; scale bar at 5,60,45,64")
@@ -212,6 +236,8 @@ def test_reports_of_the_newest_nights_stay_and_other_files_always():
     assert outdated(files[4:]) == []
     pages = [f"{times[0]}-images-1.html", f"{times[-1]}-images-1.html"]
     assert outdated([*files, *pages]) == sorted([*gone, pages[0]])
+    tables = [f"{time}.zones.csv" for time in (times[0], times[-1])]
+    assert outdated([*files, *tables]) == sorted([*gone, tables[0]])
 
 
 def pictured(number):
