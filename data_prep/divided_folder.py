@@ -14,10 +14,11 @@ from data_prep.changes import unusable
 from data_prep.folders import refuse_folders
 from data_prep.images import open_image
 from data_prep.isolation import Care, Trials
-from data_prep.job import Say, executor_errors, list_images, load_contents, surviving
+from data_prep.job import Say, executor_errors, load_contents, surviving
 from data_prep.labels import compile_pattern
 from data_prep.leaks import Picture
 from data_prep.likeness import fingerprint
+from data_prep.listing import hidden_images, list_images
 from data_prep.picture import Choice
 from data_prep.raster import Raster
 from data_prep.reading import SPARK, Content, Opening, choose_opening
@@ -121,6 +122,7 @@ def look_at_folder(
     check_executors(spark, TILING_PACKAGES)
     storage = Storage(spark)
     listed = list_images(spark, storage, settings)
+    hidden = hidden_images(spark, storage, settings.input, settings.file_glob, listed)
     opening = choose_opening(spark, storage.resolve(settings.input))
     if opening.kind == SPARK:
         refuse_folders(file.uri for file in listed.values())
@@ -134,7 +136,9 @@ def look_at_folder(
         for name, file in listed.items()
         if name not in unreadable
     }
-    unreadable |= {name: row["error"] for name, row in looks.items() if row["error"] is not None}
+    unreadable |= hidden | {
+        name: row["error"] for name, row in looks.items() if row["error"] is not None
+    }
     digests = {name: row["pixel_sha256"] for name, row in looks.items() if name not in unreadable}
     pictures = divided(digests, split_of, group_of, whole=not unreadable)
     if group_of is not None:

@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, TypeVar
 
-from data_prep.changes import Listed
 from data_prep.croissant import FILE as CROISSANT
 from data_prep.cutting import Cutting
 from data_prep.filters import parse_filter
-from data_prep.folders import ENDING
 from data_prep.hugging_face import CARD
 from data_prep.likeness_store import FOLDER as LIKENESS
 from data_prep.normalising import parse_normalising
@@ -33,7 +30,7 @@ from data_prep.stages import (
 from data_prep.task_status import task_progress
 from data_prep.tiff_metadata import parse_length
 from data_prep.zones import ZoneRules, read_zones
-from distkeras_grid.errors import EmptyDataError, ImageError, StorageError
+from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
@@ -228,83 +225,6 @@ def first_of(reasons: Mapping[str, str]) -> str:
     return f"{shown} And {more:,} more." if more > 0 else shown
 
 
-def list_images(
-    spark: SparkSession, storage: Storage, settings: TilingSettings
-) -> dict[str, Listed]:
-    """Return all images of the input folder, by path; their content is not read.
-
-    Raises
-    ------
-    EmptyDataError
-        If there is none.
-    """
-    files = (
-        spark.read.format("binaryFile")
-        .option("pathGlobFilter", settings.file_glob)
-        .option("recursiveFileLookup", "true")
-        .load(settings.input)
-    )
-    columns = ("path", "length", "unix_millis(modificationTime) as modified")
-    with executor_errors(spark, settings.input):
-        rows = files.selectExpr(*columns).toArrow().to_pylist()
-        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
-        # Spark returns no rows for files of 0 bytes.
-        found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
-        found |= _list_folders(spark, storage, settings)
-    if not found:
-        # An update must not remove all images: more likely a disk is not mounted.
-        raise EmptyDataError(
-            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
-            "give --glob."
-        )
-    below = relative_to(storage.resolve(settings.input))
-    return {below(uri): file for uri, file in sorted(found.items())}
-
-
-def _list_folders(
-    spark: SparkSession, storage: Storage, settings: TilingSettings
-) -> dict[str, Listed]:
-    """Return the images that are folders, by their whole paths."""
-    if ENDING not in settings.file_glob:
-        return {}
-    folders = storage.find_directories(settings.input, settings.file_glob, ENDING)
-    if not folders:
-        return {}
-    # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
-    inside = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = inside.load([_escaped(uri) for uri in folders])
-    rows = (
-        files.selectExpr(
-            f"regexp_extract(path, '^(.*?[.]{ENDING[1:]})/', 1) as path",
-            *("length", "unix_millis(modificationTime) as modified"),
-        )
-        .groupBy("path")
-        .agg({"length": "sum", "modified": "max"})
-    )
-    sizes = {row[0]: row for row in rows.select("path", "sum(length)", "max(modified)").collect()}
-    empty = (None, 0, 0)
-    return {uri: Listed(uri, *sizes.get(uri, empty)[1:]) for uri in folders}
-
-
-def _input_files(spark: SparkSession, files: DataFrame) -> list[str]:
-    """Return the paths of all files of a DataFrame, with one call of the JVM."""
-    jvm: Any = spark.sparkContext._jvm
-    joined = str(jvm.org.apache.hadoop.util.StringUtils.join("\n", files._jdf.inputFiles()))
-    return [_as_path(uri) for uri in joined.split("\n")] if joined else []
-
-
-def _as_path(uri: str) -> str:
-    """Return a path as Hadoop writes it, from a URI in which characters are escaped.
-
-    Examples
-    --------
-    >>> _as_path("file:///raw%20images/0.png"), _as_path("hdfs://node:8020/raw/0.png")
-    ('file:/raw images/0.png', 'hdfs://node:8020/raw/0.png')
-    """
-    path = unquote(uri)
-    return "file:/" + path.removeprefix("file:").lstrip("/") if path[:5] == "file:" else path
-
-
 def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     """Return these files as ``path, modificationTime, length, content``, without missing ones."""
     from pyspark.errors import AnalysisException
@@ -313,11 +233,11 @@ def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     for option in ("ignoreMissingFiles", "ignoreCorruptFiles"):
         reader = reader.option(option, "true")
     try:
-        return reader.load([_escaped(uri) for uri in uris])
+        return reader.load([escaped(uri) for uri in uris])
     except AnalysisException:
         # The options are for files that disappear after this check of each path.
         storage = Storage(spark)
-        there = [_escaped(uri) for uri in uris if storage.exists(uri)]
+        there = [escaped(uri) for uri in uris if storage.exists(uri)]
         if len(there) == len(uris):
             raise
     if there:
@@ -325,7 +245,7 @@ def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     return spark.createDataFrame([], "path string, content binary")
 
 
-def _escaped(uri: str) -> str:
+def escaped(uri: str) -> str:
     """Return a path that Hadoop does not take for a pattern."""
     return "".join("\\" + letter if letter in "{}[]*?\\" else letter for letter in uri)
 

@@ -285,6 +285,7 @@ def check(flags: argparse.Namespace) -> ExitCode:
     for name, why in sorted(checked.unreadable.items()):
         tell(f"  not judged: {name}: {why}")
     tell(f"{len(checked.leaks):,} leaks" if checked.leaks else "no leak")
+    tell(f"  {blind_spot(near_duplicates=flags.near_duplicates == 'on')}")
     report(
         data=flags.data,
         images=checked.pictures,

@@ -38,13 +38,13 @@ from data_prep.job import (
     cutting_of,
     executor_errors,
     first_of,
-    list_images,
     load_contents,
     look_at,
     refuse_errors,
 )
 from data_prep.labels import Annotation, annotate_each, class_names
 from data_prep.likeness_store import load_fingerprints
+from data_prep.listing import hidden_images, list_images
 from data_prep.manifest import LEFT_OUT, TILED, DataSet, Entry, planned_source
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
@@ -52,7 +52,15 @@ from data_prep.plan import Plan, PlannedSource, uncovered
 from data_prep.publication import shard_name
 from data_prep.reading import SPARK, choose_opening
 from data_prep.report import FOLDER as REPORTS
-from data_prep.report import Figures, Shown, count, grid_angles, outdated, report_files
+from data_prep.report import (
+    Figures,
+    Shown,
+    count,
+    grid_angles,
+    outdated,
+    report_files,
+    zones_file,
+)
 from data_prep.samples_shown import choose_images, look_up
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
@@ -94,7 +102,8 @@ class Update:
     tiles : int
         Number of tiles cut.
     left_out : dict of str to str
-        Why images could not be tiled, by path.
+        Why images could not be tiled, by path. An image whose name begins with ``_`` or ``.`` is
+        among them, because Spark does not list it, and so is a folder of such a name with images.
     quarantined : dict of str to str
         Why images were left out by an earlier update, by path; this one did not read them.
     report : str, optional
@@ -261,6 +270,7 @@ class _Night:
         self._root = settings.output.rstrip("/")
         self._basis: str | None = None  # text of the manifest that this night began with
         self._thumbnails: dict[str, bytes] = {}
+        self._hidden: dict[str, str] = {}  # images that Spark does not list
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
         opening = choose_opening(spark, self._storage.resolve(settings.input))
@@ -282,7 +292,7 @@ class _Night:
         shards = Shards(self._spark, self._settings, self._owner, self._reader, self._say)
         manifest = shards.publish(night)
         self._say(f"{manifest['tiles']:,} tiles are in {self._settings.output}")
-        return self._report(night, _update(night, manifest, comparison))
+        return self._report(night, _update(night, manifest, comparison, self._hidden))
 
     def _report(self, night: Night, done: Update) -> Update:
         """Write the report; if that fails, the update is still valid."""
@@ -295,7 +305,8 @@ class _Night:
         try:
             with executor_errors(self._spark, uri, "the report in"):
                 shown = look_up(self._spark, folders, tiled, angles, night.image, self._thumbnails)
-            figures = self._figures(night, done, tiled, shown)
+            written = sum(self._storage.size(folder) for folder in folders)
+            figures = self._figures(night, done, tiled, shown, written)
             reports, _, stem = uri.rpartition("/")
             sources = {each.source: each for each in tiled}
             for name, text in report_files(stem, figures, shown, sources, angles).items():
@@ -306,10 +317,17 @@ class _Night:
             self._say(f"no report could be written: {error}")
             return done
         self._say(f"the report is {uri}.html")
+        if figures.marks:
+            self._say(f"what seems to be drawn into images is in {zones_file(uri)}, for --zones")
         return replace(done, report=f"{uri}.html")
 
     def _figures(
-        self, night: Night, done: Update, tiled: Sequence[PlannedSource], shown: Shown
+        self,
+        night: Night,
+        done: Update,
+        tiled: Sequence[PlannedSource],
+        shown: Shown,
+        written: int,
     ) -> Figures:
         images, tiles = count(tiled)
         never, by_angle = uncovered(tiled)
@@ -336,7 +354,7 @@ class _Night:
             filtered=sum(each.filtered for each in tiled),
             kept_none={each.source: each.filtered for each in tiled if not each.tiles},
             read_bytes=sum(night.listed[each.source].length for each in tiled),
-            written_bytes=round(sum(each.tiles * each.tile_bytes for each in tiled)),
+            written_bytes=written,
             total_tiles=done.manifest["tiles"],
             uncovered=never,
             uncovered_by_angle=by_angle,
@@ -353,7 +371,7 @@ class _Night:
             for line in plan.outlook(task_slots(self._spark), self._copied(night), free):
                 self._say(line)
         content = night.before.content if night.before else {"tiles": 0}
-        return _update(night, content, comparison)
+        return _update(night, content, comparison, self._hidden)
 
     def decide(self, before: DataSet | None) -> tuple[Night, Comparison]:
         """Look at the images, and decide what becomes of each."""
@@ -361,6 +379,7 @@ class _Night:
         known = with_zones(before.entries if before else {}, zones)
         self._say(f"listing the images in {self._settings.input} ...")
         listed = list_images(self._spark, self._storage, self._settings)
+        self._find_hidden(listed)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
         # The table of zones may still name removed images.
@@ -395,6 +414,13 @@ class _Night:
         folds = _renamed(before.folds if before else {}, changes.moved)
         night = Night(before, self._basis, changes, planned, listed, image, pairs, folds, fresh)
         return night, comparison
+
+    def _find_hidden(self, listed: Mapping[str, Listed]) -> None:
+        """Report images whose names hide them from Spark; they end no run."""
+        where = self._settings.input, self._settings.file_glob
+        self._hidden = hidden_images(self._spark, self._storage, *where, listed)
+        for path, reason in sorted(self._hidden.items()):
+            self._say(f"  left out: {path}: {reason}")
 
     def _read(self) -> DataSet | None:
         """Return the data set to add to, None if a new one begins."""
@@ -579,7 +605,9 @@ def _copies(changes: Changes) -> dict[str, str]:
     }
 
 
-def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> Update:
+def _update(
+    night: Night, manifest: dict[str, Any], comparison: Comparison, hidden: Mapping[str, str]
+) -> Update:
     changes = night.changes
     replaced = len(changes.replaced())
     quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
@@ -596,7 +624,7 @@ def _update(night: Night, manifest: dict[str, Any], comparison: Comparison) -> U
         tiles=sum(each.tiles for each in tiled),
         filtered=sum(each.filtered for each in tiled),
         kept_none=tuple(sorted(each.source for each in tiled if not each.tiles)),
-        left_out=changes.problems,
+        left_out={**changes.problems, **hidden},
         quarantined=quarantined,
     )
 

@@ -21,6 +21,7 @@ from data_prep.ingest.stages import (
 )
 from data_prep.ingest.transforms import Transform
 from data_prep.job import executor_errors, relative_to, tiling_versions
+from data_prep.listing import hidden_images
 from data_prep.plan import format_bytes
 from data_prep.split import SPLITS
 from data_prep.stages import write_splits
@@ -145,7 +146,11 @@ def _plan(
     for split, by_class in plan.counts.items():
         told = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
         say(f"  {split}: {sum(by_class.values()):,} images: {told}")
-    for source, reason in sorted(plan.left_out.items()):
+    hidden = hidden_images(
+        *(files.sparkSession, storage, settings.input, GLOBS[settings.format]),
+        {below(each.uri) for each in found},
+    )
+    for source, reason in sorted((plan.left_out | hidden).items()):
         say(f"  left out: {source}: {reason}")
     return plan
 

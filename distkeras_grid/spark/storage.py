@@ -181,6 +181,50 @@ class Storage:
                     found.append(str(here.toString()))
         return sorted(found)
 
+    def find_hidden(self, uri: str, glob: str, known: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return the full paths of hidden files and directories below `uri`, sorted.
+
+        Spark and Hadoop pass over names that begin with ``_`` or ``.``.
+
+        Parameters
+        ----------
+        uri : str
+            The directory to search. Hidden directories are not searched.
+        glob : str
+            Pattern for the names of files, in Hadoop's syntax.
+        known : iterable of str
+            Full paths of other files below it. Directories that hold nothing but directories with
+            such files need not be read entry by entry, which takes 0.2 ms for each.
+        """
+        hadoop = self._jvm.org.apache.hadoop.fs
+        pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
+        found: tuple[list[str], list[str]] = ([], [])
+        with translated("list", uri):
+            file_system, path = self._open(uri)
+            inside = _directories_below(str(path.toString()), known)
+            waiting = [path] if file_system.getFileStatus(path).isDirectory() else []
+            while waiting:
+                here = waiting.pop()
+                for entry in file_system.listStatus(here, hidden):
+                    there = entry.getPath()
+                    if entry.isDirectory() or pattern.matches(there.getName()):
+                        found[entry.isDirectory()].append(str(there.toString()))
+                waiting += self._directories_in(file_system, here, inside)
+        return sorted(found[0]), sorted(found[1])
+
+    def _directories_in(
+        self, file_system: Any, path: Any, known: Mapping[str, set[str]]
+    ) -> list[Any]:
+        """Return the paths of the directories in another that are not hidden."""
+        name = str(path.toString())
+        below = known.get(name, set())
+        if _count_directories(file_system, path) == 1 + len(below):
+            hadoop = self._jvm.org.apache.hadoop.fs
+            return [hadoop.Path(each) for each in below if each.rpartition("/")[0] == name]
+        entries = file_system.listStatus(path)
+        paths = [entry.getPath() for entry in entries if entry.isDirectory()]
+        return [each for each in paths if str(each.getName())[0] not in "_."]
+
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
         with translated("read", uri):
@@ -576,6 +620,35 @@ class Storage:
         except BaseException as error:
             self.discard(temporary, error)
             raise
+
+
+def _count_directories(file_system: Any, path: Any) -> int | None:
+    """Return how many directories a path holds with itself; None if one cannot be opened."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return int(file_system.getContentSummary(path).getDirectoryCount())
+    except Py4JJavaError:
+        # A hidden one may be locked, and nobody needs to open it. What matters fails when listed.
+        return None
+
+
+def _directories_below(root: str, files: Iterable[str]) -> dict[str, set[str]]:
+    """Return all directories below each directory, from the paths of files below `root`.
+
+    Examples
+    --------
+    >>> found = _directories_below("/raw", ["/raw/a/b/1.png", "/raw/a/b/2.png"])
+    >>> {name: sorted(below) for name, below in found.items()}
+    {'/raw/a': ['/raw/a/b'], '/raw': ['/raw/a', '/raw/a/b']}
+    """
+    found: dict[str, set[str]] = {}
+    for folder in {file.rpartition("/")[0] for file in files}:
+        within = [folder]
+        while len(within[-1]) > len(root):
+            within.append(within[-1].rpartition("/")[0])
+            found.setdefault(within[-1], set()).update(within[:-1])
+    return found
 
 
 def _joined(lines: Iterable[str]) -> Iterator[bytes]:

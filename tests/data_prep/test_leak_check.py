@@ -10,7 +10,7 @@ import tifffile
 from PIL import Image
 
 from data_prep.images import decode_image
-from data_prep.leak_check import check_leaks_of, main
+from data_prep.leak_check import blind_spot, check_leaks_of, main
 from data_prep.picture import Choice
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -42,20 +42,23 @@ def picture(folder, split, number=0):
 
 def test_a_clean_split_is_proven_and_each_kind_of_leak_is_named(spark, published, capsys):
     assert main(["--data", str(published)]) == 0
-    assert "no leak" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "no leak" in told
+    assert blind_spot(near_duplicates=True) in told
 
     path, pixels = picture(published, "train")
     Image.fromarray(pixels).save(published / "test" / "a" / "same.tif")
     crop, pixels = picture(published, "val")
     Image.fromarray(pixels[:250, :330]).save(published / "test" / "a" / "crop.jpg", quality=80)
     (published / "test" / "a" / "cut.png").write_bytes(b"no image")
+    (published / "test" / "a" / "_hidden.png").write_bytes(path.read_bytes())
     found = check_leaks_of(str(published), spark=spark)
     assert [(leak.kind, {each.name for each in leak.pictures}) for leak in found.leaks] == [
         ("pixels", {"test/a/same.tif", f"train/a/{path.name}"}),
         ("likeness", {"test/a/crop.jpg", f"val/a/{crop.name}"}),
     ]
     assert found.pictures == {"train": 5, "val": 2, "test": 4}
-    assert set(found.unreadable) == {"test/a/cut.png"}
+    assert set(found.unreadable) == {"test/a/cut.png", "test/a/_hidden.png"}
     without = check_leaks_of(str(published), spark=spark, near_duplicates=False)
     assert [leak.kind for leak in without.leaks] == ["pixels"]
 
@@ -63,6 +66,10 @@ def test_a_clean_split_is_proven_and_each_kind_of_leak_is_named(spark, published
     told = capsys.readouterr().out
     assert "crop.jpg (test)" in told
     assert "2 leaks" in told
+
+
+def test_the_proof_says_what_it_did_not_look_for():
+    assert blind_spot(near_duplicates=False) != blind_spot(near_duplicates=True)
 
 
 def test_files_that_cannot_be_judged_are_no_proof(spark, published):

@@ -300,6 +300,35 @@ def test_fail_ends_before_anything_is_written(spark, settings, folder, monkeypat
     assert not Path(settings.output).exists()
 
 
+def test_images_that_spark_hides_are_reported_and_those_with_a_colon_are_tiled(
+    spark, settings, folder
+):
+    """They were neither tiled nor told."""
+    draw(folder / "a" / "12:30.png", 70)
+    for name in ("a/_x.png", "b/.y.PNG", "_old/z.png", "._notes/_q.png", "b/._0.png", "b/_t.txt"):
+        drawn = folder / "drawn.png"
+        draw(drawn, 71)
+        (folder / name).parent.mkdir(exist_ok=True)
+        drawn.rename(folder / name)
+    said = []
+    done = update_tiles(replace(settings, update=False), spark=spark, say=said.append)
+    # `._0.png` holds macOS' attributes of `0.png`.
+    assert set(done.left_out) == {"a/_x.png", "b/.y.PNG", "_old"}
+    for name in done.left_out:
+        assert sum(f"left out: {name}:" in line for line in said) == 1
+    sources = {each["source"]: each["status"] for each in done.manifest["sources"]}
+    assert sources["a/12:30.png"] == "tiled"
+    assert len(sources) == 9
+    figures = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert set(figures["left_out"]) == set(done.left_out)
+
+
+def test_where_all_images_are_hidden_the_error_names_them(spark, settings, tmp_path):
+    draw(tmp_path / "hidden" / "a" / "_x.png", 72)
+    with pytest.raises(EmptyDataError, match=r"a/_x\.png"):
+        update_tiles(replace(settings, input=str(tmp_path / "hidden")), spark=spark)
+
+
 @pytest.mark.slow
 def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
     spark, settings, folder, monkeypatch

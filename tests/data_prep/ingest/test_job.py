@@ -133,7 +133,11 @@ def test_cifar_10(spark, tmp_path):
 
 
 def test_photos(spark, photo_settings):
-    manifest = ingest_images(photo_settings, spark=spark)
+    said = []
+    hidden = Path(photo_settings.input) / "train/boot/_new.png"
+    hidden.write_bytes((hidden.parent / "1.png").read_bytes())
+    manifest = ingest_images(photo_settings, spark=spark, say=said.append)
+    assert sum("left out: train/boot/_new.png:" in line for line in said) == 1
     train, test = read_tiles(photo_settings.output)
     images, labels = arrays(train)
     assert (images.shape, images.dtype) == ((10, 16, 16, 3), np.uint8)

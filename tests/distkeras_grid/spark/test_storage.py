@@ -109,6 +109,21 @@ def test_names_are_sorted_and_those_of_checksums_left_out(storage, root, tmp_pat
     assert storage.list_names(f"{root}/a") == []
 
 
+def test_what_spark_hides_is_found_wherever_it_lies(storage, root, tmp_path):
+    shown = ["a/1.png", "a/b/2.png", "c:d/3.png"]
+    hidden = ["_4.png", "a/.5.png", "a/b/_6.PNG", "c:d/_7.png", "lonely/deep/_8.png"]
+    for name in [*shown, *hidden, "a/_readme.txt", "_old/9.png", "a/.cache/_10.png"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    whole = storage.resolve(root)
+    known = [f"{whole}/{name}" for name in shown]
+    for listed in (known, []):
+        files, folders = storage.find_hidden(root, "*.{png,PNG}", listed)
+        assert files == sorted(f"{whole}/{name}" for name in hidden)
+        assert folders == [f"{whole}/_old", f"{whole}/a/.cache"]
+    assert storage.find_hidden(f"{root}/a/1.png", "*.png", []) == ([], [])
+
+
 def test_a_hidden_name_stands_beside_and_is_never_the_same(storage, root, tmp_path):
     one, other = storage.hidden_beside(f"{root}/a/"), storage.hidden_beside(f"{root}/a")
     assert one.startswith(f"file:{tmp_path}/_a.")

@@ -1,0 +1,156 @@
+"""Which images are in a folder: those that Spark lists, and those whose names it hides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from data_prep.changes import Listed
+from data_prep.folders import ENDING
+from data_prep.job import escaped, executor_errors, relative_to
+from data_prep.plan import counted
+from data_prep.settings import TilingSettings
+from distkeras_grid.errors import EmptyDataError, GridError
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+# At most this many hidden names are told in one error.
+SHOWN = 5
+# macOS keeps the attributes of NAME in a file of this name beside it, on disks of other systems.
+ATTRIBUTES = "._"
+
+
+def list_images(
+    spark: SparkSession, storage: Storage, settings: TilingSettings
+) -> dict[str, Listed]:
+    """Return all images of the input folder, by path; their content is not read.
+
+    Raises
+    ------
+    EmptyDataError
+        If there is none.
+    """
+    files = _binary_files(spark, settings.file_glob).load(settings.input)
+    columns = ("path", "length", "unix_millis(modificationTime) as modified")
+    with executor_errors(spark, settings.input):
+        rows = files.selectExpr(*columns).toArrow().to_pylist()
+        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
+        # Spark returns no rows for files of 0 bytes.
+        found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
+        found |= _list_folders(spark, storage, settings)
+    if not found:
+        hidden = hidden_images(spark, storage, settings.input, settings.file_glob, ())
+        told = "".join(f" {path}: {reason}" for path, reason in sorted(hidden.items())[:SHOWN])
+        # An update must not remove all images: more likely a disk is not mounted.
+        raise EmptyDataError(
+            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
+            f"give --glob.{told}"
+        )
+    below = relative_to(storage.resolve(settings.input))
+    return {below(uri): file for uri, file in sorted(found.items())}
+
+
+def _list_folders(
+    spark: SparkSession, storage: Storage, settings: TilingSettings
+) -> dict[str, Listed]:
+    """Return the images that are folders, by their whole paths."""
+    if ENDING not in settings.file_glob:
+        return {}
+    folders = storage.find_directories(settings.input, settings.file_glob, ENDING)
+    if not folders:
+        return {}
+    # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
+    inside = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    files = inside.load([escaped(uri) for uri in folders])
+    rows = (
+        files.selectExpr(
+            f"regexp_extract(path, '^(.*?[.]{ENDING[1:]})/', 1) as path",
+            *("length", "unix_millis(modificationTime) as modified"),
+        )
+        .groupBy("path")
+        .agg({"length": "sum", "modified": "max"})
+    )
+    sizes = {row[0]: row for row in rows.select("path", "sum(length)", "max(modified)").collect()}
+    empty = (None, 0, 0)
+    return {uri: Listed(uri, *sizes.get(uri, empty)[1:]) for uri in folders}
+
+
+def _input_files(spark: SparkSession, files: DataFrame) -> list[str]:
+    """Return the paths of all files of a DataFrame, with one call of the JVM."""
+    jvm: Any = spark.sparkContext._jvm
+    joined = str(jvm.org.apache.hadoop.util.StringUtils.join("\n", files._jdf.inputFiles()))
+    return [_as_path(uri) for uri in joined.split("\n")] if joined else []
+
+
+def _as_path(uri: str) -> str:
+    """Return a path as Hadoop writes it, from a URI in which characters are escaped.
+
+    Examples
+    --------
+    >>> _as_path("file:///raw%20images/0.png"), _as_path("hdfs://node:8020/raw/0.png")
+    ('file:/raw images/0.png', 'hdfs://node:8020/raw/0.png')
+    """
+    path = unquote(uri)
+    return "file:/" + path.removeprefix("file:").lstrip("/") if path[:5] == "file:" else path
+
+
+def hidden_images(
+    spark: SparkSession, storage: Storage, root: str, glob: str, listed: Collection[str]
+) -> dict[str, str]:
+    """Return why images below a folder are not listed, by path below it: Spark hides their names.
+
+    Folders whose names begin with a dot are passed over. Of others there is one line for each.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    storage : Storage
+    root : str
+        The folder.
+    glob : str
+        Pattern of the names of images.
+    listed : collection of str
+        Paths of the listed images below the folder.
+    """
+    whole = storage.resolve(root)
+    below = relative_to(whole)
+    files, folders = storage.find_hidden(root, glob, [f"{whole}/{path}" for path in listed])
+    found = {}
+    for path in map(below, files):
+        folder, _, name = path.rpartition("/")
+        twin = f"{folder}/{name.removeprefix(ATTRIBUTES)}".lstrip("/")
+        if path not in listed and not (name.startswith(ATTRIBUTES) and twin in listed):
+            found[path] = f"its name begins with {name[0]!r}, which hides it from Spark. Rename it."
+    for uri in folders:
+        path = below(uri)
+        reason = _hidden_folder(spark, uri, glob)
+        if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
+            found[path] = reason
+    return found
+
+
+def _hidden_folder(spark: SparkSession, uri: str, glob: str) -> str | None:
+    """Return why images in a hidden folder are not listed; None if it has none."""
+    name = uri.rpartition("/")[2]
+    if name[0] == ".":
+        # Programs keep thumbnails and deleted files there, and nobody sees them.
+        return None
+    try:
+        with executor_errors(spark, uri, "looking into"):
+            count = len(_input_files(spark, _binary_files(spark, glob).load(escaped(uri))))
+    except GridError as error:
+        return f"it cannot be looked into: {error}"
+    hides = f"whose name begins with {name[0]!r}, which hides it from Spark. Rename it."
+    return f"{counted(count, 'image')} in this folder, {hides}" if count else None
+
+
+def _binary_files(spark: SparkSession, glob: str) -> DataFrameReader:
+    """Return Spark's reader of the files below folders whose names match."""
+    return (
+        spark.read.format("binaryFile")
+        .option("pathGlobFilter", glob)
+        .option("recursiveFileLookup", "true")
+    )
