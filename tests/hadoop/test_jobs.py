@@ -46,7 +46,7 @@ def tiles(grid: Grid, client: InsecureClient, project: Path, samples: Path) -> s
         project,
         "tile_images.py",
         *("--input", f"hdfs://{ROOT}/images", "--output", f"hdfs://{ROOT}/tiles"),
-        *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.7:0.3"),
+        *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.6:0.2:0.2"),
     )
     return f"hdfs://{ROOT}/tiles"
 
@@ -58,7 +58,7 @@ def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str
         grid,
         project,
         "train.py",
-        *("--data", tiles, "--split", "train", "--validation-split", "test"),
+        *("--data", tiles, "--split", "train", "--validation-split", "validation"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--epochs", 2, "--batch-size", 8, "--workers", 2, "--seed", 1, "--output", output),
         options=(*options, "--py-files", str(net)),
@@ -95,7 +95,8 @@ def predicted(grid: Grid, project: Path, tiles: str, trained: str) -> str:
 def test_tiles_lie_on_hdfs_with_what_describes_them(client: InsecureClient, tiles: str) -> None:
     manifest = read_json(client, f"{ROOT}/tiles/_dataset.json")
     assert manifest["image"]["distkeras_grid"]["shape"] == [64, 64, 1]
-    assert {"split=train", "split=test"} <= set(client.list(f"{ROOT}/tiles/shard=0"))
+    splits = {"split=train", "split=validation", "split=test"}
+    assert splits <= set(client.list(f"{ROOT}/tiles/shard=0"))
 
 
 def test_training_with_the_driver_in_a_container(client: InsecureClient, trained: str) -> None:

@@ -40,7 +40,7 @@ def tiles(cluster, project, samples, work):
         project,
         "tile_images.py",
         *("--input", work / "images", "--output", work / "tiles"),
-        *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.7:0.3"),
+        *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.6:0.2:0.2"),
     )
     return work / "tiles"
 
@@ -51,7 +51,7 @@ def trained(cluster, project, tiles, work):
         cluster,
         project,
         "train.py",
-        *("--data", tiles, "--split", "train", "--validation-split", "test"),
+        *("--data", tiles, "--split", "train", "--validation-split", "validation"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--epochs", 2, "--batch-size", 8, "--set", "num_workers=2", "--seed", 1),
         *("--output", work / "run"),
@@ -75,7 +75,9 @@ def test_tiles(tiles):
     manifest = json.loads((tiles / "_dataset.json").read_text())
     assert manifest["image"]["distkeras_grid"]["shape"] == [64, 64, 1]
     assert tuple(manifest["image"]["distkeras_grid"]["classes"]) == CLASSES
-    assert {path.name for path in tiles.glob("shard=0/split=*")} == {"split=train", "split=test"}
+    assert {path.name for path in tiles.glob("shard=0/split=*")} == {
+        *("split=train", "split=validation", "split=test")
+    }
 
 
 def test_training_by_two_executors(cluster, trained):

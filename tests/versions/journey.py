@@ -11,7 +11,7 @@ import sys
 from distkeras_grid.cli.main import main
 
 LOCAL = ("--master", "local[2,4]")
-TILES = ("--tile", "64", "--overlap", "0", "--angles", "0,90", "--split", "0.7:0.3")
+TILES = ("--tile", "64", "--overlap", "0", "--angles", "0,90", "--split", "0.6:0.2:0.2")
 TRAINING = (
     *("--model", "small_net:build", "--features", "image", "--epochs", "2"),
     *("--batch-size", "8", "--workers", "2", "--seed", "1"),
@@ -21,7 +21,7 @@ TRAINING = (
 def journey(folder: str) -> int:
     """Run the commands; commits that are folded as they come, and rounds in a barrier stage."""
     tiles = ("--data", f"{folder}/tiles")
-    train = ("train", *tiles, "--split", "train", "--validation-split", "test", *TRAINING)
+    train = ("train", *tiles, "--split", "train", "--validation-split", "validation", *TRAINING)
     commands = [
         ("tile", "--input", f"{folder}/images", "--output", f"{folder}/tiles", *TILES),
         (*train, "--trainer", "ADAG", "--output", f"{folder}/ADAG"),
