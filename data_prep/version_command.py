@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from data_prep import croissant
 from data_prep.versions import version_hash
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import started
@@ -31,6 +32,8 @@ examples:
   train on what was there at version 41, or under a hash:
     distkeras-grid train --data hdfs:///tiles --data-version 41 --split train \\
         --features image --model my_models:net --output runs/again
+  the description of a version that a paper cites, in the Croissant format:
+    distkeras-grid versions --data hdfs:///tiles --card 41 > version_41.json
   keep what was replaced for 30 days:
     distkeras-grid tile --update --keep-versions 30d --input hdfs:///raw --output hdfs:///tiles
 """
@@ -82,11 +85,62 @@ def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[
     return [*({name: getattr(each, name) for name in names} for each in told.history), present]
 
 
+def card_of(data: str, version: int | str, *, spark: SparkSession | None = None) -> str:
+    """Describe a version of a data set of tiles in the Croissant format.
+
+    Parameters
+    ----------
+    data : str
+        The data set; any Hadoop path.
+    version : int or str
+        Number of a version, or the first 12 digits of its hash or more.
+    spark : SparkSession, optional
+        Default: the running session, or a new local one.
+
+    Returns
+    -------
+    str
+        JSON. Name, licence and what else people wrote are those of the present
+        ``_croissant.json``.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no data set of tiles.
+    SchemaError
+        If it has no such version, or keeps it no longer, or a file of it is damaged.
+    ConfigurationError
+        If `version` is neither a number nor a hash.
+    """
+    import msgspec
+
+    storage = Storage(spark or build_session("distkeras_grid versions"))
+    root = data.rstrip("/")
+    if not storage.exists(f"{root}/{MANIFEST}"):
+        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
+    content = msgspec.json.decode(read_manifest(storage, root, version) or "")
+    try:
+        # Manifests of earlier releases have no hash.
+        told = {"hash": version_hash(content), **content}
+        uri = f"{root}/{croissant.FILE}"
+        former = storage.read_text(uri) if storage.exists(uri) else None
+        return croissant.describe(told, storage.resolve(root).rpartition("/")[2], former)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(
+            f"Version {version} of {data} does not describe tiles: {error!r}."
+        ) from error
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = verb_parser("versions", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("--data", required=True, metavar="URI", help="data set of tiles")
+    add(
+        "--card",
+        metavar="VERSION",
+        help="print the description of this version, by number or hash, in the Croissant format",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     return parser
 
@@ -98,8 +152,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(flags: argparse.Namespace) -> ExitCode:
-    """List versions."""
+    """List versions, or describe one."""
     session = started("distkeras-grid versions", flags.master)
+    if flags.card is not None:
+        tell(card_of(flags.data, flags.card, spark=session).rstrip())
+        report(data=flags.data, version=flags.card)
+        return ExitCode.OK
     versions = list_versions(flags.data, spark=session)
     for each in versions:
         until = f"to {each['replaced']}" if each["replaced"] else "(present)"

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.version_command import list_versions, main
+from data_prep.version_command import card_of, list_versions, main
 from distkeras_grid.errors import PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles, version_of
@@ -33,6 +33,21 @@ def rows_of(path, **more):
         for frame in frames
         for row in frame.select("source", "split", "x", "image").collect()
     )
+
+
+def check_cards(data, versions, spark, capsys):
+    """A former version is described as it was, with what people wrote since."""
+    page = Path(data) / "_croissant.json"
+    page.write_text(json.dumps({**json.loads(page.read_text()), "license": "CC-BY-4.0"}))
+    assert main(["--data", data, "--card", "0"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert (card["version"], card["license"]) == ("0.0.0", "CC-BY-4.0")
+    assert versions[0]["hash"] in card["citeAs"]
+    assert card["description"].startswith("8 tiles")
+    assert card_of(data, versions[0]["hash"][:12], spark=spark) == card_of(data, 0, spark=spark)
+    assert json.loads(card_of(data, 2, spark=spark)) == json.loads(page.read_text())
+    with pytest.raises(SchemaError):
+        card_of(data, 7, spark=spark)
 
 
 @pytest.fixture
@@ -77,6 +92,8 @@ def test_each_night_is_a_version_that_can_be_read_while_its_shards_are_kept(
     assert rows_of(data, version=versions[0]["hash"][:12]) == days[0]
     assert versions[0]["hash"] != versions[2]["hash"]
 
+    check_cards(data, versions, spark, capsys)
+
     # Who changes the manifest of a former version is seen.
     file = Path(data) / "_versions" / "0.json"
     text = file.read_text()
@@ -100,6 +117,8 @@ def test_each_night_is_a_version_that_can_be_read_while_its_shards_are_kept(
 def test_what_is_no_data_set_of_tiles_has_no_versions(spark, tmp_path):
     with pytest.raises(PathNotFoundError):
         list_versions(str(tmp_path), spark=spark)
+    with pytest.raises(PathNotFoundError):
+        card_of(str(tmp_path), 0, spark=spark)
     spark.range(3).write.parquet(str(tmp_path / "plain"))
     with pytest.raises(SchemaError):
         read_parquet(spark, str(tmp_path / "plain"), version=0)
