@@ -206,6 +206,16 @@ def _hold_against_rows(
             pictures.append(Picture(f"tiles of {row.source}", row.split, content))
 
 
+def blind_spot(*, near_duplicates: bool) -> str:
+    """Return what the check cannot see, as one line."""
+    if not near_duplicates:
+        return "not looked for: pictures of the same place (--near-duplicates on)"
+    return (
+        "not seen: mirrored copies, some crops to half of both sides, and most pairs that share 30 "
+        "% of their width; groups that are known (--group) tell those"
+    )
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = verb_parser("check-leaks", DESCRIPTION, EXAMPLES)
