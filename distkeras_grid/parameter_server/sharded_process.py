@@ -10,7 +10,7 @@ from typing import Self, TypeAlias
 
 from msgspec import structs
 
-from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS
 from distkeras_grid.parameter_server.gathering import SavedServer
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
@@ -28,8 +28,8 @@ from distkeras_grid.parameter_server.shards import (
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector, empty_vector
 
-# How long the checkpoint of the first server waits for windows that other servers lack [s]. A
-# window is sent to all at the same time.
+# How long a checkpoint waits until all servers have the windows of the first one, and are in the
+# same epoch [s]. A window is sent to all at the same time.
 TAKING_SECONDS = 10.0
 
 
@@ -42,7 +42,9 @@ class ShardedProcess:
     A checkpoint has the states of all. That of the first server is taken first, with the states of
     the workers. When every window in it is in every slice, those of the others are taken. So they
     may have folded more windows than the first, but never fewer. A run that goes on trains these
-    windows again: the first server folds them, and the others keep what they have.
+    windows again: the first server folds them, and the others keep what they have. All are in the
+    same epoch, because a checkpoint has no snapshots: a server that is ahead would never make that
+    of the epoch again.
 
     A server that dies ends the run, because the others would have to go back with the next one.
 
@@ -58,6 +60,8 @@ class ShardedProcess:
         The parts of the checkpoint from which the run goes on, as `parts` returns them.
     serve : callable, default ServerProcess
         Builds each process.
+    give_up : callable, optional
+        Called with the reason when a checkpoint that was asked for is not taken.
 
     Raises
     ------
@@ -72,6 +76,7 @@ class ShardedProcess:
         key: bytes,
         saved: Sequence[Packed] = (),
         serve: Callable[..., ServerProcess] = ServerProcess,
+        give_up: Callable[[str], object] | None = None,
     ) -> None:
         spec = settings.spec
         self._size = spec.size
@@ -90,11 +95,13 @@ class ShardedProcess:
             ahead = [windows_ahead(first, other) for other in others]
         self._joined = Joined(len(self._servers), ahead)
         self._running = ExitStack()
-        self._snapshots = spec.schedule.snapshots_per_epoch > 0
-        # Number of the last checkpoint of each server: that the driver has kept, and whose state
-        # was taken on all servers.
-        self._kept = self._taken = [0] * len(self._servers)
-        # When a checkpoint of the first server is given up, if the others are not as far by then.
+        self._give_up = give_up
+        # Number of the last checkpoint of each server: after which it goes on telling, and whose
+        # state was taken on all servers.
+        self._kept, self._taken = [0] * len(self._servers), [0] * len(self._servers)
+        # Whether the first server is asked again when all are in the same epoch.
+        self._again = False
+        # When the checkpoint is given up.
         self._until = math.inf
 
     def __enter__(self) -> Self:
@@ -138,47 +145,65 @@ class ShardedProcess:
         ServerUnreachableError
             If a server has died or does not answer. The message says which.
         """
-        if captured == self._taken[0] > self._kept[0]:
-            self._kept = self._taken
-        update = self._joined.join([self._news(shard, timeout) for shard in self._shards])
-        if update.captured and not self._captures(update.captured, timeout):
-            return structs.replace(update, captured=0)
-        return update
+        self._kept[0] = max(self._kept[0], captured)
+        # Events are handed out at the end, so an interrupt of any request before loses none.
+        update, *_ = [self._hear(shard, timeout) for shard in self._shards]
+        if self._again:
+            self._ask_again()
+        captured = update.captured and self._captures(update, timeout)
+        return structs.replace(self._joined.due(), captured=update.captured if captured else 0)
 
-    def _captures(self, number: int, timeout: float) -> bool:
+    def _captures(self, update: Update, timeout: float) -> bool:
         """Take the states of the other servers for a checkpoint that the first one has taken.
 
         Meanwhile the first server tells nothing that has happened since, so nothing waits when all
         servers have folded what is in its checkpoint.
         """
+        number = update.captured
         if number == self._taken[0]:
             return True
-        now = time.monotonic()
-        self._until = min(self._until, now + TAKING_SECONDS)
+        self._until = min(self._until, time.monotonic() + TAKING_SECONDS)
         if self._joined.waits:
-            # The worker of a window may have died, and its next attempt takes its time.
-            if now > self._until:
-                self._give_up([number, *self._kept[1:]])
+            failed = {seat.worker for seat in update.seats if seat.status == "failed"}
+            if failed - self._joined.failed:
+                # The first server does not tell the error before it goes on.
+                self._end_taking(number, "a worker has failed meanwhile.")
+            elif time.monotonic() > self._until:
+                # The worker of a window may have died, and its next attempt takes its time.
+                self._end_taking(number, "a server lacks a window that the first one has.")
             return False
-        self._until = math.inf
-        taken = [number]
-        for shard in self._shards[1:]:
-            with self._naming(shard):
-                self._servers[shard.number].gather(at_once=True)
-            updates = self._news(shard, timeout)
-            self._joined.hear(shard.number, updates)
-            taken.append(updates[-1].captured)
-        if self._snapshots and not self._joined.same_epoch:
-            # The snapshot of an epoch is not in a checkpoint.
-            self._give_up(taken)
-            self.gather(at_once=True)
-            return False
-        self._taken = taken
-        return True
+        if self._joined.same_epoch:
+            try:
+                taken = [number, *(self._take(shard, timeout) for shard in self._shards[1:])]
+            except RefusedError as error:
+                # Its worker's failure is among the next events.
+                self._end_taking(number, str(error))
+                return False
+            if self._joined.same_epoch:
+                self._taken, self._until = taken, math.inf
+                return True
+        self._kept[0], self._again = number, True
+        return False
 
-    def _give_up(self, taken: list[int]) -> None:
-        """Let the servers go on telling, without a checkpoint."""
-        self._kept, self._until = taken, math.inf
+    def _take(self, shard: Shard, timeout: float) -> int:
+        """Take the state of a server; return the number of its checkpoint."""
+        with self._naming(shard):
+            self._servers[shard.number].gather(at_once=True)
+        return self._hear(shard, timeout).captured
+
+    def _ask_again(self) -> None:
+        """Ask the first server again when all are in the same epoch, until it is too late."""
+        if time.monotonic() > self._until:
+            self._end_taking(self._kept[0], "the servers are in different epochs.")
+        elif self._joined.same_epoch:
+            # Workers have just sent what they keep.
+            self.gather(at_once=True)
+
+    def _end_taking(self, number: int, reason: str) -> None:
+        """Let the first server go on telling, without a checkpoint."""
+        self._kept[0], self._again, self._until = number, False, math.inf
+        if self._give_up is not None:
+            self._give_up(reason)
 
     def command(
         self,
@@ -201,6 +226,7 @@ class ShardedProcess:
         for shard, server in zip(self._shards, self._servers, strict=True):
             with self._naming(shard):
                 server.reconnect()
+        self._again, self._until = False, math.inf
 
     def center(
         self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
@@ -219,6 +245,7 @@ class ShardedProcess:
         """Ask for a checkpoint; see `DriverClient.gather`."""
         with self._naming(self._shards[0]):
             self._servers[0].gather(at_once=at_once)
+        self._again = False
 
     def parts(self, number: int) -> Iterator[Packed]:
         """Fetch the parts of a checkpoint: those of the first server, then one of each other.
@@ -242,14 +269,20 @@ class ShardedProcess:
                     taken[shard.number] if shard.number else number
                 )
 
-    def _news(self, shard: Shard, timeout: float) -> list[Update]:
-        """Return updates of a server until it has no more events, or none before a checkpoint."""
-        updates: list[Update] = []
-        server, kept = self._servers[shard.number], self._kept[shard.number]
-        with self._naming(shard):
-            while not updates or len(updates[-1].events) >= EVENTS_PER_UPDATE:
-                updates.append(server.poll(timeout, kept))
-        return updates
+    def _hear(self, shard: Shard, timeout: float) -> Update:
+        """Hear a server until it has no more events, or none before a checkpoint.
+
+        Only the first one has to wait with later events until the driver has kept its own state.
+        """
+        server, number = self._servers[shard.number], shard.number
+        while True:
+            with self._naming(shard):
+                update = server.poll(timeout, self._kept[number])
+            self._joined.hear(number, update)
+            if number and update.captured:
+                self._kept[number] = update.captured
+            if update.captured or len(update.events) < EVENTS_PER_UPDATE:
+                return update
 
     @contextmanager
     def _naming(self, shard: Shard) -> Iterator[None]:

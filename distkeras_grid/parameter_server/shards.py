@@ -188,23 +188,31 @@ class Joined:
         For each server after the first, how many more windows of each worker it has folded than the
         first one, in a run that goes on from a checkpoint; see `windows_ahead`.
 
+    Attributes
+    ----------
+    failed : set of int
+        Workers whose failure has been heard.
+
     Examples
     --------
     >>> lost = WorkerRecord(worker=1, attempt=3, status="lost")
-    >>> update = Update(version=0, samples_folded=0, seats=(), events=(lost,))
-    >>> Joined(1).join([[update]]).events == (lost,)
+    >>> joined = Joined(1)
+    >>> joined.hear(0, Update(version=0, samples_folded=0, seats=(), events=(lost,)))
+    >>> joined.due().events == (lost,)
     True
     """
 
     def __init__(self, servers: int, ahead: Sequence[Mapping[int, int]] = ()) -> None:
+        # What waits for other servers, and what waits for nothing any more.
         self._waiting: deque[Event] = deque()
-        # News of workers.
-        self._now: list[Event] = []
+        self._ready: list[Event] = []
         # Of each other server: the bytes up and down of windows that wait for the first one.
         self._others: list[dict[_Window, tuple[int, int]]] = [{} for _ in range(1, servers)]
         self._ahead = [dict(each) for each in ahead] or [{} for _ in self._others]
         # Epochs that have ended on each server since the run began or went on.
         self._ended = [0] * servers
+        self._newest = [Update(version=0, samples_folded=0, seats=(), events=())] * servers
+        self.failed: set[int] = set()
 
     @property
     def waits(self) -> bool:
@@ -216,14 +224,37 @@ class Joined:
         """Whether as many epochs have ended on each server."""
         return len(set(self._ended)) == 1
 
-    def join(self, told: Sequence[Sequence[Update]]) -> Update:
-        """Return one update for those of all servers.
+    def hear(self, number: int, update: Update) -> None:
+        """Note what a server tells; `due` tells it on.
 
         Parameters
         ----------
-        told : sequence of sequence of Update
-            For each server its updates since the last call, at least one. Those of the first
-            server were asked for first, so that the others have what it has.
+        number : int
+            Number of the server. The first one is to be heard before the others, so that these
+            have what it has.
+        update : Update
+            An update of it, each once.
+        """
+        self._newest[number] = update
+        for event in update.events:
+            if isinstance(event, EpochEnded):
+                self._ended[number] += 1
+            if isinstance(event, WorkerRecord) and event.status == "failed":
+                self.failed.add(event.worker)
+            if number:
+                self._hear_other(self._others[number - 1], event)
+            else:
+                (self._ready if isinstance(event, WorkerRecord) else self._waiting).append(event)
+        self._settle()
+
+    def _hear_other(self, known: dict[_Window, tuple[int, int]], event: Event) -> None:
+        if isinstance(event, WindowRecord):
+            known[_window_of(event)] = event.bytes_up, event.bytes_down
+        elif isinstance(event, WorkerRecord) and event.status == "failed":
+            self._ready.append(event)
+
+    def due(self) -> Update:
+        """Return one update for those of all servers, each of which has been heard.
 
         Returns
         -------
@@ -231,41 +262,15 @@ class Joined:
             The first server's newest, with the events that are due. Its `samples_folded` are in
             the center of every server.
         """
-        for update in told[0]:
-            for event in update.events:
-                self._ended[0] += isinstance(event, EpochEnded)
-                (self._now if isinstance(event, WorkerRecord) else self._waiting).append(event)
-        for number, updates in enumerate(told[1:], start=1):
-            self.hear(number, updates)
-        now, self._now = self._now, []
+        ready, self._ready = self._ready, []
         return structs.replace(
-            told[0][-1],
-            samples_folded=min(updates[-1].samples_folded for updates in told),
-            events=(*now, *self._due()),
+            self._newest[0],
+            samples_folded=min(update.samples_folded for update in self._newest),
+            events=tuple(ready),
         )
 
-    def hear(self, number: int, updates: Sequence[Update]) -> None:
-        """Note what a server after the first has folded; the next `join` tells it.
-
-        Parameters
-        ----------
-        number : int
-            Number of the server.
-        updates : sequence of Update
-            Its updates since the last call.
-        """
-        known = self._others[number - 1]
-        for event in (event for update in updates for event in update.events):
-            if isinstance(event, WindowRecord):
-                known[_window_of(event)] = event.bytes_up, event.bytes_down
-            elif isinstance(event, EpochEnded):
-                self._ended[number] += 1
-            elif isinstance(event, WorkerRecord) and event.status == "failed":
-                self._now.append(event)
-
-    def _due(self) -> list[Event]:
-        """Take what waits for nothing any more."""
-        due: list[Event] = []
+    def _settle(self) -> None:
+        """Make ready what waits for nothing any more."""
         while self._waiting:
             event = self._waiting[0]
             if isinstance(event, WindowRecord):
@@ -274,9 +279,8 @@ class Joined:
                 if not all(window in known or ahead.get(event.worker) for known, ahead in pairs):
                     break
                 event = _with_bytes(event, [_take(window, *pair) for pair in pairs])
+            self._ready.append(event)
             self._waiting.popleft()
-            due.append(event)
-        return due
 
 
 def windows_ahead(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
@@ -293,8 +297,13 @@ def windows_ahead(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
     Raises
     ------
     DataError
-        If it has folded fewer, which no checkpoint has.
+        If it has folded fewer, or ended other epochs, which no checkpoint has.
     """
+    if first.epochs_ended != other.epochs_ended:
+        raise DataError(
+            "The states of a run's servers do not belong together: one has ended "
+            f"{other.epochs_ended} epochs, and the first one {first.epochs_ended}."
+        )
     ahead = {
         seat: theirs.next_sequence - ours.next_sequence
         for seat, (ours, theirs) in enumerate(zip(first.seats, other.seats, strict=True))

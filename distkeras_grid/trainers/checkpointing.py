@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.checkpoints import FORMAT, Manifest, Piece, TornError, piece_of, shared_piece
-from distkeras_grid.errors import ConfigurationError, DataError, FencedError
+from distkeras_grid.errors import ConfigurationError, DataError, FencedError, RefusedError
 from distkeras_grid.parameter_server.gathering import dealt_anew
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import checked_positive
@@ -35,6 +35,8 @@ SERVER, DRIVER, SEAT, SHARD = "server.tree", "driver.tree", "seat-", "shard-"
 MODEL, HISTORY = "model-", "history-"
 #: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
 DEFAULT_SECONDS = 600.0
+#: What the user is told.
+NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
 # With this many segments, the history becomes one segment again.
 MOST_SEGMENTS = 64
 # How long the last checkpoint of a run that ends early waits for its workers' states [s].
@@ -292,10 +294,25 @@ class Checkpointer:
             if writes:
                 self._begin_writing(server, update)
         elif writes and not self._writes and self._is_due():
-            # Asked again while it waits for workers, the server waits no longer.
-            server.gather(at_once=self._asked)
-            self._asked = True
             self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
+            # Asked again while it waits for workers, the server waits no longer.
+            at_once, self._asked = self._asked, True
+            try:
+                server.gather(at_once=at_once)
+            except RefusedError as error:
+                # The rule has failed since the last events; the next ones have its error.
+                self.give_up(str(error))
+
+    def give_up(self, reason: str) -> None:
+        """Say that the checkpoint that was asked for is not taken; the next one is another one.
+
+        Parameters
+        ----------
+        reason : str
+            Why it is not.
+        """
+        self._asked = False
+        self._note(NOT_WRITTEN.format(reason))
 
     def go_back(self) -> Resumed | None:
         """Return the checkpoint from which another server goes on; None before the first one.
@@ -342,7 +359,7 @@ class Checkpointer:
             error, self._error = self._error, None
             if isinstance(error, FencedError):
                 raise error
-            self._note(f"A checkpoint could not be written; the former ones stay: {error}")
+            self._note(NOT_WRITTEN.format(error))
 
     def _begin_writing(self, server: AnyServer, update: Update) -> None:
         """Keep the driver's state of this moment; the rest is done by a thread."""

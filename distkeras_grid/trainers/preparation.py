@@ -168,8 +168,9 @@ class PreparedRun:
         resumed = None if self.saving is None else self.saving.resumed
         saved = () if resumed is None else resumed.parts_for(spec)
         before = len(self.history.records)
+        checkpointer = self._checkpointer(progress)
         with (
-            self._serve(serve, center, key, saved) as server,
+            self._serve(serve, center, key, saved, checkpointer) as server,
             self._leaving(server),
             self._telling(server, progress) as figures,
         ):
@@ -180,7 +181,6 @@ class PreparedRun:
             launch = Launch(dealt, partial(work, sent), SUMMARY_SCHEMA, self.settings.run)
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
-            checkpointer = self._checkpointer(progress)
             replacement = self._replacement(server, checkpointer, progress)
             run = Run(server, launch, spec, *parts, checkpointer, since, replacement)
             run.figures = figures
@@ -259,10 +259,12 @@ class PreparedRun:
         center: Vector,
         key: bytes,
         saved: Sequence[Packed],
+        checkpointer: Checkpointer | None,
     ) -> AnyServer:
         """Return the run's servers, not started yet."""
         if self.spec.exchange.servers > 1:
-            return ShardedProcess(self.settings, center, key, saved, serve)
+            give_up = None if checkpointer is None else checkpointer.give_up
+            return ShardedProcess(self.settings, center, key, saved, serve, give_up)
         return serve(self.settings, center, key, saved, replaceable=self.saving is not None)
 
     def _plan(self, addresses: tuple[ServerAddress, ...], key: bytes) -> WorkerPlan:

@@ -14,7 +14,7 @@ from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.trainers.run import Steering
 from tests.faults import pairs
-from tests.faults.counting import at_epoch, attempts, counting_data, kill, worker_pid
+from tests.faults.counting import at_epoch, attempts, counting_data, from_epoch, kill, worker_pid
 from tests.faults.pairs import Pair
 from tests.faults.test_smoke import EPOCHS, ROWS, counting_trainer
 from tests.invariants import small_runs
@@ -53,10 +53,10 @@ class Counting(ShardedProcess):
 
     folded: dict[int, int]
 
-    def _news(self, shard, timeout):
-        updates = super()._news(shard, timeout)
-        vars(self).setdefault("folded", {})[shard.number] = updates[-1].samples_folded
-        return updates
+    def _hear(self, shard, timeout):
+        update = super()._hear(shard, timeout)
+        vars(self).setdefault("folded", {})[shard.number] = update.samples_folded
+        return update
 
 
 class PairOfServers(Pair):
@@ -143,6 +143,21 @@ def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark
     assert len(attempts(tmp_path, 1)) == 1
 
 
+@pytest.fixture
+def pids(monkeypatch):
+    """Numbers of the processes of the servers that were started, in the order of their slices."""
+    found = []
+    enter = ShardedProcess.__enter__
+
+    def note(self):
+        entered = enter(self)
+        found.extend(self.pids)
+        return entered
+
+    monkeypatch.setattr(ShardedProcess, "__enter__", note)
+    return found
+
+
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.full
@@ -150,16 +165,7 @@ def test_a_killed_worker_comes_back_and_no_sample_is_lost_or_counted_twice(spark
     "server: killed, one of several",
     "One `ServerUnreachableError`, which says which.",
 )
-def test_a_dead_server_is_one_error_at_once(spark, tmp_path, monkeypatch):
-    pids = []
-    enter = ShardedProcess.__enter__
-
-    def note(self):
-        entered = enter(self)
-        pids.extend(self.pids)
-        return entered
-
-    monkeypatch.setattr(ShardedProcess, "__enter__", note)
+def test_a_dead_server_is_one_error_at_once(spark, tmp_path, pids):
     trainer = counting_trainer("DOWNPOUR", tmp_path, num_servers=2, num_epoch=10_000)
     killed = []
 
@@ -170,3 +176,34 @@ def test_a_dead_server_is_one_error_at_once(spark, tmp_path, monkeypatch):
     with pytest.raises(ServerUnreachableError, match="Server 1 of 2"):
         trainer.train(counting_data(spark, ROWS), seed=1, callbacks=[at_epoch(2, strike)])
     assert time.monotonic() - killed[0] < 30
+
+
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.promise(
+    "server: killed, one of several, with checkpoints",
+    'One `ServerUnreachableError`; the same run goes on with `resume="auto"`; exact.',
+)
+@pytest.mark.parametrize("dies", [1, pytest.param(0, marks=pytest.mark.full)])
+def test_a_run_goes_on_after_one_of_two_servers_was_killed(spark, tmp_path, pids, dies):
+    """Each window is once in each slice, whichever server dies."""
+    folder, data, killed = tmp_path / "checkpoints", counting_data(spark, ROWS), []
+    saving = {"checkpoint_dir": str(folder), "checkpoint_every": "epoch", "resume": "auto"}
+
+    def strike():
+        if not killed and list(folder.glob("checkpoint-*")):
+            killed.append(pids[dies])
+            os.kill(killed[0], signal.SIGKILL)
+
+    def run():
+        trainer = counting_trainer("DOWNPOUR", tmp_path, num_servers=2, **saving)
+        return trainer, trainer.train(data, seed=1, callbacks=[from_epoch(2, strike)])
+
+    with pytest.raises(ServerUnreachableError, match=f"Server {dies} of 2"):
+        run()
+    trainer, model = run()
+    assert [each["restarted"] for each in trainer.run["resumed"]] == ["driver"]
+    assert trainer.history.samples == ROWS * EPOCHS
+    windows = [(r.worker, r.epoch, r.window) for r in trainer.history.records]
+    assert len(windows) == len(set(windows))
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((ROWS, 1), EPOCHS))

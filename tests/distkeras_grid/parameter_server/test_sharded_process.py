@@ -8,14 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import RefusedError, ServerUnreachableError
+from distkeras_grid.errors import RefusedError, RuleFailedError, ServerUnreachableError
 from distkeras_grid.parameter_server import sharded_process
 from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
-from distkeras_grid.records import EpochEnded, WindowRecord
+from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
-from tests.distkeras_grid.parameter_server.several import commit_of
+from distkeras_grid.trees import unpack
+from tests.distkeras_grid.parameter_server.several import Several, commit_of
 from tests.specs import make_settings
 
 SIZE = 50_003
@@ -146,10 +147,6 @@ class Work(threading.Thread):
 
 
 @pytest.mark.parametrize("snapshots", [0, 1])
-@pytest.mark.promise(
-    "driver or one of several servers: dies, with checkpoints",
-    '`resume="auto"` goes on; each window is once in each slice of the center.',
-)
 def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
     """Whatever the servers had folded when their states were taken, one after the other."""
     settings = make_settings(
@@ -211,9 +208,9 @@ def exchange(client, shards, number, epoch=1):
 
 def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monkeypatch):
     settings = make_settings(trainable_size=9, servers=3, rows=4)
-    key = new_key()
+    key, told = new_key(), []
     with (
-        ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
+        ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
         sharded(running, key, settings, 0) as client,
     ):
         client.ready(4, 10)
@@ -229,32 +226,177 @@ def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monk
         exchange(client, {0}, 1)
         monkeypatch.setattr(sharded_process, "TAKING_SECONDS", 0.0)
         running.gather()
+        assert told == []
         for _ in range(3):
             assert not running.poll(5, captured=1).captured
+        assert len(told) == 1
         exchange(client, {1, 2}, 1)
         exchange(client, {0, 1, 2}, 2)
-        told = [event for _ in range(3) for event in running.poll(5, captured=1).events]
-        assert [event.window for event in told if isinstance(event, WindowRecord)] == [1, 2]
+        found = [event for _ in range(3) for event in running.poll(5, captured=1).events]
+        assert [event.window for event in found if isinstance(event, WindowRecord)] == [1, 2]
         running.gather()
         assert captured(running) > 2
+        assert len(told) == 1
 
 
-def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs_that_have_snapshots():
-    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2, snapshots_per_epoch=1)
-    key = new_key()
+class Asked:
+    """Counts what a server is asked for."""
+
+    def __init__(self, monkeypatch, server):
+        self.count, gather = 0, server.gather
+
+        def counting(**options):
+            self.count += 1
+            gather(**options)
+
+        monkeypatch.setattr(server, "gather", counting)
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """Two servers, of which the second has ended an epoch that the first has not; what they say."""
+    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2)
+    key, told = new_key(), []
     with (
-        ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
+        ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
         sharded(running, key, settings, 0) as client,
     ):
+        asked = [Asked(monkeypatch, server) for server in running._servers]
         client.ready(2, 10)
         exchange(client, {0, 1}, 0)
         exchange(client, {1}, 1)
         running.gather()
         for _ in range(5):
             assert not running.poll(5).captured
-        exchange(client, {0}, 1)
+        # It has waited, and nobody has copied a center meanwhile.
+        assert [each.count for each in asked] == [1, 0]
+        yield running, client, asked, told
+
+
+def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
+    running, client, asked, told = ahead
+    exchange(client, {0}, 1)
+    number = captured(running)
+    assert [each.count for each in asked] == [2, 1]
+    assert told == []
+    first, second = running.parts(number)
+    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2, snapshots_per_epoch=1)
+    key = new_key()
+    # It can go on with snapshots, too.
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key, [first, second]) as again,
+        sharded(again, key, settings, 0) as client,
+    ):
+        client.ready(2, 10)
+        for number in (2, 3):
+            exchange(client, {0, 1}, number, epoch=2)
+        again.poll(5)
+        np.testing.assert_array_equal(again.center(snapshot=2), 4)
+
+
+def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead):
+    running, client, asked, told = ahead
+    running._until = 0.0
+    for _ in range(3):
+        assert not running.poll(5).captured
+    assert len(told) == 1
+    exchange(client, {0}, 1)
+    for _ in range(3):
+        assert not running.poll(5).captured
+    # Nobody has asked again.
+    assert [each.count for each in asked] == [1, 0]
+
+
+@pytest.mark.parametrize("at", ["poll", "gather"])
+def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
+    settings = make_settings(trainable_size=9, servers=3, rows=4)
+    key, events = new_key(), []
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
+        sharded(running, key, settings, 0) as client,
+    ):
+        client.ready(4, 10)
+        exchange(client, {0, 1, 2}, 0)
+        running.gather()
+        with monkeypatch.context() as patched:
+
+            def interrupted(*_, **__):
+                raise KeyboardInterrupt
+
+            patched.setattr(running._servers[2], at, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                running.poll(5)
+        running.reconnect()
+        exchange(client, {0, 1, 2}, 1)
+        running.gather()
+        number = captured(running, events=events)
+        folded = unpack(next(running.parts(number)))["books"]["samples_folded"]
+        # What is in the checkpoint has been told, and the rest is told after it.
+        windows = [event.window for event in events if isinstance(event, WindowRecord)]
+        assert windows == list(range(folded))
+        exchange(client, {0, 1, 2}, 2)
+        found = [event for _ in range(2) for event in running.poll(5, captured=number).events]
+        windows += [event.window for event in found if isinstance(event, WindowRecord)]
+        assert windows == [0, 1, 2]
+
+
+def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
+    settings = make_settings(trainable_size=9, servers=2, rows=4)
+    key, told = new_key(), []
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
+        sharded(running, key, settings, 0) as client,
+    ):
+        client.ready(4, 10)
+        exchange(client, {0}, 0)
+        running.gather()
+        assert not running.poll(5).captured
+        client.fail("DataError", "no such row")
+        found = [event for _ in range(2) for event in running.poll(5).events]
+        failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
+        assert [event.error for event in failed] == ["DataError"]
+        assert len(told) == 1
+        # The last checkpoint of such a run waits again, for windows that are on their way.
+        running.gather(at_once=True)
+        assert not running.poll(5).captured
+        exchange(client, {1}, 0)
         assert captured(running)
-        np.testing.assert_array_equal(running.center(snapshot=1), 2)
+        assert len(told) == 1
+
+
+def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
+    settings = make_settings(trainable_size=9, servers=2, rows=4)
+    told = []
+    with Several(settings, 2) as several:
+
+        def failing(*_, **__):
+            raise RuleFailedError.of("mine", ValueError("wrong shape"))
+
+        client, drivers = several.started(4), iter(several.drivers())
+        running = ShardedProcess(
+            *(settings, np.zeros(9, np.float32), several.key),
+            serve=lambda *_: next(drivers),
+            give_up=told.append,
+        )
+        exchange(client, {0, 1}, 0)
+        running.gather()
+        monkeypatch.setattr(several.services[1]._coordinator._mind.center, "fold", failing)
+        hear, heard = running._hear, []
+
+        def late(shard, timeout):
+            """The rule fails after the news of this server and before it is asked."""
+            update = hear(shard, timeout)
+            if shard.number and not heard:
+                heard.append(shard)
+                with pytest.raises(RuleFailedError):
+                    exchange(client, {1}, 1)
+            return update
+
+        monkeypatch.setattr(running, "_hear", late)
+        found = [event for _ in range(3) for event in running.poll(5).events]
+        failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
+        assert [event.error for event in failed] == ["RuleFailedError"]
+        assert len(told) == 1
 
 
 @pytest.mark.promise(

@@ -89,36 +89,44 @@ def numbers(found):
     return [(e.worker, e.window) for e in found.events if isinstance(e, WindowRecord)]
 
 
+def join(joined, told):
+    """Let it hear the updates of each server, and return what is due."""
+    for number, updates in enumerate(told):
+        for each in updates:
+            joined.hear(number, each)
+    return joined.due()
+
+
 class TestJoined:
     def test_a_window_is_told_once_all_servers_have_folded_it_with_the_bytes_of_all(self):
         joined = Joined(3)
-        first = joined.join([[update(window(0))], [update(window(0))], [update()]])
+        first = join(joined, [[update(window(0))], [update(window(0))], [update()]])
         assert first.events == ()
-        (then,) = joined.join([[update()], [update()], [update(window(0, up=1, down=2))]]).events
+        (then,) = join(joined, [[update()], [update()], [update(window(0, up=1, down=2))]]).events
         assert (then.bytes_up, then.bytes_down) == (21, 42)
-        assert joined.join([[update()], [update()], [update()]]).events == ()
+        assert join(joined, [[update()], [update()], [update()]]).events == ()
 
     def test_the_order_is_that_of_the_first_server(self):
         joined = Joined(2)
         a, b = window(0, worker=0), window(0, worker=1)
-        assert numbers(joined.join([[update(a, b)], [update(b)]])) == []
-        assert numbers(joined.join([[update()], [update(a)]])) == [(0, 0), (1, 0)]
+        assert numbers(join(joined, [[update(a, b)], [update(b)]])) == []
+        assert numbers(join(joined, [[update()], [update(a)]])) == [(0, 0), (1, 0)]
 
     def test_an_epoch_ends_after_its_windows_on_all_servers(self):
         joined = Joined(2)
         ended = EpochEnded(1, 1, 1, 0.0)
-        assert joined.join([[update(window(0), ended)], [update()]]).events == ()
-        *windows, last = joined.join([[update()], [update(window(0), ended)]]).events
+        assert join(joined, [[update(window(0), ended)], [update()]]).events == ()
+        *windows, last = join(joined, [[update()], [update(window(0), ended)]]).events
         assert (len(windows), last) == (1, ended)
 
     def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come(self):
         joined = Joined(2)
         lost, failed = WorkerRecord(0, 0, "lost"), WorkerRecord(1, 0, "failed", error="DataError")
-        found = joined.join([[update(window(0), lost)], [update(lost, failed)]])
+        found = join(joined, [[update(window(0), lost)], [update(lost, failed)]])
         assert found.events == (lost, failed)
 
     def test_what_every_server_has_folded_counts(self):
-        found = Joined(2).join([[update(folded=5)], [update(folded=2), update(folded=4)]])
+        found = join(Joined(2), [[update(folded=5)], [update(folded=2), update(folded=4)]])
         assert (found.version, found.samples_folded) == (7, 4)
 
     @given(st.permutations(range(6)), st.permutations(range(6)), st.lists(st.integers(0, 3)))
@@ -131,45 +139,61 @@ class TestJoined:
             now = [[update()], [update()]]
             side = left[number % 2]
             now[number % 2] = [update(*(side.pop(0) for _ in range(min(step, len(side)))))]
-            told += numbers(joined.join(now))
+            told += numbers(join(joined, now))
         assert told == [(0, number) for number in mine]
 
     def test_windows_that_a_server_had_before_the_run_went_on_come_again_from_the_first_only(self):
         joined = Joined(2, [{0: 2, 1: 0}])
-        found = joined.join([[update(*map(window, range(3)))], [update()]])
+        found = join(joined, [[update(*map(window, range(3)))], [update()]])
         assert numbers(found) == [(0, 0), (0, 1)]
         assert (found.events[0].bytes_up, found.events[0].bytes_down) == (10, 20)
         assert joined.waits
-        assert numbers(joined.join([[update()], [update(window(2))]])) == [(0, 2)]
+        assert numbers(join(joined, [[update()], [update(window(2))]])) == [(0, 2)]
         assert not joined.waits
         # Another worker's windows do not come again.
-        assert numbers(joined.join([[update(window(0, worker=1))], [update()]])) == []
+        assert numbers(join(joined, [[update(window(0, worker=1))], [update()]])) == []
 
     def test_what_was_heard_of_a_server_is_told_next(self):
         joined = Joined(2)
         failed = WorkerRecord(1, 0, "failed", error="DataError")
-        joined.hear(1, [update(window(0), failed)])
-        assert joined.join([[update(window(0))], [update()]]).events[0] == failed
+        joined.hear(1, update(window(0), failed))
+        assert join(joined, [[update(window(0))], [update()]]).events[0] == failed
         assert not joined.waits
+        assert joined.failed == {1}
+
+    def test_what_was_heard_of_the_first_server_waits_for_the_others(self):
+        """The driver may be interrupted in between."""
+        joined = Joined(2)
+        joined.hear(0, update(window(0), folded=1))
+        joined.hear(1, update(window(0), folded=1))
+        joined.hear(0, update(window(1), folded=2))
+        found = join(joined, [[update(folded=2)], [update(window(1), folded=2)]])
+        assert (numbers(found), found.samples_folded) == ([(0, 0), (0, 1)], 2)
 
     def test_epochs_are_compared(self):
         joined, ended = Joined(3), EpochEnded(1, 1, 1, 0.0)
         assert joined.same_epoch
-        joined.join([[update(ended)], [update(ended)], [update()]])
+        join(joined, [[update(ended)], [update(ended)], [update()]])
         assert not joined.same_epoch
-        joined.hear(2, [update(ended)])
+        joined.hear(2, update(ended))
         assert joined.same_epoch
 
 
-def books(*sequences):
+def books(*sequences, epochs=0):
     seats = [SavedSeat(4, "", sequence, sequence, 0) for sequence in sequences]
-    return SavedBooks(sum(sequences), sum(sequences), 0, False, None, 0, False, seats)
+    return SavedBooks(sum(sequences), sum(sequences), 0, False, None, epochs, False, seats)
 
 
 def test_servers_of_a_checkpoint_are_as_far_as_the_first_or_further():
     assert windows_ahead(books(1, 2), books(1, 4)) == {0: 0, 1: 2}
     with pytest.raises(DataError):
         windows_ahead(books(1, 2), books(2, 1))
+
+
+def test_servers_of_a_checkpoint_are_in_the_same_epoch():
+    """A server that is ahead would not make the snapshot of its last epoch again."""
+    with pytest.raises(DataError, match="epochs"):
+        windows_ahead(books(1, 2), books(1, 3, epochs=1))
 
 
 def test_each_server_receives_its_own_parts_of_a_checkpoint():

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from distkeras_grid.checkpoints import Manifest
-from distkeras_grid.errors import ConfigurationError, DataError, FencedError, StorageError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    FencedError,
+    RefusedError,
+    StorageError,
+)
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.records import EpochEnded
@@ -136,6 +142,33 @@ def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
     clock.now += 10
     run.look()
     assert run.server.asked == [False, True, False]
+
+
+def test_a_checkpoint_that_is_given_up_is_told_and_the_next_one_waits_for_workers(clock):
+    run = Run(Every(seconds=10))
+    clock.now += 10
+    run.look()
+    run.checkpointer.give_up("servers are in different epochs")
+    assert len(run.notes) == 1
+    run.look()
+    assert run.server.asked == [False]
+    clock.now += 10
+    run.look()
+    assert run.server.asked == [False, False]
+
+
+def test_a_server_whose_rule_has_failed_ends_the_run_by_its_own_error(clock):
+    """The next events have it, and nothing else is raised before."""
+    run = Run(Every(seconds=10))
+
+    def refused(**_):
+        raise RefusedError("There is no center to save.")
+
+    run.server.gather = refused
+    clock.now += 10
+    run.look()
+    run.look()
+    assert len(run.notes) == 1
 
 
 def test_a_checkpoint_is_asked_for_after_so_many_epochs():

@@ -86,6 +86,10 @@ def test_two_workers_count_each_row_once_an_epoch(spark):
     np.testing.assert_array_equal(trainer.model.get_weights()[0], np.full((rows, 1), EPOCHS))
 
 
+@pytest.mark.promise(
+    "driver: interrupted, with several servers and checkpoints",
+    '`resume="auto"` goes on; each window is once in each slice of the center.',
+)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_an_interrupted_run_goes_on_and_counts_each_row_once_an_epoch(spark, tmp_path, optimizer):
     import keras
