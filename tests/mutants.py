@@ -39,7 +39,16 @@ SECONDS, WAITING = 120, 1200.0
 
 SERVER = tuple(
     f"parameter_server/test_{name}.py"
-    for name in ("events", "state", "snapshots", "replay", "center", "atomic_folds", "mind")
+    for name in (
+        "events",
+        "state",
+        "snapshots",
+        "replay",
+        "center",
+        "atomic_folds",
+        "mind",
+        "broken_mind",
+    )
 )
 #: Every fault at every point: the last resort, as it takes longest.
 PRODUCT = "../invariants/test_fault_product.py"

@@ -94,11 +94,25 @@ class Center:
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
-        """Return the current center of a seat."""
+        """Return the current center of a seat.
+
+        Raises
+        ------
+        RuleFailedError
+            If the rule has failed, so that a part of it may be folded and the rest not.
+        """
+        self._check()
         return self._centers[self._place(seat)]
 
     def replace(self, vector: Vector) -> None:
-        """Replace the center by weights that a worker sent; they must be finite."""
+        """Replace the center by weights that a worker sent; they must be finite.
+
+        Raises
+        ------
+        RuleFailedError
+            If the rule has failed before.
+        """
+        self._check()
         np.copyto(self.vector, vector)
         self._small[0] = self._is_small(self.vector)
 

@@ -16,6 +16,8 @@ class EventLog:
         The events to begin with.
     forgotten : int, default 0
         How many earlier events the driver has received.
+    held_at : int, optional
+        Number of events since the start of the run after which no others are told for now.
 
     Examples
     --------
@@ -29,11 +31,12 @@ class EventLog:
     [1]
     """
 
-    def __init__(self, events: list[Event] | None = None, forgotten: int = 0) -> None:
+    def __init__(
+        self, events: list[Event] | None = None, forgotten: int = 0, held_at: int | None = None
+    ) -> None:
         self.events: list[Event] = events or []
         self.forgotten = forgotten
-        # Events after so many are not told for now.
-        self.held_at: int | None = None
+        self.held_at = held_at
 
     def hold(self) -> None:
         """Tell no events after those of now until `go_on`."""

@@ -29,6 +29,8 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ProtocolError,
     RefusedError,
+    RuleFailedError,
+    error_named,
 )
 from distkeras_grid.judges import Measure, judge_of
 from distkeras_grid.parameter_server.center import Center
@@ -273,6 +275,7 @@ class ServerMind:
         judge = judge_of(spec.exchange.judge)
         self._judging = Judging(judge, self._rule.traits, spec.layout.sections)
         self._telling = self._new_telling()
+        # What has ended the run: no commit is folded any more, and nobody starts.
         self._broken: ParameterServerError | None = None
         self._handlers: Mapping[type[Message], Callable[[Received, float], list[Action]]] = {
             Ready: self._ready,
@@ -354,6 +357,8 @@ class ServerMind:
         return [Seat(session), *self._drop(session.seat)]
 
     def _ready(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+        if self._broken is not None:
+            raise self._broken
         session, message = event.sender, _said(event, Ready)
         try:
             self.books.ready(
@@ -379,9 +384,12 @@ class ServerMind:
         going = [entry for entry in self._gate if self.books.may_start(entry.session)]
         self._gate = [entry for entry in self._gate if entry not in going]
         actions: list[Action] = []
-        for entry in going:
+        for at, entry in enumerate(going):
             seat, vector = entry.session.seat, entry.vector
-            self.center.greet(seat, vector)
+            try:
+                self.center.greet(seat, vector)
+            except ParameterServerError as error:
+                return actions + self._not_folded(going[at:], error, by=entry)
             self._telling.greet(seat, vector)
             start = self.books.start(entry.session)
             if self._replay is not None:
@@ -402,7 +410,7 @@ class ServerMind:
             self._replay.leave(event.sender.seat)
         self._keeping.leave(event.sender.seat)
         self._stop_gathering(event.sender.seat)
-        if self.books.over:
+        if self.books.over and self._broken is None:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.books.version, self.center.vector)
         self._leaving.append(event.sender)
@@ -455,7 +463,7 @@ class ServerMind:
         arrival = Arrival(event.sender, _said(event, WindowCommit), event.bytes_up)
         entry = _Waiting(event.sender, _vector(event), arrival, event.size)
         if not self.books.admit(arrival):
-            return [self._repeat(entry, self.books.repeat(arrival), now)]
+            return self._repeat(entry, self.books.repeat(arrival), now)
         entry.reason = self.books.check_finite(arrival, event.finite)
         if isinstance(self._rule, AsynchronousRule):
             if self._judging.waits:
@@ -467,9 +475,9 @@ class ServerMind:
             if entry.reason:
                 return self._skip([entry], now)
             answer, due = self.books.drop(arrival, now)
-            action = self._repeat(entry, answer, now)
+            actions = self._repeat(entry, answer, now)
             self._snap(due)
-            return [action]
+            return actions
         self._round[event.sender.seat] = entry
         return self._close_round(now)
 
@@ -492,10 +500,11 @@ class ServerMind:
 
         A commit that is skipped counts as come: its round does not wait for another one.
         """
+        judged = [entry for entry in entries if not entry.reason]
         try:
-            self._find_outliers([entry for entry in entries if not entry.reason])
+            self._find_outliers(judged)
         except OutlierError as error:
-            return self._not_folded(entries, error)
+            return self._not_folded(entries, error, by=next(e for e in judged if e.reason))
         taken = [entry for entry in entries if not entry.reason]
         skipped = [entry for entry in entries if entry.reason]
         actions: list[Action] = []
@@ -538,7 +547,9 @@ class ServerMind:
     def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""
         actions: list[Action] = []
-        for entry in entries:
+        for at, entry in enumerate(entries):
+            if self._broken is not None:
+                return actions + self._not_folded(entries[at:], self._broken)
             if entry.arrival is None:
                 continue
             norm = None if entry.measure is None else entry.measure.norm
@@ -546,23 +557,28 @@ class ServerMind:
             # The state that the worker has kept may hold what made this window what it is.
             self._keeping.leave(entry.session.seat)
             self._snap(due)
-            actions.append(self._begin_anew(entry, reply, now))
+            actions += self._begin_anew(entry, reply, now)
         return actions
 
-    def _begin_anew(self, entry: _Waiting, reply: Exchanged, now: float) -> Action:
+    def _begin_anew(self, entry: _Waiting, reply: Exchanged, now: float) -> list[Action]:
         """Answer a commit that was skipped with the center, whatever the rule replies."""
         seat = entry.session.seat
         answer = replace(self._dated(reply), keep=self._asks(entry, now))
         if self._rule.traits.steps_on_workers:
-            return Send(entry.session, answer)
-        self.center.greet(seat, entry.vector)
+            return [Send(entry.session, answer)]
+        try:
+            self.center.greet(seat, entry.vector)
+        except ParameterServerError as error:
+            return self._not_folded([entry], error)
         if not self._rule.traits.reply_has_vector:
-            return Send(entry.session, answer, entry.vector, 4 * self._spec.size)
+            return [Send(entry.session, answer, entry.vector, 4 * self._spec.size)]
         size = self._tell(entry)
-        return Send(entry.session, answer, entry.vector, size)
+        return [Send(entry.session, answer, entry.vector, size)]
 
     def _fold(self, entries: list[_Waiting], now: float) -> list[Action]:
         """Fold one commit or a whole round; return the answers to all senders."""
+        if self._broken is not None:
+            return self._not_folded(entries, self._broken)
         arrivals = [entry.arrival for entry in entries if entry.arrival is not None]
         centers = [self.center.of(entry.session.seat) for entry in entries]
         course = self._judging.course_after([entry.vector for entry in entries], centers)
@@ -603,22 +619,35 @@ class ServerMind:
             sizes = [entry.size or size_of(entry.vector) for entry in entries]
             self.center.combine(vectors, infos, sizes)
 
-    def _not_folded(self, entries: list[_Waiting], error: ParameterServerError) -> list[Action]:
-        """Say why nothing was folded; a rule that failed halfway ends the run."""
-        if not isinstance(error, RefusedError):
-            self._broken = error
-            last = entries[-1].session
-            self.books.log_failure(last, type(error).__name__, str(error))
-        return [Dismiss(entry.session, error) for entry in entries]
+    def _not_folded(
+        self, entries: list[_Waiting], error: ParameterServerError, by: _Waiting | None = None
+    ) -> list[Action]:
+        """Say why nothing was folded, or nobody starts.
 
-    def _repeat(self, entry: _Waiting, reply: Exchanged, now: float) -> Action:
+        Whatever is not refused, such as a rule that failed, ends the run. The driver is told once,
+        of the worker `by`, or the last one, and whoever else waits is not answered any more.
+        """
+        if isinstance(error, RefusedError):
+            return [Dismiss(entry.session, error) for entry in entries]
+        if self._broken is None:
+            self._broken = error
+            seat = (by or entries[-1]).session
+            self.books.log_failure(seat, type(error).__name__, str(error))
+        waiting = [*entries, *self._gate, *self._round.values()]
+        self._gate, self._round = [], {}
+        return [Dismiss(entry.session, self._broken) for entry in waiting]
+
+    def _repeat(self, entry: _Waiting, reply: Exchanged, now: float) -> list[Action]:
         """Answer a commit that is not folded with the current center."""
         if reply.skipped:
             return self._begin_anew(entry, reply, now)
-        self.center.repeat(entry.vector, entry.session.seat)
+        try:
+            self.center.repeat(entry.vector, entry.session.seat)
+        except ParameterServerError as error:
+            return self._not_folded([entry], error)
         size = self._tell(entry)
         answer = replace(self._dated(reply), keep=self._asks(entry, now))
-        return Send(entry.session, answer, self._sent(entry), size)
+        return [Send(entry.session, answer, self._sent(entry), size)]
 
     def _asks(self, entry: _Waiting, now: float) -> bool:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
@@ -645,6 +674,9 @@ class ServerMind:
     # Snapshots and steps
 
     def _snap(self, due: range) -> None:
+        if self._broken is not None:
+            # The center may be folded by half, and the run has ended.
+            return
         version = self.books.version
         if self._replay is None or self._replay.version == version:
             self._snapshots.take(due, self.center.vector)
@@ -794,7 +826,13 @@ class ServerMind:
                 f"{message.seat}."
             )
         if message.snapshot is None:
-            center = self.center.of(message.seat).copy()
+            try:
+                center = self.center.of(message.seat).copy()
+            except RuleFailedError as error:
+                raise RefusedError(
+                    f"There is no center to fetch: a part of it is folded, and the rest not. "
+                    f"Received: {error}"
+                ) from error
         else:
             center = self._snapshots.give(message.snapshot)
         return [Send(DRIVER, CenterMessage(self.books.version), center, center.nbytes)]
@@ -885,7 +923,16 @@ class ServerMind:
     # State
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything that changes as a plain tree: JSON values, and copies of arrays."""
+        """Return everything that changes as a plain tree: JSON values and arrays.
+
+        Arrays that the mind would change are copied.
+
+        Raises
+        ------
+        RuleFailedError
+            If the rule has failed, so that there is no consistent center.
+        """
+        tree, states = self._captured or (None, [])
         return {
             "books": self.books.to_state(),
             "center": self.center.to_state(),
@@ -896,9 +943,12 @@ class ServerMind:
             "known": self._telling.to_state(),
             "asked": sorted(self._asked),
             "keeping": self._keeping.to_state(),
+            "gathering": self._gathering.to_state(),
+            "captured": None if tree is None else {"tree": tree, "states": states},
             "judging": self._judging.to_saved(),
             "lingers": self._lingers,
             "leaving": [asdict(session) for session in self._leaving],
+            "broken": self._broken and [type(self._broken).__name__, str(self._broken)],
         }
 
     @classmethod
@@ -917,6 +967,9 @@ class ServerMind:
         mind._keeping = Keeping.from_state(
             spec.workers, state["keeping"], active=spec.layout.kept_limit > 0
         )
+        mind._gathering = Gathering.from_state(state["gathering"])
+        if state["captured"] is not None:
+            mind._captured = state["captured"]["tree"], list(state["captured"]["states"])
         mind._gate = [_restored(entry) for entry in state["gate"]]
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}
@@ -924,6 +977,8 @@ class ServerMind:
         mind._judging.restore(state["judging"])
         mind._lingers = state["lingers"]
         mind._leaving = [Session(**session) for session in state["leaving"]]
+        if state["broken"] is not None:
+            mind._broken = _error_of(*state["broken"])
         return mind
 
 
@@ -943,7 +998,13 @@ def _vector(event: Received) -> Vector:
     return event.vector
 
 
+def _error_of(name: str, message: str) -> ParameterServerError:
+    """Return the error that has ended a run, from its saved name and message."""
+    return error_named(name, message, ParameterServerError) or ParameterServerError(message)
+
+
 def _saved(entry: _Waiting) -> dict[str, Any]:
+    """Return an entry as a plain tree. While it waits, its commit is not measured yet."""
     arrival = entry.arrival
     told = None if arrival is None else [msgspec.to_builtins(arrival.commit), arrival.bytes_up]
     return {
@@ -951,6 +1012,7 @@ def _saved(entry: _Waiting) -> dict[str, Any]:
         "vector": entry.vector.copy(),
         "arrival": told,
         "reason": entry.reason,
+        "size": None if entry.size is None else entry.size.value,
     }
 
 
@@ -960,5 +1022,5 @@ def _restored(saved: Mapping[str, Any]) -> _Waiting:
         return _Waiting(session, vector)
     commit, bytes_up = saved["arrival"]
     arrival = Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up)
-    # Computed again, because a size is not part of a saved state.
-    return _Waiting(session, vector, arrival, reason=saved["reason"])
+    size = None if saved["size"] is None else Size(saved["size"])
+    return _Waiting(session, vector, arrival, size, saved["reason"])

@@ -842,6 +842,7 @@ class ServerState:
             "told": [[msgspec.to_builtins(seat), at] for seat, at in self._told.values()],
             "events": [json_of(event) for event in self.events.events],
             "forgotten": self.events.forgotten,
+            "held_at": self.events.held_at,
         }
 
     @classmethod
@@ -854,5 +855,6 @@ class ServerState:
         books._epochs_ended, books._ended = state["epochs_ended"], state["ended"]
         told = ((SeatStatus(**seat), at) for seat, at in state["told"])
         books._told = {seat.worker: (seat, at) for seat, at in told}
-        books.events = EventLog([event_of(event) for event in state["events"]], state["forgotten"])
+        events = [event_of(event) for event in state["events"]]
+        books.events = EventLog(events, state["forgotten"], state["held_at"])
         return books

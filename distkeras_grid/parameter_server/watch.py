@@ -342,10 +342,18 @@ class RunWatch:
 
     @classmethod
     def from_state(
-        cls, spec: RunSpec, state: Mapping[str, Any], *, synchronous: bool = False
+        cls, spec: RunSpec, state: Mapping[str, Any], *, synchronous: bool = False, since: int = 0
     ) -> Self:
-        """Build a watch from what `to_state` returned."""
-        watch = cls(spec, synchronous=synchronous)
+        """Build a watch from what `to_state` returned, with the arguments that the other one had.
+
+        Parameters
+        ----------
+        spec, synchronous, since
+            As for the constructor.
+        state : mapping
+            What `to_state` returned.
+        """
+        watch = cls(spec, synchronous=synchronous, since=since)
         watch.stopped, watch._begun = state["stopped"], state["begun"]
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
         clocks = (_Clock(SeatStatus(**seat), *times) for seat, *times in state["clocks"])

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distkeras_grid.errors import NonFiniteCenterError, RuleFailedError
+from distkeras_grid.errors import NonFiniteCenterError, RefusedError, RuleFailedError
+from distkeras_grid.judges import Outliers, judge_spec
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.mind import Dismiss, Join, Received, ServerMind
+from distkeras_grid.parameter_server.messages import (
+    FetchCenter,
+    Finish,
+    Gather,
+    Ready,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join, Received, ServerMind
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -22,7 +29,7 @@ from distkeras_grid.rules import (
     SynchronousRule,
     build_rule,
 )
-from distkeras_grid.rules.magnitudes import CHUNK, is_finite
+from distkeras_grid.rules.magnitudes import CHUNK, is_finite, size_of
 from distkeras_grid.weights import sections_of_sizes
 from tests.specs import make_spec
 
@@ -125,7 +132,14 @@ def test_a_rule_that_raises_ends_the_run_with_its_own_error():
         assert isinstance(caught.value.__cause__, ValueError)
     assert set(center.vector[:CHUNK]) == {1.0}, "not folded once more"
     out = constant(0)
-    for use in (lambda: center.greet(0, out), lambda: center.repeat(out, 0), center.to_state):
+    uses = (
+        lambda: center.greet(0, out),
+        lambda: center.repeat(out, 0),
+        lambda: center.of(0),
+        lambda: center.replace(out),
+        center.to_state,
+    )
+    for use in uses:
         with pytest.raises(RuleFailedError):
             use()
 
@@ -299,27 +313,57 @@ def test_rounds_fold_wholly_into_a_finite_center_or_change_nothing(rule, rounds)
         assert is_finite(center.vector)
 
 
-def mind_of(rule, monkeypatch):
+@dataclass(frozen=True)
+class FailingGreeting(DownpourRule):
+    """Raises when a worker begins, as soon as there is something in `switch`."""
+
+    name: ClassVar[str] = "failing_greeting"
+    switch: ClassVar[list[bool]] = []
+
+    def greet(self, center, memory):  # noqa: ARG002
+        if self.switch:
+            raise ValueError("my own mistake")
+
+
+@dataclass(frozen=True)
+class FailingRepeat(DownpourRule):
+    name: ClassVar[str] = "failing_repeat"
+
+    def repeat(self, center, payload):  # noqa: ARG002
+        raise ValueError("my own mistake")
+
+
+def joined(rule, monkeypatch, workers=2, **changes):
     monkeypatch.setitem(RULES, rule.name, type(rule))
     told = make_spec(
         rule=rule,
-        workers=2,
-        rows=12,
+        workers=workers,
+        rows=6 * workers,
         trainable_size=SIZES[0],
         statistics_size=SIZES[1],
         slots_size=SIZES[2],
+        **changes,
     )
     mind = ServerMind(told, constant(0))
-    sessions = [mind.handle(Join(seat, 0), 0.0)[0].session for seat in (0, 1)]
+    return mind, [mind.handle(Join(seat, 0), 0.0)[0].session for seat in range(workers)]
+
+
+def get_ready(mind, session):
+    return mind.handle(Received(session, Ready(6, 0.0), constant(0)), 0.0)
+
+
+def mind_of(rule, monkeypatch, **changes):
+    mind, sessions = joined(rule, monkeypatch, **changes)
     for session in sessions:
-        mind.handle(Received(session, Ready(6, 0.0), constant(0)), 0.0)
+        get_ready(mind, session)
     return mind, sessions
 
 
 def send(mind, session, value, sequence=0):
     """Send a commit; return the errors with which whoever waits is dismissed."""
     commit = WindowCommit(sequence, 0, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
-    actions = mind.handle(Received(session, commit, constant(value)), 0.0)
+    vector = constant(value)
+    actions = mind.handle(Received(session, commit, vector, size=size_of(vector)), 0.0)
     return [type(action.error) for action in actions if isinstance(action, Dismiss)]
 
 
@@ -342,6 +386,86 @@ def test_all_of_a_round_are_told_of_a_rule_that_fails(monkeypatch):
     assert send(mind, sessions[0], 1) == []
     assert send(mind, sessions[1], 1) == [RuleFailedError] * 2
     assert failures(mind) == ["RuleFailedError"]
+
+
+def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
+    """Neither the driver, which would make a model of it, nor a snapshot of an epoch."""
+    mind, sessions = mind_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
+    send(mind, sessions[0], 1)
+    with pytest.raises(RefusedError):
+        mind.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
+    for session in sessions:
+        mind.handle(Received(session, Finish()), 0.0)
+    with pytest.raises(RefusedError):
+        mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
+    with pytest.raises(RuleFailedError):
+        mind.to_state()
+
+
+def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):
+    mind, sessions = mind_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
+    mind._snapshots.take([1], constant(3))
+    send(mind, sessions[0], 1)
+    (told,) = mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
+    np.testing.assert_array_equal(told.vector, constant(3))
+
+
+def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
+    """Before, the one that had waited got neither an answer nor an error."""
+    mind, sessions = joined(FailingGreeting(), monkeypatch)
+    monkeypatch.setattr(FailingGreeting, "switch", [True])
+    assert get_ready(mind, sessions[0]) == []
+    actions = get_ready(mind, sessions[1])
+    assert [(a.to, type(a.error)) for a in actions] == [(s, RuleFailedError) for s in sessions]
+    assert failures(mind) == ["RuleFailedError"]
+    again = mind.handle(Join(0, 1), 0.0)[0].session
+    with pytest.raises(RuleFailedError):
+        get_ready(mind, again)
+    with pytest.raises(RefusedError):
+        mind.handle(Received(DRIVER, Gather(at_once=True)), 0.0)
+    assert failures(mind) == ["RuleFailedError"], "told once"
+
+
+def test_who_waits_for_others_is_told_of_a_rule_that_fails_at_a_start(monkeypatch):
+    """The first commits of all workers wait for each other where they are judged."""
+    terms = {"workers": 3, "judge": judge_spec(Outliers())}
+    mind, sessions = mind_of(FailingGreeting(), monkeypatch, **terms)
+    assert send(mind, sessions[0], 1) == []
+    again = mind.handle(Join(2, 1), 0.0)[0].session
+    monkeypatch.setattr(FailingGreeting, "switch", [True])
+    actions = get_ready(mind, again)
+    assert [type(action.error) for action in actions] == [RuleFailedError] * 2
+    assert {action.to for action in actions} == {again, sessions[0]}
+    (failed,) = (e for e in mind.books.update(0).events if getattr(e, "error", None))
+    assert failed.worker == 2
+
+
+def test_a_rule_that_fails_at_a_repetition_ends_the_run(monkeypatch):
+    mind, sessions = mind_of(FailingRepeat(), monkeypatch)
+    assert send(mind, sessions[0], 1) == []
+    assert send(mind, sessions[0], 1) == [RuleFailedError]
+    assert failures(mind) == ["RuleFailedError"]
+    with pytest.raises(RuleFailedError):
+        send(mind, sessions[1], 1)
+
+
+def test_a_rule_that_fails_after_a_skipped_commit_ends_the_run_for_all(monkeypatch):
+    mind, sessions = mind_of(FailingGreeting(), monkeypatch, on_nonfinite="skip")
+    monkeypatch.setattr(FailingGreeting, "switch", [True])
+    assert send(mind, sessions[0], np.nan) == [RuleFailedError]
+    assert failures(mind) == ["RuleFailedError"]
+    with pytest.raises(RuleFailedError):
+        send(mind, sessions[1], 1)
+
+
+@pytest.mark.parametrize("second", [1, np.nan])
+def test_the_first_commits_are_judged_together_and_the_rule_is_told_of_once(monkeypatch, second):
+    changes = {"judge": judge_spec(Outliers()), "on_nonfinite": "skip"}
+    mind, sessions = mind_of(Failing(), monkeypatch, **changes)
+    assert send(mind, sessions[0], 1) == []
+    assert send(mind, sessions[1], second) == [RuleFailedError] * 2
+    assert failures(mind) == ["RuleFailedError"]
+    assert mind.books.samples_dropped == 0
 
 
 def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):

@@ -1,7 +1,8 @@
 """The server's mind against a model of a few lines, through anything that may happen to it.
 
-Workers join, lose connections, resume, are replaced, send commits twice or wrong; time passes; the
-mind is saved and restored at any step and must not notice.
+Workers join, lose connections, resume, are replaced, send commits twice or wrong, and what they
+keep; the driver has checkpoints taken; time passes; the mind is saved and restored at any step and
+must not notice.
 """
 
 from __future__ import annotations
@@ -20,12 +21,19 @@ from distkeras_grid.judges import Measure, Outliers, Seen, judge_spec
 from distkeras_grid.parameter_server.messages import (
     Beat,
     Command,
+    Done,
     Exchanged,
     Fail,
     FetchCenter,
+    FetchKept,
     FetchPart,
+    FetchState,
+    FetchStep,
     Finish,
     Gather,
+    HandOver,
+    Keep,
+    Kept,
     Poll,
     Ready,
     Resume,
@@ -41,21 +49,31 @@ from distkeras_grid.parameter_server.mind import (
     Received,
     Send,
     ServerMind,
+    received,
 )
+from distkeras_grid.parameter_server.replay import KEPT_STEPS, MOST_STEPS
 from distkeras_grid.records import LateRecord, SkippedRecord, WindowRecord, WorkerRecord
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.saved_state import read, write
-from distkeras_grid.trees import pack
+from distkeras_grid.trees import pack, unpack
+from distkeras_grid.weights import Variable
 from tests.specs import make_spec
 
 SEATS, ROWS, EPOCHS, SIZE, TIMEOUT = 3, 40, 3, 4, 30.0
+#: Bytes of what a worker keeps, and of the optimizer's state that workers share.
+BYTES = 8
 VALUES = st.integers(-8, 8).map(lambda number: np.full(SIZE, number / 4, np.float32))
 NUMBERS = st.integers(0, SEATS - 1)
+CONTENTS = st.integers(0, 255)
 
 
 def idle(worker):
     """Whether a worker is at work and waits for no answer."""
     return worker.status == "running" and worker.waits is None
+
+
+def state_of(content):
+    return np.full(BYTES, content, np.uint8)
 
 
 @dataclass
@@ -74,6 +92,29 @@ class Worker:
     last: WindowCommit | None = None
     skipped: bool = False
     stale: list = field(default_factory=list)
+    #: Whether it was asked for what it keeps; the sequence, the version and the content of that.
+    asked: bool = False
+    kept: tuple | None = None
+    #: Where the workers make the steps: the version of its weights, the optimizer's state that it
+    #: was promised, and whether the server may have forgotten at which step it is.
+    weights: int = 0
+    promised: int | None = None
+    detached: bool = False
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the model knows of the moment of a checkpoint."""
+
+    center: np.ndarray
+    version: int
+    sequences: tuple
+    kept: dict
+    #: Events that the driver is told until it has kept its own state.
+    folds: list
+    dropped: int
+    skips: list
+    steps: dict
 
 
 class MindMachine(RuleBasedStateMachine):
@@ -83,6 +124,8 @@ class MindMachine(RuleBasedStateMachine):
     quorum = 1.0
     judge = None
     on_nonfinite = "stop"
+    #: What else is different of the run.
+    terms = {}  # noqa: RUF012
 
     @initialize(all_there=st.sampled_from([True, True, True, False]))
     def begin(self, all_there):
@@ -96,17 +139,34 @@ class MindMachine(RuleBasedStateMachine):
             quorum=self.quorum,
             judge=judge_spec(self.judge),
             on_nonfinite=self.on_nonfinite,
+            kept_limit=64,
+            **self.terms,
         )
         self.mind = ServerMind(self.spec, np.zeros(SIZE, np.float32))
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
-        self.version, self.now, self.open = 0, 100.0, False
+        self.version, self.now, self.open, self.stop = 0, 100.0, False, False
         self.round, self.folds, self.skips = {}, [], []
+        # Whom a checkpoint waits for, who was asked for it, and the last one; the number of
+        # checkpoints, and of those that the driver has kept its own state of.
+        self.pending, self.awaited, self.asked = False, set(), set()
+        self.moment, self.number, self.taken = None, 0, 0
+        self.prepare()
         if all_there:
             for number in range(SEATS):
                 self.join(number, newer=False)
             for number in range(SEATS):
                 self.ready(number)
+
+    def prepare(self):
+        """Begin with what other machines know besides."""
+
+    def is_through(self, worker):
+        """Whether a worker has no windows left, or the run does not wait for them any more."""
+        return self.stop or worker.folded + worker.dropped >= ROWS * EPOCHS
+
+    def quorum_of(self, workers):
+        return math.ceil(round(self.quorum * workers, 6))
 
     # What the model does
 
@@ -131,9 +191,9 @@ class MindMachine(RuleBasedStateMachine):
 
     # What both are told
 
-    def say(self, session, message, vector=None):
-        size = None if vector is None else size_of(vector)
-        return self.mind.handle(Received(session, message, vector, 10, size), self.now)
+    def say(self, session, message, vector=None, state=None):
+        section = self.spec.layout.state_section
+        return self.mind.handle(received(section, session, message, vector, 10, state), self.now)
 
     def those(self, data, condition):
         """Return one of the workers for which a condition holds; none ends the step."""
@@ -153,6 +213,8 @@ class MindMachine(RuleBasedStateMachine):
         worker = self.workers[number]
         attempt = max(0, worker.attempt) + newer
         first, *rest = self.mind.handle(Join(number, attempt), self.now)
+        # The same attempt may still answer what it was asked over another connection.
+        worker.asked &= attempt == worker.attempt
         self.gone(number)
         if worker.session is not None:
             worker.stale.append(worker.session)
@@ -187,13 +249,17 @@ class MindMachine(RuleBasedStateMachine):
         going = [w for w in self.workers if w.waits == "start"] if self.open else []
         assert len(actions) == len(going)
         for action in actions:
-            started = self.workers[action.to.seat]
-            assert isinstance(action.message, Start)
-            assert started.session == action.to
-            np.testing.assert_array_equal(action.vector, self.center)
-            assert action.message.next_sequence == started.sequence
-            started.status, started.waits, started.version = "running", None, self.version
-            started.started = started.attempt
+            assert self.workers[action.to.seat].session == action.to
+            self.check_start(action)
+
+    def check_start(self, action):
+        started = self.workers[action.to.seat]
+        assert isinstance(action.message, Start)
+        np.testing.assert_array_equal(action.vector, self.center)
+        assert action.message.next_sequence == started.sequence
+        assert action.message.has_kept == (started.kept is not None)
+        started.status, started.waits, started.version = "running", None, self.version
+        started.started = started.attempt
 
     @precondition(lambda self: self.any("joined"))
     @rule(data=st.data())
@@ -251,6 +317,18 @@ class MindMachine(RuleBasedStateMachine):
             assert action.message.version == self.version
             assert not action.message.state_wanted
             np.testing.assert_array_equal(action.vector, self.center)
+            self.check_asks(action)
+
+    def check_asks(self, action):
+        """A reply asks whom a checkpoint waits for; who is through is asked for nothing."""
+        seat, asks = action.to.seat, action.message.keep
+        worker = self.workers[seat]
+        if self.is_through(worker):
+            assert not asks
+        elif seat in self.awaited:
+            assert asks
+            self.asked.add(seat)
+        worker.asked |= asks
 
     @precondition(lambda self: self.any("running"))
     @rule(data=st.data(), payload=VALUES)
@@ -263,6 +341,7 @@ class MindMachine(RuleBasedStateMachine):
         np.testing.assert_array_equal(action.vector, self.center)
         assert action.message.skipped == worker.skipped
         worker.version = action.message.version
+        self.check_asks(action)
 
     @precondition(lambda self: self.any("running"))
     @rule(
@@ -309,27 +388,160 @@ class MindMachine(RuleBasedStateMachine):
         self.gone(number)
         # Its connection is gone: it says no more until it joins again.
         worker.session, worker.status = None, "lost"
+        self.broke(number)
         self.check_left(actions)
+
+    def broke(self, number):
+        """Do what follows from a lost connection in other machines."""
+
+    def finished(self, number):
+        """Do what follows from a worker's end in other machines."""
 
     def gone(self, number):
         self.workers[number].waits = None
         self.round.pop(number, None)
+        self.answers_no_more(number)
 
     @precondition(lambda self: self.any("running") and len(self.folds) > 4)
     @rule(data=st.data())
     def finish(self, data):
-        worker = self.workers[self.those(data, idle)]
+        number = self.those(data, idle)
+        worker = self.workers[number]
         actions = self.say(worker.session, Finish())
-        worker.status = "finished"
+        worker.status, worker.asked, worker.kept = "finished", False, None
+        finished = sum(w.status == "finished" for w in self.workers)
+        self.stop = self.stop or finished >= self.quorum_of(SEATS)
+        self.finished(number)
+        self.answers_no_more(number)
         assert actions[0].to == worker.session
         self.check_finish(actions[1:])
 
     def check_finish(self, rest):
-        assert all(isinstance(a.message, Start) for a in rest)
         for action in rest:
-            started = self.workers[action.to.seat]
-            started.status, started.waits, started.version = "running", None, self.version
-            started.started = started.attempt
+            self.check_start(action)
+
+    # What workers keep, and checkpoints
+
+    @precondition(lambda self: self.any("running"))
+    @rule(data=st.data(), content=CONTENTS)
+    def keep(self, data, content):
+        number = self.those(data, idle)
+        worker = self.workers[number]
+        told = (worker.sequence, worker.version, content)
+        # A second time, too: the answer may have been lost.
+        if not worker.asked and (worker.kept is None or worker.kept[0] != worker.sequence):
+            with pytest.raises(RefusedError):
+                self.say(worker.session, Keep(*told[:2]), state=state_of(content))
+            return
+        (answer,) = self.say(worker.session, Keep(*told[:2]), state=state_of(content))
+        assert (answer.to, answer.message) == (worker.session, Done())
+        worker.kept, worker.asked = told, False
+        if number in self.asked:
+            self.awaited.discard(number)
+        self.capture()
+
+    @precondition(lambda self: self.any("running"))
+    @rule(data=st.data(), change=st.sampled_from([(1, 0), (0, 10**6)]))
+    def keep_what_is_wrong(self, data, change):
+        worker = self.workers[self.those(data, idle)]
+        sent = Keep(worker.sequence + change[0], worker.version + change[1])
+        with pytest.raises(RefusedError):
+            self.say(worker.session, sent, state=state_of(0))
+
+    @rule(number=NUMBERS)
+    def fetch_kept(self, number):
+        worker = self.workers[number]
+        if worker.session is not None:
+            self.check_kept(self.mind, worker.session, worker.kept)
+
+    def check_kept(self, mind, session, kept):
+        """What was kept comes back, also to another attempt, as it was sent."""
+        event = Received(session, FetchKept())
+        if kept is None:
+            with pytest.raises(RefusedError):
+                mind.handle(event, self.now)
+            return
+        (answer,) = mind.handle(event, self.now)
+        assert (answer.to, answer.message) == (session, Kept(*kept[:2]))
+        np.testing.assert_array_equal(answer.state, state_of(kept[2]))
+
+    @rule(at_once=st.booleans())
+    def gather(self, at_once):
+        (answer,) = self.say(DRIVER, Gather(at_once))
+        assert answer.message == Done()
+        at_work = {
+            n
+            for n, w in enumerate(self.workers)
+            if w.status == "running" and not self.is_through(w)
+        }
+        self.pending, self.awaited, self.asked = True, set() if at_once else at_work, set()
+        self.capture()
+
+    def answers_no_more(self, number):
+        self.awaited.discard(number)
+        self.capture()
+
+    def capture(self):
+        """Take the model's state with the last answer."""
+        if not self.pending or self.awaited:
+            return
+        self.pending, self.number = False, self.number + 1
+        self.moment = Moment(
+            self.center.copy(),
+            self.version,
+            tuple(worker.sequence for worker in self.workers),
+            {n: w.kept for n, w in enumerate(self.workers) if w.kept is not None},
+            list(self.folds),
+            sum(worker.dropped for worker in self.workers),
+            list(self.skips),
+            self.steps_now(),
+        )
+
+    def steps_now(self):
+        """Return what else a server goes on from."""
+        return {}
+
+    @rule(takes=st.booleans())
+    def fetch_checkpoint(self, takes):
+        """Another server goes on from its parts, with the state of that one moment."""
+        wrong = [(self.number + 1, 0)]
+        if self.moment is None:
+            wrong.append((self.number, 0))
+        else:
+            wrong.append((self.number, 1 + len(self.moment.kept)))
+            self.check_goes_on(self.parts())
+            self.taken = self.number if takes else self.taken
+        for number, part in wrong:
+            with pytest.raises(RefusedError):
+                self.say(DRIVER, FetchPart(number, part))
+
+    def parts(self):
+        (first,) = self.say(DRIVER, FetchPart(self.number, 0))
+        assert first.message.parts == 1 + len(self.moment.kept)
+        others = [
+            self.say(DRIVER, FetchPart(self.number, part))[0].state
+            for part in range(1, first.message.parts)
+        ]
+        return [pack(first.tree), *others]
+
+    def check_goes_on(self, parts):
+        """Let all workers of the checkpoint join another server, and compare what they are told."""
+        mind, moment = ServerMind.resumed(self.spec, parts), self.moment
+        (told,) = mind.handle(Received(DRIVER, FetchCenter(None, 0)), self.now)
+        assert told.message.version == moment.version
+        sessions = [mind.handle(Join(n, 0), self.now)[0].session for n in range(SEATS)]
+        answers = []
+        for session in sessions:
+            ready = Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
+            answers += mind.handle(ready, self.now)
+        assert sorted(answer.to.seat for answer in answers) == list(range(SEATS))
+        for answer in answers:
+            seat = answer.to.seat
+            np.testing.assert_array_equal(answer.vector, moment.center)
+            assert answer.message.next_sequence == moment.sequences[seat]
+            assert answer.message.has_kept == (seat in moment.kept)
+            self.check_kept(mind, answer.to, moment.kept.get(seat))
+        return mind, answers
 
     @rule(seconds=st.floats(0.1, 2 * TIMEOUT))
     def time_passes(self, seconds):
@@ -356,14 +568,12 @@ class MindMachine(RuleBasedStateMachine):
         actions = self.say(DRIVER, Command(None, None, begin=True))[1:]
         assert len(actions) == sum(w.waits == "start" for w in self.workers)
         for action in actions:
-            started = self.workers[action.to.seat]
-            started.status, started.waits, started.version = "running", None, self.version
-            started.started = started.attempt
+            self.check_start(action)
 
     @rule()
     def save_and_restore(self):
         before = self.mind.to_state()
-        self.mind = ServerMind.from_state(self.spec, before)
+        self.mind = ServerMind.from_state(self.spec, unpack(pack(before)))
         assert_same(self.mind.to_state(), before)
 
     # What always holds
@@ -377,20 +587,25 @@ class MindMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_fold_is_counted_once(self):
-        (action,) = self.say(DRIVER, Poll(0))
+        (action,) = self.say(DRIVER, Poll(0, self.taken))
         events = action.message.events
+        due = self.number > self.taken
+        assert action.message.captured == (self.number if due else 0)
+        # Until the driver has kept its own state it is told nothing of what came after.
+        folds, skips = (self.moment.folds, self.moment.skips) if due else (self.folds, self.skips)
+        dropped = self.moment.dropped if due else sum(w.dropped for w in self.workers)
         told = [
             (e.worker, e.epoch, e.window, e.staleness, e.version)
             for e in events
             if isinstance(e, WindowRecord)
         ]
-        assert told == self.folds
+        assert told == folds
         assert len({fold[0:3] for fold in told}) == len(told)
         assert action.message.samples_folded == sum(w.folded for w in self.workers)
         aside = [e.samples for e in events if isinstance(e, LateRecord | SkippedRecord)]
-        assert sum(aside) == sum(w.dropped for w in self.workers)
+        assert sum(aside) == dropped
         skipped = [(e.worker, e.window) for e in events if isinstance(e, SkippedRecord)]
-        assert skipped == self.skips
+        assert skipped == skips
 
     @invariant()
     def nobody_innocent_is_blamed(self):
@@ -406,8 +621,8 @@ class MindMachine(RuleBasedStateMachine):
     def memory_is_bounded(self):
         assert vectors_in(self.mind.to_state()) <= self.most_vectors
 
-    #: The center, and one for whoever waits.
-    most_vectors = 1 + SEATS
+    #: The center, one for whoever waits, and what each worker keeps; in a checkpoint again.
+    most_vectors = 1 + SEATS + SEATS + 1 + SEATS
 
 
 class RoundMachine(MindMachine):
@@ -417,14 +632,19 @@ class RoundMachine(MindMachine):
     quorum = 0.6
 
     def fold(self, entries):
-        """Replace the center by the mean, weighted by samples."""
-        first, total = entries[0][2], sum(commit.samples for _, commit, _ in entries)
-        self.center = first.copy()
-        for _, commit, payload in entries[1:]:
-            self.center += (payload - first) * np.float32(commit.samples / total)
+        """Replace the center by the mean."""
+        self.center = self.mean(entries)
         self.version += 1
         for seat, commit, _ in entries:
             self.count(seat, commit, 0)
+
+    def mean(self, entries):
+        """Return the mean of what was sent, weighted by samples."""
+        first, total = entries[0][2], sum(commit.samples for _, commit, _ in entries)
+        mean = first.copy()
+        for _, commit, payload in entries[1:]:
+            mean += (payload - first) * np.float32(commit.samples / total)
+        return mean
 
     def take(self, seat, commit, payload):
         worker = self.workers[seat]
@@ -436,9 +656,6 @@ class RoundMachine(MindMachine):
         self.round[seat] = (seat, commit, payload)
         worker.waits = "round"
         return self.close()
-
-    def quorum_of(self, workers):
-        return math.ceil(round(self.quorum * workers, 6))
 
     def close(self):
         could = [n for n, w in enumerate(self.workers) if w.status != "finished" or n in self.round]
@@ -461,18 +678,41 @@ class StepsMachine(RoundMachine):
     """Rounds of gradients: the center stays where it was handed over last, and steps are kept."""
 
     rule_name = "mean_gradient"
-    most_vectors = 1 + SEATS + 32
+    terms = {"state": (Variable("v", (BYTES,), "uint8"),)}  # noqa: RUF012
+    #: Also the steps and the optimizer's state, and what is promised to and arrives from each seat.
+    most_vectors = 1 + SEATS + SEATS + MOST_STEPS + 1 + 2 * SEATS + (1 + SEATS + MOST_STEPS + 1)
+
+    def prepare(self):
+        # The version of the center, the state beside it, and the steps since.
+        self.base, self.state, self.steps = 0, None, {}
+        # Who was asked for weights and state, and whether the next reply asks.
+        self.wanted, self.due = set(), False
 
     def fold(self, entries):
+        self.steps[self.version] = self.mean(entries)
         self.version += 1
+        self.due = self.version - self.base >= KEPT_STEPS
         for seat, commit, _ in entries:
             self.count(seat, commit, 0)
 
+    def check_start(self, action):
+        super().check_start(action)
+        start, worker = action.message, self.workers[action.to.seat]
+        assert (start.version, start.has_state) == (self.base, self.state is not None)
+        worker.weights, worker.promised, worker.detached = self.base, self.state, False
+        self.wanted.discard(action.to.seat)
+
     def check_answers(self, actions, answered):
         assert sorted(a.to.seat for a in actions) == sorted(answered)
+        # It is enough if one of them hands over.
+        assert sum(a.message.state_wanted for a in actions) == self.due
+        self.due = False
         for action in actions:
             assert action.message.version == self.version
+            assert action.message.state_version == self.base
             assert action.vector is None
+            self.wanted |= {action.to.seat} if action.message.state_wanted else set()
+            self.check_asks(action)
 
     @precondition(lambda self: self.any("running"))
     @rule(data=st.data(), payload=VALUES)
@@ -482,6 +722,125 @@ class StepsMachine(RoundMachine):
             return
         (action,) = self.say(worker.session, worker.last, payload.copy())
         worker.version = action.message.version
+        self.check_asks(action)
+
+    @precondition(lambda self: self.any("running"))
+    @rule(rounds=st.integers(1, 8), payload=VALUES)
+    def several_rounds(self, rounds, payload):
+        for _ in range(rounds):
+            for number, worker in enumerate(self.workers):
+                if idle(worker):
+                    self.commit_one(number, payload, 1)
+
+    def broke(self, number):
+        self.workers[number].detached = True
+
+    def finished(self, number):
+        self.workers[number].promised = None
+
+    # Steps and states
+
+    @precondition(lambda self: self.any("running"))
+    @rule(data=st.data())
+    def fetch_step(self, data):
+        self.step_one(self.workers[self.those(data, idle)])
+
+    def step_one(self, worker):
+        """Fetch the step that a worker is due; return whether it is kept."""
+        try:
+            (answer,) = self.say(worker.session, FetchStep(worker.weights))
+        except RefusedError:
+            behind = self.version - worker.weights
+            assert behind == 0 or behind > MOST_STEPS or worker.detached
+            return False
+        assert answer.message.version == worker.weights
+        np.testing.assert_array_equal(answer.vector, self.steps[worker.weights])
+        worker.weights += 1
+        worker.promised, worker.detached = None, False
+        return True
+
+    @rule(number=NUMBERS)
+    def fetch_state(self, number):
+        worker = self.workers[number]
+        if worker.session is None:
+            return
+        if worker.promised is None:
+            with pytest.raises(RefusedError):
+                self.say(worker.session, FetchState())
+            return
+        (answer,) = self.say(worker.session, FetchState())
+        np.testing.assert_array_equal(answer.state, state_of(worker.promised))
+
+    def one_to_hand_over(self, data):
+        """Return a worker, mostly one that was asked."""
+        asked = [n for n in self.wanted if idle(self.workers[n])]
+        return data.draw(st.sampled_from(asked)) if asked else self.those(data, idle)
+
+    @precondition(lambda self: self.any("running"))
+    @rule(data=st.data(), content=CONTENTS, saved=st.booleans(), twice=st.booleans())
+    def hand_over(self, data, content, saved, twice):
+        """After the steps up to now; the weights alone change nothing."""
+        number = self.one_to_hand_over(data)
+        worker = self.workers[number]
+        while worker.weights < self.version:
+            if not self.step_one(worker):
+                return
+        sent = HandOver(worker.weights)
+        if worker.weights > self.base and number not in self.wanted and not self.is_through(worker):
+            with pytest.raises(RefusedError):
+                self.say(worker.session, sent, self.weights_of(worker.weights))
+            return
+        for _ in range(1 + twice):
+            self.hand_over_weights(worker, sent)
+            self.center_is_the_sequential_replay()
+            if saved:
+                self.save_and_restore()
+            (answer,) = self.say(worker.session, sent, state=state_of(content))
+            assert (answer.to, answer.message) == (worker.session, Done())
+            if worker.weights > self.base:
+                self.base, self.state = worker.weights, content
+                self.center = self.weights_of(self.base)
+                self.wanted.discard(number)
+
+    def hand_over_weights(self, worker, sent):
+        (answer,) = self.say(worker.session, sent, self.weights_of(sent.version))
+        assert (answer.to, answer.message) == (worker.session, Done())
+
+    def weights_of(self, version):
+        return np.full(SIZE, version / 4, np.float32)
+
+    @precondition(lambda self: self.any("running"))
+    @rule(data=st.data(), how=st.sampled_from(["newer", "not finite", "state alone", "short"]))
+    def hand_over_what_is_wrong(self, data, how):
+        worker = self.workers[self.one_to_hand_over(data)]
+        version = self.version + (how == "newer")
+        parts = {
+            "newer": {"vector": self.weights_of(version)},
+            "not finite": {"vector": np.full(SIZE, np.nan, np.float32)},
+            "state alone": {"state": state_of(1)},
+            "short": {"state": state_of(1)[1:]},
+        }[how]
+        if how == "state alone" and version == self.base:
+            return
+        with pytest.raises(RefusedError):
+            self.say(worker.session, HandOver(version), **parts)
+
+    # Checkpoints
+
+    def steps_now(self):
+        return {"base": self.base, "state": self.state, "steps": dict(self.steps)}
+
+    def check_goes_on(self, parts):
+        mind, answers = super().check_goes_on(parts)
+        moment, told = self.moment, self.moment.steps
+        session, start = answers[0].to, answers[0].message
+        assert (start.version, start.has_state) == (told["base"], told["state"] is not None)
+        if start.has_state:
+            (answer,) = mind.handle(Received(session, FetchState()), self.now)
+            np.testing.assert_array_equal(answer.state, state_of(told["state"]))
+        for version in range(start.version, moment.version):
+            (step,) = mind.handle(Received(session, FetchStep(version)), self.now)
+            np.testing.assert_array_equal(step.vector, told["steps"][version])
 
 
 class Judged:
@@ -502,8 +861,7 @@ class Judged:
         if number is not None:
             self.commit_one(number, payload * np.float32(scale), 1, loss)
 
-    @initialize()
-    def nothing_seen(self):
+    def prepare(self):
         self.seen = Seen()
 
     def find(self, entries):
@@ -526,6 +884,8 @@ class Judged:
             worker.sequence, worker.version = commit.sequence + 1, self.version
             worker.dropped += commit.samples
             worker.last, worker.waits, worker.skipped = commit, None, True
+            # What it keeps may hold what has spoiled the window.
+            worker.asked, worker.kept = False, None
             self.skips.append((seat, commit.window))
 
     def check_skips(self, actions):
@@ -551,11 +911,10 @@ class JudgedMachine(Judged, MindMachine):
 
     def release(self):
         """Settle the first commits, if nobody at work is still to send one."""
-        due = ROWS * EPOCHS
         at_work = [
             n
             for n, w in enumerate(self.workers)
-            if w.status == "running" and w.folded + w.dropped < due
+            if w.status == "running" and not self.is_through(w)
         ]
         if not self.round or set(at_work) - set(self.round):
             return []
@@ -580,6 +939,7 @@ class JudgedMachine(Judged, MindMachine):
             assert action.to == self.workers[action.to.seat].session
             assert action.message.version == version
             np.testing.assert_array_equal(action.vector, center)
+            self.check_asks(action)
         self.check_skips(actions)
 
     def check_left(self, actions):
@@ -868,6 +1228,66 @@ def test_an_outlier_may_stop_the_run():
         send(mind, first, 0, 0.5)
     (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
     assert (failed.worker, failed.error) == (1, "OutlierError")
+
+
+@pytest.mark.parametrize("poisoned", range(3))
+def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poisoned):
+    _, mind = judged(judge=Outliers(on_outlier="stop"), workers=3)
+    for seat, session in enumerate(started(mind, 3)):
+        send(mind, session, 0, 1e6 if seat == poisoned else 0.5)
+    (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
+    assert (failed.worker, failed.error) == (poisoned, "OutlierError")
+
+
+def test_a_mind_that_refuses_still_refuses_after_it_was_saved():
+    spec, mind = judged(judge=Outliers(on_outlier="stop"))
+    first, second = started(mind)
+    send(mind, first, 0, 0.5)
+    send(mind, second, 0, 1e6)
+    again = ServerMind.from_state(spec, unpack(pack(mind.to_state())))
+    for one in (mind, again):
+        with pytest.raises(OutlierError):
+            send(one, first, 0, 0.5)
+        with pytest.raises(RefusedError):
+            one.handle(Received(DRIVER, Gather(at_once=True)), 1.0)
+        # Nothing of the outlier is in it, so the user may have it.
+        (told,) = one.handle(Received(DRIVER, FetchCenter(None, 0)), 1.0)
+        np.testing.assert_array_equal(told.vector, np.ones(SIZE))
+    assert_same(again.to_state(), mind.to_state())
+
+
+def test_a_checkpoint_that_was_taken_can_be_fetched_after_the_mind_was_saved():
+    spec = make_spec(workers=2, trainable_size=SIZE, rows=2 * ROWS, kept_limit=64)
+    mind = ServerMind(spec, np.ones(SIZE, np.float32))
+    session, _ = started(mind)
+    send(mind, session, 0, 1.0)
+    mind.handle(Received(session, Keep(1, 1), state=state_of(7)), 1.0)
+    mind.handle(Received(DRIVER, Gather(at_once=True)), 1.0)
+    send(mind, session, 1, 1.0, version=1)
+    again = ServerMind.from_state(spec, unpack(pack(mind.to_state())))
+    for one in (mind, again):
+        (update,) = one.handle(Received(DRIVER, Poll(0)), 1.0)
+        assert update.message.captured == 1
+        assert [e.version for e in update.message.events if isinstance(e, WindowRecord)] == [1]
+        (part,) = one.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+        assert (part.message.parts, part.tree["books"]["version"]) == (2, 1)
+        (kept,) = one.handle(Received(DRIVER, FetchPart(1, 1)), 1.0)
+        np.testing.assert_array_equal(kept.state, state_of(7))
+
+
+@pytest.mark.parametrize("value", [1.0, 2e38, np.nan])
+def test_a_commit_that_waits_is_the_same_after_the_mind_was_saved(value):
+    """Its size decides how it is folded."""
+    spec, mind = judged("averaging", on_nonfinite="skip")
+    first, second = started(mind)
+    send(mind, first, 0, value)
+    again = ServerMind.from_state(spec, unpack(pack(mind.to_state())))
+    assert_same(again.to_state(), mind.to_state())
+    one, other = (send(each, second, 0, -1.0) for each in (mind, again))
+    for mine, its in zip(one, other, strict=True):
+        assert (mine.to, mine.message) == (its.to, its.message)
+        np.testing.assert_array_equal(mine.vector, its.vector)
+    assert_same(again.to_state(), mind.to_state())
 
 
 def test_a_change_against_the_course_of_the_center_is_found():

@@ -341,6 +341,18 @@ def test_a_worker_that_gets_on_after_a_restart_may_be_started_again():
         now += 62.0
 
 
+def test_a_run_that_goes_on_has_not_begun_with_the_version_of_its_checkpoint():
+    """So that those who are there begin without those who are missing, also after it was saved."""
+    spec, see = watched()._spec, looked("ready", "absent", version=7)
+    for watch in (
+        RunWatch(spec, since=7),
+        RunWatch.from_state(spec, RunWatch(spec).to_state(), since=7),
+    ):
+        watch.handle(see, 0.0)
+        (begin,) = watch.handle(see, 31.0)
+        assert begin.without == (1,)
+
+
 def test_workers_do_not_wait_for_each_other_unless_it_is_said():
     spec = make_spec(round_timeout=60.0)
     seen = looked("running")
@@ -576,15 +588,19 @@ EVENTS = st.lists(
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(EVENTS, st.lists(st.floats(0, 80), min_size=12, max_size=12), st.booleans())
-def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, steps, together):
+@given(
+    EVENTS,
+    st.lists(st.floats(0, 80), min_size=12, max_size=12),
+    st.fixed_dictionaries({"synchronous": st.booleans(), "since": st.integers(0, 2)}),
+)
+def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, steps, terms):
     spec = watched()._spec
-    whole, now = RunWatch(spec, synchronous=together), 0.0
-    parted = RunWatch(spec, synchronous=together)
+    whole, now = RunWatch(spec, **terms), 0.0
+    parted = RunWatch(spec, **terms)
     for event, step in zip(events, steps, strict=False):
         now += step
         state = json.loads(json.dumps(parted.to_state()))
-        parted = RunWatch.from_state(spec, state, synchronous=together)
+        parted = RunWatch.from_state(spec, state, **terms)
         assert str(parted.handle(event, now)) == str(whole.handle(event, now))
     assert parted.to_state() == whole.to_state()
 

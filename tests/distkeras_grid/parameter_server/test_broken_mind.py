@@ -1,0 +1,271 @@
+"""The server's mind with a rule that raises at a drawn moment, or a judge that stops the run.
+
+Whoever waits is told, the driver is told once, and nobody is given a center that is folded by half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from distkeras_grid.errors import OutlierError, ParameterServerError, RefusedError, RuleFailedError
+from distkeras_grid.judges import Outliers
+from distkeras_grid.parameter_server.messages import (
+    Command,
+    FetchCenter,
+    Finish,
+    Gather,
+    Poll,
+    Ready,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join, ServerMind
+from distkeras_grid.records import WorkerRecord
+from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
+from tests.distkeras_grid.parameter_server.test_mind import (
+    LONG,
+    NUMBERS,
+    ROWS,
+    SEATS,
+    SIZE,
+    VALUES,
+    JudgedMachine,
+    MindMachine,
+    RoundMachine,
+    idle,
+)
+
+
+class Mistake:
+    """Where the rules of this file raise, and after how many calls there."""
+
+    where: ClassVar[str | None] = None
+    after: ClassVar[int] = 0
+
+    @classmethod
+    def at(cls, place, center):
+        if cls.where != place:
+            return
+        cls.after -= 1
+        if cls.after < 0:
+            # A fold is left by half, as if this had been the first chunk.
+            center[0] += place == "fold"
+            raise LookupError("my own mistake")
+
+
+@dataclass(frozen=True)
+class MistakenRate(DynamicRateRule):
+    name: ClassVar[str] = "mistaken_rate"
+
+    def fold(self, center, payload, commit, memory):
+        Mistake.at("fold", center)
+        super().fold(center, payload, commit, memory)
+
+    def greet(self, center, memory):
+        Mistake.at("greet", center)
+        super().greet(center, memory)
+
+    def repeat(self, center, payload):
+        Mistake.at("repeat", center)
+        super().repeat(center, payload)
+
+
+@dataclass(frozen=True)
+class MistakenMean(AveragingRule):
+    name: ClassVar[str] = "mistaken_mean"
+
+    def combine(self, center, payloads, commits):
+        Mistake.at("fold", center)
+        super().combine(center, payloads, commits)
+
+    def greet(self, center, memory):
+        Mistake.at("greet", center)
+        super().greet(center, memory)
+
+    def repeat(self, center, payload):
+        Mistake.at("repeat", center)
+        super().repeat(center, payload)
+
+
+class Broke(Exception):
+    """The run has ended with an event: who sent it, what the mind answered, what it raised."""
+
+    def __init__(self, session, actions, error=None):
+        self.session, self.actions, self.error = session, actions, error
+
+
+class Breaking:
+    """Now and then the rule raises. Then all is checked that must hold, and a new run begins."""
+
+    error: type[ParameterServerError] = RuleFailedError
+    watches = False
+
+    def say(self, session, message, vector=None, state=None):
+        try:
+            actions = super().say(session, message, vector, state)
+        except self.error as error:
+            if not self.watches:
+                raise
+            raise Broke(session, [], error) from error
+        errors = [a.error for a in actions if isinstance(a, Dismiss)]
+        if self.watches and any(isinstance(error, self.error) for error in errors):
+            raise Broke(session, actions)
+        return actions
+
+    def breaks(self, where, after, act):
+        """Let things happen until the rule has raised; it may not come to that."""
+        self.watches = True
+        Mistake.where, Mistake.after = where, after
+        try:
+            act()
+        except Broke as broke:
+            Mistake.where, self.watches = None, False
+            self.check_broken(broke)
+            self.begin(all_there=True)
+        finally:
+            Mistake.where, self.watches = None, False
+
+    # What holds then
+
+    def check_broken(self, broke):
+        """The model is as it was before the event."""
+        waited = {w.session for w in self.workers if w.waits is not None}
+        if broke.error is None:
+            # Each is answered once; who began before the rule failed has begun.
+            told = [action.to for action in broke.actions]
+            assert len(set(told)) == len(told)
+            due = waited | ({broke.session} if broke.session != DRIVER else set())
+            assert due <= set(told) <= due | {DRIVER}
+            errors = [a.error for a in broke.actions if isinstance(a, Dismiss)]
+            assert {type(error) for error in errors} == {self.error}
+        else:
+            assert not waited, "they are left without an answer"
+        self.check_told()
+        self.check_center()
+        self.check_nobody_goes_on()
+        self.check_told()
+
+    def check_told(self):
+        """The driver is told once; no event is held back, as it takes no checkpoint."""
+        (update,) = self.say(DRIVER, Poll(0, self.number))
+        failed = [
+            event.error
+            for event in update.message.events
+            if isinstance(event, WorkerRecord) and event.status == "failed"
+        ]
+        assert failed == [self.error.__name__]
+
+    def check_center(self):
+        """A center that is folded by half is neither fetched nor saved."""
+        with pytest.raises(RefusedError):
+            self.say(DRIVER, FetchCenter(None, 0))
+        with pytest.raises(RuleFailedError):
+            self.mind.to_state()
+
+    def check_nobody_goes_on(self):
+        with pytest.raises(RefusedError):
+            self.say(DRIVER, Gather(at_once=True))
+        for worker in self.workers:
+            if worker.status == "running":
+                sent = WindowCommit(
+                    worker.sequence, worker.version, 1, worker.sequence, 1, 1, 0.5, {}, 0, 0
+                )
+                with pytest.raises(self.error):
+                    self.say(worker.session, sent, np.ones(SIZE, np.float32))
+        session = self.mind.handle(Join(0, 10**6), self.now)[0].session
+        with pytest.raises(self.error):
+            self.say(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
+        assert self.say(DRIVER, Command(True, None, begin=True))
+        for number in range(1, SEATS):
+            worker = self.workers[number]
+            if worker.status == "running":
+                assert self.say(worker.session, Finish())[0].to == worker.session
+        assert not self.mind._gate
+        assert not self.mind._round
+
+
+class FailingRule(Breaking):
+    """The rule raises in a fold, when a worker begins, or when a commit comes again."""
+
+    @rule(after=st.sampled_from([0, 0, 1]), payload=VALUES)
+    def the_rule_fails_in_a_fold(self, after, payload):
+        self.breaks("fold", after, lambda: self.all_commit(payload))
+
+    @rule(after=st.sampled_from([0, 0, 1]), number=NUMBERS, newer=st.booleans())
+    def the_rule_fails_at_a_start(self, after, number, newer):
+        def come():
+            self.join(number, newer)
+            for seat, worker in enumerate(self.workers):
+                if worker.status == "joined":
+                    self.ready(seat)
+
+        self.breaks("greet", after, come)
+
+    @rule(data=st.data(), where=st.sampled_from(["repeat", "greet"]), payload=VALUES)
+    def the_rule_fails_at_a_repetition(self, data, where, payload):
+        def again():
+            if any(map(idle, self.workers)):
+                self.commit_again(data=data, payload=payload)
+
+        self.breaks(where, 0, again)
+
+    def all_commit(self, payload):
+        for number, worker in enumerate(self.workers):
+            if idle(worker):
+                self.commit_one(number, payload, 1)
+
+
+class BreakingMachine(FailingRule, MindMachine):
+    rule_name = MistakenRate.name
+
+
+class BreakingRounds(FailingRule, RoundMachine):
+    rule_name = MistakenMean.name
+
+
+class BreakingJudged(FailingRule, JudgedMachine):
+    """The first commits are folded one after the other, and the driver is told once."""
+
+    rule_name = MistakenRate.name
+
+
+class StoppingMachine(Breaking, JudgedMachine):
+    """An outlier stops the run. Nothing of it is in the center, which can be had and saved."""
+
+    judge = Outliers(on_outlier="stop")
+    error = OutlierError
+
+    @rule(payload=VALUES, number=NUMBERS)
+    def commit_what_is_poisoned(self, payload, number):
+        def poisoned():
+            for seat, worker in enumerate(self.workers):
+                if idle(worker):
+                    self.commit_one(seat, payload * np.float32(1000 if seat == number else 1), 1)
+
+        self.breaks(None, 0, poisoned)
+
+    def check_center(self):
+        self.mind = ServerMind.from_state(self.spec, self.mind.to_state())
+        (told,) = self.say(DRIVER, FetchCenter(None, 0))
+        assert np.isfinite(told.vector).all()
+
+
+@pytest.fixture(autouse=True)
+def _rules(monkeypatch):
+    for each in (MistakenRate, MistakenMean):
+        monkeypatch.setitem(RULES, each.name, each)
+
+
+TestBreaking = BreakingMachine.TestCase
+TestBreaking.settings = LONG
+TestBreakingRounds = pytest.mark.slow(BreakingRounds.TestCase)
+TestBreakingRounds.settings = LONG
+TestBreakingJudged = pytest.mark.slow(BreakingJudged.TestCase)
+TestBreakingJudged.settings = LONG
+TestStopping = pytest.mark.slow(StoppingMachine.TestCase)
+TestStopping.settings = LONG

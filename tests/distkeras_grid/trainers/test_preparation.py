@@ -1,0 +1,67 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import RuleFailedError
+from distkeras_grid.history import History
+from distkeras_grid.parameter_server.messages import FetchCenter, Ready
+from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, ServerMind
+from distkeras_grid.records import WindowRecord
+from distkeras_grid.rules import RULES
+from distkeras_grid.rules.magnitudes import CHUNK
+from distkeras_grid.trainers.preparation import PreparedRun
+from tests.distkeras_grid.parameter_server.conftest import make_commit
+from tests.distkeras_grid.parameter_server.test_atomic_folds import FailsLater
+from tests.specs import make_settings
+
+#: Of a run that has folded nothing there is nothing to keep.
+WINDOW = WindowRecord(
+    worker=0,
+    attempt=0,
+    epoch=1,
+    window=0,
+    steps=1,
+    samples=1,
+    loss=0.5,
+    metrics={},
+    started=0.0,
+    seconds=1.0,
+    staleness=0,
+    bytes_up=1,
+    bytes_down=1,
+    folded_at=1.0,
+    version=1,
+)
+
+
+class Server:
+    """As the driver's end of a server, without one."""
+
+    def __init__(self, mind):
+        self.mind = mind
+
+    def reconnect(self):
+        pass
+
+    def center(self, seat=0):
+        (told,) = self.mind.handle(Received(DRIVER, FetchCenter(None, seat)), 0.0)
+        return told.vector
+
+
+def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monkeypatch):
+    monkeypatch.setitem(RULES, FailsLater.name, FailsLater)
+    settings = make_settings(rule=FailsLater(), rows=1, trainable_size=CHUNK + 1)
+    spec, history = settings.spec, History()
+    mind = ServerMind(spec, np.zeros(spec.size, np.float32))
+    session = mind.handle(Join(0, 0), 0.0)[0].session
+    mind.handle(Received(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
+    sent = Received(session, make_commit(0), np.ones(spec.size, np.float32))
+    (dismissed,) = mind.handle(sent, 0.0)
+    history.add(WINDOW)
+    observer = SimpleNamespace(take_over=lambda center: center)
+    run = PreparedRun(settings, None, {}, observer, history, {}, 0.0)
+    with pytest.raises(RuleFailedError) as raised, run._leaving(Server(mind)):
+        raise dismissed.error
+    assert run.left is None
+    assert len(raised.value.__notes__) == 1
