@@ -1,4 +1,4 @@
 """Trainers and plain Keras side by side: measure a grid of cells one by one, and evaluate them.
 
-`cells`, `summary`, `findings` and `page` are pure; `study` runs the grid.
+`cells`, `summary` and `page` are pure; `study` runs the grid.
 """
