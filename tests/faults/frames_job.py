@@ -1,6 +1,6 @@
 """A driver of its own, without Spark, that dies in the middle of a frame.
 
-``python -m tests.faults.frames_job FOLDER RULE WORKERS FRAME SHARE`` trains with checkpoints in
+``python -m tests.faults.frames_job FOLDER FAMILY KIND FRAME SHARE`` trains with checkpoints in
 FOLDER, or goes on from them. It kills itself when so large a share of that frame was passed on
 between workers and server; with frame 0 it does not. It writes what came out to
 ``FOLDER/result.json``.
@@ -14,12 +14,21 @@ import signal
 import sys
 from pathlib import Path
 
+from distkeras_grid.rules import build_rule
 from distkeras_grid.trainers.checkpointing import Every
 from tests.distkeras_grid.parameter_server.relay import Moment, Relay
 from tests.distkeras_grid.trainers.test_checkpointed_run import Execution, windows_of
+from tests.invariants.test_fault_product import FAMILIES
 
 
-def main(text: str, rule: str, workers: str, frame: str, share: str) -> None:
+def execution(folder: Path, family: str, kind: str, **terms):
+    """Return a run of one of `FAMILIES`, with workers of a kind."""
+    name, parameters, workers, changes = FAMILIES[family]
+    rule = build_rule(name, parameters)
+    return Execution(folder, workers, rule=rule, kind=kind, **changes, **terms)
+
+
+def main(text: str, family: str, kind: str, frame: str, share: str) -> None:
     folder, relays = Path(text), []
 
     def through(server):
@@ -30,9 +39,8 @@ def main(text: str, rule: str, workers: str, frame: str, share: str) -> None:
         relays.append(Relay(server.address, moment=Moment(int(frame), float(share), die)))
         return relays[0]
 
-    run = Execution(
-        folder / "checkpoints", int(workers), rule=rule, every=Every(seconds=0.05), through=through
-    )
+    every = Every(seconds=0.05)
+    run = execution(folder / "checkpoints", family, kind, every=every, through=through)
     told = {
         "center": run.center.tolist(),
         "windows": windows_of(run.history),

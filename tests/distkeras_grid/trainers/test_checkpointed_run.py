@@ -11,27 +11,28 @@ import pytest
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import FencedError, GridError, NoSpaceError, ServerUnreachableError
-from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.progress import SILENT
-from distkeras_grid.rules import build_rule
-from distkeras_grid.simulation.learners import QuadraticLearner
+from distkeras_grid.rules import build_rule, rule_of
 from distkeras_grid.spark.checkpoints import CheckpointStore
+from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
 from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.run import Run, Steering
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.worker.loop import Beginning, train
-from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.seat import worker_mind
+from tests.invariants.small_runs import BATCH, DGC, SEAT_ROWS, SIZE, learner_of
 from tests.leaks import WORKER
 from tests.local_files import LocalFiles
 from tests.specs import make_settings
 
-SIZE, SEAT_ROWS, EPOCHS = 4, 6, 20
+EPOCHS = 20
 START = np.ones(SIZE, np.float32)
 
 
@@ -40,8 +41,9 @@ class Launch:
 
     active_tasks = 0
 
-    def __init__(self, settings, key, address):
+    def __init__(self, settings, key, address, kind="Adam"):
         self._settings, self._key, self._address = settings, key, address
+        self._kind = kind
         self._cancelled = threading.Event()
         self.spooled = []
         self._threads = [
@@ -61,20 +63,20 @@ class Launch:
                 return source.blocks(window)
 
         key = seat_key(workers_key(self._key), seat)
-        run, limit = self._settings.run, spec.layout.kept_limit
+        rule = rule_of(spec.rule)
         try:
             with WorkerClient.connect(
-                self._address, key, run, seat, 0, SIZE, 5, kept_limit=limit
+                *(self._address, key, self._settings.run, seat, 0, SIZE, 5),
+                state_size=spec.layout.state_section.nbytes,
+                kept_limit=spec.layout.kept_limit,
+                compression=spec.compression,
             ) as client:
                 self.spooled.append(seat)
-                engine = QuadraticLearner(START, 1.0, 0.1, 0.9)
+                engine = learner_of(rule, self._kind)
                 beginning = Beginning.of(engine, lambda *_: None)
                 start = client.ready(SEAT_ROWS, 20)
-                plan = Epochs(
-                    rows=SEAT_ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=4, seat=seat
-                )
-                rule = build_rule(spec.rule.name, spec.rule.parameters)
-                mind = WorkerMind(seat, rule, engine.layout, plan)
+                plan = policy_of(spec.schedule, SEAT_ROWS, seat)
+                mind = worker_mind(spec, rule, engine.layout, plan, seat)
                 train(mind, engine, client, start, Rows(), beginning=beginning)
         except GridError:
             return
@@ -145,7 +147,8 @@ class Execution:
     """One driver: it begins, or goes on from what is in the folder.
 
     At the end of some epochs, the server is killed. Workers connect to the address of what
-    ``through`` makes of the server.
+    ``through`` makes of the server. Their ``kind`` is one of `learner_of`; ``changes`` are of the
+    run.
     """
 
     def __init__(
@@ -159,15 +162,23 @@ class Execution:
         rule=None,
         through=nullcontext,
         files=None,
+        kind="Adam",
+        **changes,
     ):
         rule = rule or ("averaging" if workers > 1 else "downpour")
+        rule = build_rule(rule) if isinstance(rule, str) else rule
+        learner = learner_of(rule, kind)
+        shared = learner.step_section if rule.traits.steps_on_workers else None
         self.settings = make_settings(
             rule=rule,
-            trainable_size=SIZE,
+            layout=LayoutSpec.of(learner.layout, shared, kept_limit=1 << 16),
             rows=SEAT_ROWS * workers,
             workers=workers,
             epochs=EPOCHS,
-            kept_limit=1 << 16,
+            batch_size=BATCH,
+            seed=4,
+            compression=DGC if kind == "DGC" else None,
+            **changes,
         )
         self.history, self.notes, spec = History(), [], self.settings.spec
         self.observer, key = Observer(self.history, error, at), new_key()
@@ -193,7 +204,7 @@ class Execution:
             through(server) as door,
             run_progress(SILENT) as progress,
         ):
-            launch = self.launch = Launch(self.settings, key, door.address)
+            launch = self.launch = Launch(self.settings, key, door.address, kind)
             self.observer.kills = list(kills)
             self.observer.server = server
             replacement = Replacement(
