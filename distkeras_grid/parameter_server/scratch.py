@@ -46,5 +46,5 @@ def scratch(size: int) -> Packed:
             raise
         # A worker would send its state again and again, and at last end the run.
         told = f"{size} bytes of state are held in memory, not in {tempfile.gettempdir()}: {error}"
-        warnings.warn(told, ResourceWarning, stacklevel=2)
+        warnings.warn(told, RuntimeWarning, stacklevel=2)
     return np.empty(size, np.uint8)

@@ -53,7 +53,7 @@ def test_what_has_no_room_on_disk_is_held_in_memory_and_a_warning_says_so(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(os, "posix_fallocate", full_disk(code))
     before = descriptors()
-    with pytest.warns(ResourceWarning, match=str(tmp_path)):
+    with pytest.warns(RuntimeWarning, match=str(tmp_path)):
         buffer = scratch(2 * SMALL)
     buffer[:] = 7
     assert int(buffer.sum(dtype=np.int64)) == 7 * 2 * SMALL
