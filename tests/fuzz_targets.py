@@ -17,11 +17,13 @@ from data_prep.manifest import TILED, DataSet, Entry, build_manifest
 from data_prep.settings import TilingSettings
 from data_prep.zones import read_zones
 from distkeras_grid import trees
-from distkeras_grid.checkpoints import Manifest, TornError, piece_of
+from distkeras_grid.checkpoints import Driver, Generation, Manifest, TornError, piece_of
+from distkeras_grid.cli.retrain import Begun, Latest, parse
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
     RemoteProtocolError,
+    SandboxError,
     SchemaError,
 )
 from distkeras_grid.feeding.schema import Field
@@ -32,6 +34,9 @@ from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
 from distkeras_grid.parameter_server.messages import Content, Message, Side
 from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.sandbox.cluster import State
+from distkeras_grid.sandbox.configuration import Ports
+from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.spark.presence import Sign, read_sign
 from distkeras_grid.spark.tables import read_tables
 from distkeras_grid.spec import RunSpec
@@ -46,6 +51,9 @@ SECTIONS = {
     Content.KEPT: bytes(11),
     Content.FILE: bytes(1),
 }
+GENERATION = Generation(3, Driver("application_17_0001", attempt=2), "token")
+DAEMON = Daemon("namenode", 2**22 + 1, "boot 17", "/logs/namenode.log")
+SANDBOX = State(Ports(*range(20000, 20008)), 1, 1024, 8, (DAEMON,))
 FIELD = Field("image", (32, 32, 1), classes=("a",))
 
 
@@ -247,6 +255,22 @@ def stored_targets() -> list[Target]:
             (DataError,),
             "msgpack",
         ),
+        Target("generations", [GENERATION.to_bytes()], Generation.from_bytes, (), "json"),
+        Target(
+            "newest runs",
+            [b'{"run": "2026-11-21T060000Z", "update": 3}'],
+            _text(lambda text: parse(text, Latest, "latest.json")),
+            (SchemaError,),
+            "json",
+        ),
+        Target(
+            "begun runs",
+            [msgspec.json.encode(Begun("2026-11-21T060000Z", 3, GENERATION.driver))],
+            _text(lambda text: parse(text, Begun, "_begun.json")),
+            (SchemaError,),
+            "json",
+        ),
+        Target("sandboxes", [SANDBOX.to_json().encode()], _text(_sandbox), (SandboxError,), "json"),
         Target("signs of life", [sign], _text(read_sign), (), "json"),
         Target(
             "recipes",
@@ -271,6 +295,11 @@ def stored_targets() -> list[Target]:
         ),
         Target("frames of devices", _device_frames(), _devices, (RemoteProtocolError, OSError)),
     ]
+
+
+def _sandbox(text: str) -> object:
+    """What a process is asked by its number, as `sandbox status` does."""
+    return [daemon.process() for daemon in State.from_json(text).daemons]
 
 
 def _metadata(data: bytes) -> object:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +25,7 @@ from distkeras_grid.errors import (
     GridError,
     StorageError,
 )
+from distkeras_grid.lock_files import open_lock_file
 
 # What a file that was written here begins with, and how much of one is read to see it.
 _MARK = '{"verb": '
@@ -190,25 +190,11 @@ def _check_application(content: str, path: str, going: Callable[[str], str | Non
 
 def _opened(path: str) -> FileIO:
     """Open the file for a lock; refuse what must not be overwritten."""
-    try:
-        # A link may name a file of somebody else's choice, a pipe or a device would block.
-        descriptor = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
-        )
-    except OSError as error:
-        reason = "it is a link" if os.path.islink(path) else error.strerror
-        raise StorageError(
-            f"The lock file {path} cannot be opened: {reason}. Give a file in a directory of this "
-            "machine that you may write to."
-        ) from error
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file = FileIO(descriptor, "r+")
-        content = _content(file)
-        if not content.strip() or content.startswith(_MARK):
-            return file
-        file.close()
-    else:
-        os.close(descriptor)
+    file = open_lock_file(path)
+    content = _content(file)
+    if not content.strip() or content.startswith(_MARK):
+        return file
+    file.close()
     raise StorageError(
         f"{path} is no lock file: it has other content, which would be lost. Give a file that does "
         "not exist yet."

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
-import pwd
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from distkeras_grid.cli.console import tell
@@ -110,12 +108,6 @@ def restart(flags: argparse.Namespace) -> ExitCode:
 def _start(sandbox: Sandbox) -> None:
     sandbox.start()
     tell(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
-    others = other_users(pwd.getpwall(), os.getuid())
-    if others and sandbox.realm is None:
-        tell(
-            f"\nOther users of this machine ({', '.join(others)}) can read its files and run "
-            "programs in your name: it has no passwords."
-        )
 
 
 def repair(flags: argparse.Namespace) -> ExitCode:
@@ -142,8 +134,11 @@ def stop(flags: argparse.Namespace) -> ExitCode:
     sandbox = Sandbox(flags.folder)
     count = sum(sandbox.status().values())
     tell(f"stopping {count} daemons (up to half a minute) ...")
-    sandbox.stop()
-    tell(f"stopped; the data stay in {sandbox.layout.root}")
+    left = sandbox.stop()
+    tell(f"stopped; in {sandbox.layout.root} stay:")
+    for line in left.lines():
+        tell(line)
+    tell("delete all of it: distkeras-grid sandbox delete")
     return ExitCode.OK
 
 
@@ -161,25 +156,6 @@ def status(flags: argparse.Namespace) -> ExitCode:
     elif any(daemons.values()):
         tell("\nStart what has ended: distkeras-grid sandbox repair")
     return ExitCode.CLUSTER
-
-
-def other_users(accounts: Iterable[pwd.struct_passwd], own: int) -> list[str]:
-    """Return the names of other people who may log in to this machine.
-
-    Parameters
-    ----------
-    accounts : iterable of struct_passwd
-        All accounts; those below 1000 (500 on macOS) belong to the system.
-    own : int
-        Number of the account that asks.
-    """
-    return [
-        account.pw_name
-        for account in accounts
-        if (1000 if os.uname().sysname == "Linux" else 500) <= account.pw_uid < 65534
-        and account.pw_uid != own
-        and Path(account.pw_shell).name not in ("nologin", "false", "")
-    ]
 
 
 def describe(sandbox: Sandbox) -> str:

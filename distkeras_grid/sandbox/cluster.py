@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import json
+import logging
 import os
 import random
 import secrets
@@ -18,16 +19,30 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
-from distkeras_grid.sandbox import configuration, daemons, kerberos, keytabs, readiness
+import msgspec
+import requests
+
+from distkeras_grid import durable
+from distkeras_grid.errors import (
+    UNREADABLE,
+    BusyError,
+    ConfigurationError,
+    GridError,
+    SandboxError,
+)
+from distkeras_grid.lock_files import open_lock_file
+from distkeras_grid.sandbox import configuration, daemons, kerberos, keytabs, neighbours, readiness
 from distkeras_grid.sandbox.class_path import daemon_class_path, kdc_class_path
 from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
 from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.sandbox.kerberos import Realm
+from distkeras_grid.sandbox.leftovers import Leftovers, sizes
 from distkeras_grid.sandbox.readiness import Pages
 from distkeras_grid.tickets import Keytab, krb5_conf, ticket_authentication
+
+logger = logging.getLogger(__name__)
 
 # Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
 START_SECONDS = 300.0
@@ -56,7 +71,7 @@ class State:
     """
 
     ports: Ports
-    datanodes: int
+    datanodes: Annotated[int, msgspec.Meta(ge=1)]
     memory_mb: int
     cores: int
     daemons: tuple[Daemon, ...] = ()
@@ -68,13 +83,16 @@ class State:
 
     @classmethod
     def from_json(cls, text: str) -> State:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote; refuse what no sandbox can have written.
+
+        Raises
+        ------
+        SandboxError
+            If it is damaged, or written by another version.
+        """
         try:
-            values = json.loads(text)
-            values["ports"] = Ports(**values["ports"])
-            values["daemons"] = tuple(Daemon(**daemon) for daemon in values["daemons"])
-            return cls(**values)
-        except (KeyError, TypeError, *UNREADABLE) as error:
+            return msgspec.json.decode(text, type=cls)
+        except UNREADABLE as error:
             raise SandboxError(
                 "The sandbox was started by another version of distkeras_grid, or sandbox.json is "
                 f"damaged ({error!r}). Stop it with that version, or end its processes and delete "
@@ -197,7 +215,8 @@ class Sandbox:
     def start(self) -> None:
         """Start all daemons, and wait until a file was kept and a container ran.
 
-        A folder that has been a sandbox before keeps its data and its ports.
+        A folder that has been a sandbox before keeps its data and its ports. Without Kerberos, a
+        warning (of this module's logger) names other users of this machine.
 
         Raises
         ------
@@ -217,9 +236,16 @@ class Sandbox:
             self._configure()
             self._start_all(path, deadline)
             undo.pop_all()
+        if not self._kerberos and (text := neighbours.warning()):
+            logger.warning("%s", text)
 
-    def stop(self) -> None:
+    def stop(self) -> Leftovers:
         """End all daemons and containers; the data stay, unless the folder was made here.
+
+        Returns
+        -------
+        Leftovers
+            What stays, and how much it is.
 
         Raises
         ------
@@ -228,11 +254,16 @@ class Sandbox:
         SandboxError
             If a process outlives being killed.
         """
+        left = Leftovers({}, {})
         if self.layout.state.exists():
             with self._alone():
+                staged, unknown = self._staged()
                 self._end()
+                left = Leftovers(sizes(self.layout.all), staged, unknown)
         if self._temporary:
             shutil.rmtree(self.layout.root, ignore_errors=True)
+            return Leftovers({}, {})
+        return left
 
     def delete(self) -> list[Path]:
         """Stop it, and delete its data, configuration and logs for good.
@@ -337,7 +368,7 @@ class Sandbox:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock of the folder; the kernel frees it when this process ends."""
-        with self.layout.lock.open("a", encoding="utf-8") as file:
+        with open_lock_file(self.layout.lock) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -378,6 +409,17 @@ class Sandbox:
             self._end()
         if self._temporary:
             shutil.rmtree(self.layout.root, ignore_errors=True)
+
+    def _staged(self) -> tuple[dict[str, int], str]:
+        """Return what applications have left in HDFS, and why that is not known."""
+        if not self.status().get("namenode"):
+            return {}, "the NameNode does not run" if self.running() else ""
+        try:
+            with self._in_realm():
+                return self._pages().staged(), ""
+        except (requests.RequestException, GridError, KeyError, ValueError) as error:
+            # The stop itself must not fail for this.
+            return {}, str(error)
 
     def _end(self) -> None:
         """End all daemons and containers, and delete what only they need."""
@@ -548,7 +590,7 @@ class Sandbox:
     def _keep(self, state: State) -> None:
         written = self.layout.state.with_suffix(".new")
         written.write_text(state.to_json(), encoding="utf-8")
-        written.replace(self.layout.state)
+        durable.replace(written, self.layout.state)
 
 
 def split_keys(realm: Realm) -> bool:
@@ -572,7 +614,7 @@ def write_secret(file: Path, content: bytes) -> None:
     new.unlink(missing_ok=True)
     new.touch(mode=0o600, exist_ok=False)
     new.write_bytes(content)
-    new.replace(file)
+    durable.replace(new, file)
 
 
 def free_ports() -> Ports:

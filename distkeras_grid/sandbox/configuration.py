@@ -7,7 +7,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, TypeAlias
 from xml.sax.saxutils import escape
+
+import msgspec
 
 from distkeras_grid.sandbox import kerberos
 from distkeras_grid.sandbox.kerberos import Realm
@@ -19,6 +22,9 @@ PORTS = range(20000, 32768)
 
 # Megabytes of what YARN hands out; a request is rounded up to a multiple of the smallest.
 SMALLEST_CONTAINER_MB = 256
+
+
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 
 
 @dataclass(frozen=True)
@@ -39,14 +45,14 @@ class Ports:
         Port of Kerberos; 0 in a sandbox that was made before it could have one.
     """
 
-    namenode: int
-    namenode_http: int
-    resourcemanager: int
-    scheduler: int
-    tracker: int
-    admin: int
-    resourcemanager_http: int
-    kdc: int = 0
+    namenode: Port
+    namenode_http: Port
+    resourcemanager: Port
+    scheduler: Port
+    tracker: Port
+    admin: Port
+    resourcemanager_http: Port
+    kdc: Port = 0
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import psutil
 
 from distkeras_grid.errors import SandboxError
@@ -53,7 +54,7 @@ class Daemon:
     """
 
     name: str
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     began: str
     log: str
 

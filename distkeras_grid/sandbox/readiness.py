@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 import requests
 
@@ -92,6 +93,31 @@ class Pages:
             raise SandboxError(
                 f"HDFS gave other bytes back than {CONTENT!r}. Received: {content!r}."
             )
+
+    def staged(self) -> dict[str, int]:
+        """Return what applications of Spark have left in HDFS: bytes of one copy, by path.
+
+        One that ends in order deletes its folder.
+        """
+        found = {}
+        for home in self._names_in("/user"):
+            for name in self._names_in(f"/user/{home}/.sparkStaging"):
+                path = f"/user/{home}/.sparkStaging/{name}"
+                summary = self._ask(path, "GETCONTENTSUMMARY")["ContentSummary"]
+                found[path] = int(summary["length"])
+        return found
+
+    def _names_in(self, path: str) -> list[str]:
+        try:
+            listed = self._ask(path, "LISTSTATUS")["FileStatuses"]["FileStatus"]
+        except requests.HTTPError as error:
+            if error.response.status_code == requests.codes.not_found:
+                return []
+            raise
+        return [str(each["pathSuffix"]) for each in listed]
+
+    def _ask(self, path: str, operation: str) -> Any:
+        return self._get(f"http://{self.namenode}/webhdfs/v1{quote(path)}", op=operation)
 
     def run_container(self, deadline: float) -> None:
         """Run the smallest possible application: one container, which ends at once.

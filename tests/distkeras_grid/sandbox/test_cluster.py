@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import socket
 import sys
 from collections.abc import Iterator
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.errors import BusyError, SandboxError
-from distkeras_grid.sandbox import cluster, configuration
+from distkeras_grid.errors import BusyError, SandboxError, StorageError
+from distkeras_grid.sandbox import cluster, configuration, neighbours
 from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports, write_secret
 from distkeras_grid.sandbox.daemons import start, stop
 
@@ -110,6 +111,53 @@ def test_a_stop_keeps_the_data_and_no_leftovers(sandbox: Sandbox) -> None:
     assert not sandbox.running()
 
 
+def test_a_stop_tells_what_it_leaves_behind(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = sandbox.layout.datanode(0)
+    blocks.mkdir(parents=True)
+    (blocks / "block").write_bytes(b"x" * 1_000_000)
+    staged = {"/user/ada/.sparkStaging/application_17_0001": 7}
+    monkeypatch.setattr(cluster.Pages, "staged", lambda _: staged)
+    left = sandbox.stop()
+    assert left.files["hdfs"] >= 1_000_000
+    assert (left.staged, left.unknown) == (staged, "")
+    # A second one asks no NameNode, for none runs.
+    assert sandbox.stop().staged == {}
+    assert sandbox.stop().unknown == ""
+
+
+def test_a_namenode_that_does_not_answer_stops_no_stop(sandbox: Sandbox) -> None:
+    left = sandbox.stop()
+    assert left.unknown
+    assert not sandbox.running()
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "delete"])
+def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str) -> None:
+    precious = sandbox.layout.root.with_name("precious")
+    sandbox.layout.lock.unlink(missing_ok=True)
+    sandbox.layout.lock.symlink_to(precious)
+    with pytest.raises(StorageError, match="link"):
+        getattr(sandbox, verb)()
+    assert not precious.exists()
+
+
+def test_others_of_this_machine_are_named_in_python_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    grace = pwd.struct_passwd(("grace", "x", 999_999, 1, "", "/home/grace", "/bin/bash"))
+    monkeypatch.setattr(neighbours.pwd, "getpwall", lambda: [grace])
+    monkeypatch.setattr(cluster, "daemon_class_path", list)
+    monkeypatch.setattr(Sandbox, "_start_all", lambda *_: None)
+    for name, kerberos in (("plain", False), ("with tickets", True)):
+        monkeypatch.setattr(cluster, "ticket_authentication", lambda *_: None)
+        Sandbox(tmp_path / name, memory_mb=1024, kerberos=kerberos).start()
+        assert [record.levelname for record in caplog.records] == ([] if kerberos else ["WARNING"])
+        assert kerberos or "grace" in caplog.text
+        caplog.clear()
+
+
 def test_a_sandbox_is_deleted_with_its_folder(sandbox: Sandbox) -> None:
     (sandbox.layout.namenode()).mkdir(parents=True)
     processes = [daemon.process() for daemon in sandbox.state.daemons]
@@ -135,6 +183,21 @@ def test_the_state_of_another_version_is_named(sandbox: Sandbox) -> None:
     sandbox.layout.state.write_text(json.dumps(written))
     with pytest.raises(SandboxError, match="another version"):
         sandbox.status()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("pid", "1"), ("pid", -1), ("pid", 2**40), ("log", None), ("name", 3)]
+)
+def test_a_state_that_no_sandbox_has_written_is_refused(
+    sandbox: Sandbox, field: str, value: object
+) -> None:
+    whole = sandbox.layout.state.read_text()
+    written = json.loads(whole)
+    written["daemons"][0][field] = value
+    sandbox.layout.state.write_text(json.dumps(written))
+    with pytest.raises(SandboxError):
+        sandbox.status()
+    sandbox.layout.state.write_text(whole)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"ports": 3}', "[" * 5000])
