@@ -1,5 +1,6 @@
 """Packaging: the one place that declares what the project needs."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -42,11 +43,15 @@ DEVELOPMENT = [
     "types-requests",
 ]
 
+HERE = Path(__file__).parent
+PACKAGE = (HERE / "distkeras_grid" / "__init__.py").read_text(encoding="utf-8")
+(VERSION,) = re.findall(r'^__version__ = "(.+)"$', PACKAGE, re.MULTILINE)
+
 setup(
     name="distkeras_grid",
-    version="0.1.0",
+    version=VERSION,
     description="Distributed training of Keras models on Spark, from microscopy images to a model",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from distkeras_grid.webhdfs.listing import list_directory
     from distkeras_grid.webhdfs.upload import upload
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "ADAG": "trainers.downpour",

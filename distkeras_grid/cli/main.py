@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
+import distkeras_grid
 from distkeras_grid.cli.console import tell, tell_error
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help
 from distkeras_grid.cli.running import run
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(usage().rstrip("\n"))
         return ExitCode.OK if arguments else ExitCode.USAGE
     if arguments[0] == "--version":
-        tell(f"distkeras_grid {metadata.version('distkeras_grid')}")
+        tell(f"distkeras_grid {distkeras_grid.__version__}")
         return ExitCode.OK
     name, *rest = arguments
     if name not in VERBS:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
 
 SHARED = "shared"
-# Release 0.1.0 has this file in place of the numbered ones, and replaces it.
+# Version 0.1.0 has this file in place of the numbered ones, and replaces it.
 FORMER_GENERATION = "generation.json"
 KEPT = 2
 # How often other drivers may be faster while this one takes a directory over, or may write while

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Collection
 
 import numpy as np
 import pytest
+from packaging.version import Version
 
 import distkeras_grid
-from tests.fixtures.write import EPOCHS, FOLDER, STOP, rows_of, trainer_of
+from tests.fixtures.write import EPOCHS, FOLDER, STOP, main, rows_of, trainer_of
 
 RELEASES = sorted(
     path.name for path in FOLDER.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name)
@@ -29,11 +31,49 @@ def weights_of(model):
     return [each.ravel() for each in model.get_weights()]
 
 
+def without_fixtures(version: str, changes: str, fixtures: Collection[str]) -> set[str]:
+    """Return the releases that have written nothing for the later ones.
+
+    Released is what has a heading in the changes, and this tree unless its version is one of
+    development.
+    """
+    released = set(re.findall(r"^## \[(\d[^\]]*)\]", changes, re.MULTILINE))
+    if not Version(version).is_devrelease:
+        released.add(version)
+    return released - set(fixtures)
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "missing"),
+    [
+        ("0.3.0.dev0", "## [Unreleased]\n", set()),
+        ("0.3.0", "## [Unreleased]\n", {"0.3.0"}),
+        ("0.3.0.dev0", "## [Unreleased]\n\n## [0.2.0] - 2027-01-01\n", {"0.2.0"}),
+        ("0.1.0", "## [0.1.0]\n", set()),
+    ],
+)
+def test_a_release_without_fixtures_is_noticed(version, changes, missing):
+    assert without_fixtures(version, changes, ["0.1.0"]) == missing
+
+
 def test_each_release_is_there_and_on_the_page(project):
-    page = (project / "UPGRADES.md").read_text(encoding="utf-8")
+    page, changes = (
+        (project / name).read_text(encoding="utf-8") for name in ("UPGRADES.md", "CHANGELOG.md")
+    )
     told = re.findall(r"^\| (\d+\.\d+\.\d+) \|", page, re.MULTILINE)
     assert sorted(told) == RELEASES
-    assert distkeras_grid.__version__ in RELEASES
+    version = distkeras_grid.__version__
+    assert without_fixtures(version, changes, RELEASES) == set()
+    # A tree that is not released is later than all that are.
+    assert version in RELEASES or Version(version) > max(map(Version, RELEASES))
+    assert f"`{version}`" in page
+
+
+def test_nothing_is_written_by_a_version_of_development(monkeypatch):
+    monkeypatch.setattr(distkeras_grid, "__version__", "9.0.0.dev0")
+    with pytest.raises(SystemExit, match="development"):
+        main()
+    assert not (FOLDER / "9.0.0.dev0").exists()
 
 
 @pytest.mark.slow

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+import distkeras_grid
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.verbs import VERBS
 
@@ -40,7 +40,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest(capsys):
 
 def test_version(capsys):
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"distkeras_grid {metadata.version('distkeras_grid')}\n"
+    assert capsys.readouterr().out == f"distkeras_grid {distkeras_grid.__version__}\n"
 
 
 def test_a_verb_gets_the_rest_of_the_line(capsys):
