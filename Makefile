@@ -17,7 +17,7 @@ PROCESSES ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
-.PHONY: help setup demo test test-core test-full test-faults fault-table test-hadoop check check-airflow lint \
+.PHONY: help setup demo test test-core test-full test-faults fault-table test-hadoop test-kerberos check check-airflow lint \
 	types layers quick fmt torch hashes bench bench-scale clean
 
 help:
@@ -54,6 +54,23 @@ fault-table: setup ## write tests/faults/README.md from the tests
 
 test-hadoop: setup ## all that runs on a real HDFS and YARN, which the tests start
 	@$(BIN)/python -m pytest -q -m hadoop tests
+
+# gssapi is compiled, and a complete environment is packed for the nodes: it has one of its own.
+KERBEROS_READY := build/kerberos/.ready
+
+test-kerberos: $(KERBEROS_READY) ## all that runs on an HDFS and YARN with Kerberos, in an environment of its own
+	@PYSPARK_PYTHON=$(CURDIR)/build/kerberos/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/build/kerberos/bin/python \
+		build/kerberos/bin/python -m pytest -q -m "" tests/hadoop/test_kerberos.py tests/distkeras_grid/test_tickets.py
+
+$(KERBEROS_READY): setup.py constraints.txt
+	@tests/prerequisites.sh "$(PYTHON)"
+	@for program in kinit krb5-config cc; do command -v $$program >/dev/null 2>&1 || { \
+		echo "make test-kerberos needs $$program. Debian: apt-get install krb5-user libkrb5-dev gcc" >&2; exit 1; }; done
+	@test -x build/kerberos/bin/python || "$(PYTHON)" -m venv build/kerberos
+	@echo "Installing packages into build/kerberos (as many as into .venv, a few minutes) ..."
+	@build/kerberos/bin/python -m pip install --quiet --disable-pip-version-check --progress-bar off \
+		-c constraints.txt -e '.[dev,kerberos]'
+	@touch $@
 
 check-airflow: setup ## import the Airflow example with Airflow, in an environment of its own (minutes)
 	@test -x build/airflow/bin/airflow || { "$(PYTHON)" -m venv build/airflow && \

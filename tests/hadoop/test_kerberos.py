@@ -1,6 +1,6 @@
 """A sandbox with Kerberos: what a ticket and a keytab open, and that nothing else does.
 
-One sandbox serves all tests. It needs the extra ``kerberos``; tests of tickets need ``kinit``.
+One sandbox serves all tests. They need the extra ``kerberos`` and ``kinit``: `make test-kerberos`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.hadoop,
     pytest.mark.skipif(
         find_spec("gssapi") is None or find_spec("requests_gssapi") is None,
-        reason="needs pip install 'distkeras_grid[kerberos]' (Debian: gcc libkrb5-dev)",
+        reason="needs the extra kerberos: make test-kerberos",
     ),
     pytest.mark.skipif(
         shutil.which("kinit") is None, reason="needs kinit (Debian: apt-get install krb5-user)"
