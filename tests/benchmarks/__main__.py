@@ -12,6 +12,7 @@ import sys
 NAMES = (
     "exchange",
     "servers",
+    "large",
     "feeding",
     "encodings",
     "tiling",
@@ -19,6 +20,8 @@ NAMES = (
     "large_images",
     "desktop_grid",
     "training",
+    "checkpoints",
+    "steps",
     "simulated_patterns",
     "model_parallel",
     "placed",

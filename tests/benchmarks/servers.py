@@ -1,136 +1,300 @@
 """Exchanges per second with one parameter server, and with several that share the center.
 
-An exchange is one commit up and one reply down; both ways together are counted in GB/s. Several
-servers pay where one has no core left, on a host that has more. So the cores that all servers and
-all clients use are in the table, too: their number on this host is the limit.
+    python -m tests.benchmarks.servers [--clients 1 64] [--servers 1 4] [--roads tcp]
+
+An exchange is one commit up and one reply down; both ways together are counted in GB/s. Each server
+is a process, and clients are processes, too, up to eight; more of them are threads in these. A run
+with one server is that of users: the plain client, without the copy that several servers need. By
+TCP frames are encrypted, by a Unix socket nothing is; shared memory is used for vectors as long as
+the server maps no more than its limit of them, and the other workers use the socket. The column
+"lent" says how many did lend. Several servers pay where one has no core left, on a host that has
+more, so the cores that all servers and all clients use are in the table: their number on this host
+is the limit. Sides take turns, and figures are medians of the repetitions.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import TypeAlias
 
 import numpy as np
 import psutil
 
+from distkeras_grid.comparison.machine import processor_name
+from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.sharded_client import ShardedClient
+from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
+from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spec import RunSpec
-from tests.benchmarks.exchange import PROCESSES, fits
+from tests.benchmarks.exchange import PROCESSES, ROADS, fits
+from tests.benchmarks.tables import print_table
 from tests.specs import make_settings
 
 MEGABYTES = 20
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 SERVERS = (1, 2, 4)
-SECONDS = 3.0
+SECONDS = 2.0
 ROWS = 1_000_000
+# What a client sends: not zero, since untouched pages of zeros are all one page in the cache.
+SMALL = np.float32(1e-6)
+Watch: TypeAlias = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is measured.
+
+    Parameters
+    ----------
+    megabytes : int
+        Size of the vector [MB].
+    clients, servers : int
+    road : str
+        One of `ROADS`.
+    seconds : float
+        How long each client exchanges [s].
+    least : int, default 1
+        Exchanges of each client at least, however long they take.
+    """
+
+    megabytes: int
+    clients: int
+    servers: int
+    road: str
+    seconds: float
+    least: int = 1
+
+    @property
+    def size(self) -> int:
+        """Numbers in the vector."""
+        return self.megabytes * 10**6 // 4
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process of clients gets."""
+
+    load: Load
+    addresses: tuple[ServerAddress, ...]
+    key: bytes
+    spec: RunSpec
+
+
+@dataclass(frozen=True)
+class Did:
+    """What a client did: exchanges, from when to when, and how many connections lent memory."""
+
+    count: int
+    began: float
+    ended: float
+    lent: int
 
 
 @dataclass(frozen=True)
 class Found:
-    """Exchanges per second of all clients, and cores that servers and clients used meanwhile."""
+    """Exchanges per second of all clients, cores of servers and clients, connections that lent."""
 
     rate: float
     server_cores: float
     client_cores: float
+    lent: int
 
 
-def run_client(
-    addresses: tuple[ServerAddress, ...], key: bytes, seat: int, spec: RunSpec
-) -> tuple[int, float, float]:
-    """Exchange for a while; return how many exchanges were done, from when to when."""
-    payload, reply = np.zeros(spec.size, np.float32), np.empty(spec.size, np.float32)
-    own = seat_key(workers_key(key), seat)
-    with ShardedClient.connect(addresses, own, "bench", seat, 0, spec, 60) as client:
+def connect(job: Job, seat: int) -> AnyClient:
+    """Connect as a worker does, to one server or several."""
+    own = seat_key(workers_key(job.key), seat)
+    if job.load.servers > 1:
+        return ShardedClient.connect(job.addresses, own, "bench", seat, 0, job.spec, 60)
+    return WorkerClient.connect(job.addresses[0], own, "bench", seat, 0, job.spec.size, 60)
+
+
+def run_client(job: Job, seat: int) -> Did:
+    """Exchange for a while."""
+    reply = np.empty(job.spec.size, np.float32)
+    with connect(job, seat) as client:
         client.ready(ROWS, 120)
+        # As in training, the commit is made where the server reads it.
+        payload = client.outgoing
+        if payload is None:
+            payload = np.empty(job.spec.size, np.float32)
+        payload[:] = SMALL
         began, count = time.monotonic(), 0
-        while time.monotonic() < began + SECONDS:
-            now = time.time()
-            client.exchange(
-                WindowCommit(count, 0, 1, count, 1, 1, 0.0, {}, now, 0.0), payload, reply
-            )
+        while count < job.load.least or time.monotonic() < began + job.load.seconds:
+            commit = WindowCommit(count, 0, 1, count, 1, 1, 0.0, {}, time.time(), 0.0)
+            client.exchange(commit, payload, reply)
             count += 1
         ended = time.monotonic()
+        parts = client._clients if isinstance(client, ShardedClient) else (client,)
+        lent = sum(part.road == "shared memory" for part in parts)
         client.finish()
-    return count, began, ended
+    return Did(count, began, ended, lent)
 
 
-def run_clients(addresses, key: bytes, seats: range, spec: RunSpec, pipe) -> None:
-    """Run the clients of some seats, and report on all of them and on this process' time."""
+def run_clients(job: Job, seats: range, pipe: Connection) -> None:
+    """Run the clients of some seats; report on all of them and on this process' time.
+
+    The process ends when it is told to, so that its memory can be looked at.
+    """
+    if job.load.road != "shared memory":
+        client_module.LENT_LIMIT = 0
     began = time.process_time()
     with ThreadPoolExecutor(len(seats)) as pool:
-        done = list(pool.map(lambda seat: run_client(addresses, key, seat, spec), seats))
+        done = list(pool.map(lambda seat: run_client(job, seat), seats))
     pipe.send((done, time.process_time() - began))
+    pipe.recv()
 
 
-def seconds_of(pids: tuple[int, ...]) -> float:
+def seconds_of(pids: Sequence[int]) -> float:
     """Return the processor time of processes so far [s]."""
     times = [psutil.Process(pid).cpu_times() for pid in pids]
     return sum(each.user + each.system for each in times)
 
 
-def measure(clients: int, servers: int, unix: bool) -> Found:
-    """Let all clients exchange with all servers at once."""
-    size, key = MEGABYTES * 10**6 // 4, new_key()
+@contextmanager
+def unwatched(servers: Sequence[int], clients: Sequence[int]) -> Iterator[None]:
+    """Look at no process."""
+    yield
+
+
+def measure(load: Load, watch: Watch = unwatched) -> Found:
+    """Let all clients exchange with all servers at once.
+
+    Parameters
+    ----------
+    load : Load
+    watch : callable, optional
+        Gets the numbers of the servers' and of the clients' processes when all have started, and
+        returns a context manager that is left before they end.
+    """
+    key = new_key()
     settings = make_settings(
-        run="bench", seats=clients, trainable_size=size, rows=ROWS * clients, servers=servers
+        run="bench",
+        seats=load.clients,
+        trainable_size=load.size,
+        rows=ROWS * load.clients,
+        servers=load.servers,
     )
     context = multiprocessing.get_context("spawn")
-    with ShardedProcess(settings, np.zeros(size, np.float32), key) as running:
+    serve = ServerProcess if load.servers == 1 else ShardedProcess
+    with serve(settings, np.full(load.size, SMALL), key) as running:
         addresses, before = running.addresses, seconds_of(running.pids)
-        if not unix:
+        if load.road == "tcp":
             addresses = tuple(replace(each, unix_path=None) for each in addresses)
+        job = Job(load, addresses, key, settings.spec)
         pipes, processes = [], []
-        workers = min(clients, PROCESSES)
+        workers = min(load.clients, PROCESSES)
         for number in range(workers):
-            ours, theirs = context.Pipe(duplex=False)
-            seats = range(number, clients, workers)
-            arguments = (addresses, key, seats, settings.spec, theirs)
+            ours, theirs = context.Pipe()
+            arguments = (job, range(number, load.clients, workers), theirs)
             processes.append(context.Process(target=run_clients, args=arguments))
             processes[-1].start()
+            theirs.close()
             pipes.append(ours)
-        told = [pipe.recv() for pipe in pipes]
-        used = seconds_of(running.pids) - before
-        for process in processes:
+        with watch(running.pids, [process.pid for process in processes]):
+            told = [pipe.recv() for pipe in pipes]
+            used = seconds_of(running.pids) - before
+        for pipe, process in zip(pipes, processes, strict=True):
+            pipe.send(None)
             process.join()
-    results = [result for done, _ in told for result in done]
-    seconds = max(end for *_, end in results) - min(begin for _, begin, _ in results)
+    results = [did for done, _ in told for did in done]
+    seconds = max(did.ended for did in results) - min(did.began for did in results)
     return Found(
-        sum(count for count, _, _ in results) / seconds,
+        sum(did.count for did in results) / seconds,
         used / seconds,
         sum(theirs for _, theirs in told) / seconds,
+        sum(did.lent for did in results),
     )
 
 
-def main() -> None:
-    """Print the table."""
-    print(f"{Path(__file__).name}: {os.cpu_count()} cores, {MEGABYTES} MB, each server a process")
-    for unix in (False, True):
-        print(f"\n{'Unix socket' if unix else 'TCP, sealed'}")
-        print(
-            f"{'clients':>8} {'servers':>8} {'exchanges/s':>12} {'GB/s both ways':>15}"
-            f" {'server cores':>13} {'client cores':>13}"
+def _told(load: Load, found: Sequence[Found], alone: float | None) -> tuple[str, ...]:
+    """Return the row of one load; `alone` is the rate of a single client."""
+    rate = median(each.rate for each in found)
+    lowest, highest = min(each.rate for each in found), max(each.rate for each in found)
+    connections = load.clients * load.servers
+    return (
+        *(str(load.clients), str(load.servers), f"{rate:.1f}", f"{lowest:.1f} to {highest:.1f}"),
+        f"{2 * load.megabytes * 1e6 * rate / 1e9:.2f}",
+        "" if alone is None else f"{rate / alone:.2f}",
+        f"{median(each.server_cores for each in found):.2f}",
+        f"{median(each.client_cores for each in found):.2f}",
+        f"{min(each.lent for each in found)} of {connections}",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
+    parser.add_argument("--clients", nargs="+", type=int, default=CLIENTS)
+    parser.add_argument("--servers", nargs="+", type=int, default=SERVERS)
+    parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of the vector (20)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each client (2)")
+    parser.add_argument("--repetitions", type=int, default=1, help="sides take turns (1)")
+    return parser
+
+
+def main(words: Sequence[str] = ()) -> None:
+    """Print the tables."""
+    options = _parser().parse_args(words)
+    size = options.megabytes
+    print(
+        f"{processor_name()}, {os.cpu_count()} cores, load before the start "
+        f"{os.getloadavg()[0]:.2f}; vectors of {size} MB, {options.seconds:g} s of exchanges, "
+        f"medians of {options.repetitions}"
+    )
+    most = LENT_LIMIT // (size * 10**6)
+    print(
+        f"A server maps {LENT_LIMIT} bytes of workers' vectors at most: those of {most} workers "
+        f"with {size} MB on one server. Those that come later use the Unix socket."
+    )
+    loads = [
+        Load(size, clients, servers, road, options.seconds)
+        for road in options.roads
+        for clients in options.clients
+        for servers in options.servers
+        if fits(size, clients)
+    ]
+    found: dict[Load, list[Found]] = {load: [] for load in loads}
+    for _ in range(options.repetitions):
+        for load in loads:
+            found[load].append(measure(load))
+    for road in options.roads:
+        print(f"\n{road}{', encrypted' if road == 'tcp' else ''}")
+        alone = {
+            load.servers: median(each.rate for each in found[load])
+            for load in loads
+            if load.road == road and load.clients == 1
+        }
+        print_table(
+            (
+                *("clients", "servers", "exchanges/s", "range", "GB/s both ways", "of one client"),
+                *("server cores", "client cores", "connections that lent memory"),
+            ),
+            (
+                _told(load, found[load], alone.get(load.servers))
+                for load in loads
+                if load.road == road
+            ),
         )
-        for clients in CLIENTS:
-            for servers in SERVERS:
-                if not fits(MEGABYTES, clients):
-                    print(f"{clients:8d} {servers:8d} {'left out: memory':>38}")
-                    continue
-                found = measure(clients, servers, unix)
-                carried = 2 * MEGABYTES * 10**6 * found.rate
-                print(
-                    f"{clients:8d} {servers:8d} {found.rate:12.1f} {carried / 1e9:15.2f}"
-                    f" {found.server_cores:13.2f} {found.client_cores:13.2f}",
-                    flush=True,
-                )
+    left_out = [clients for clients in options.clients if not fits(size, clients)]
+    if left_out:
+        print(f"\nLeft out, for they do not fit this machine's memory: {left_out} clients.")
 
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    main(sys.argv[1:])

@@ -27,6 +27,9 @@ TRAINING_ROWS = fashion.VALIDATION_ROWS + 1024
 TEST_ROWS = 100
 
 
+PROJECT = Path(__file__).resolve().parents[2]
+
+
 @dataclass(frozen=True)
 class Smallest:
     """How a benchmark becomes small.
@@ -51,7 +54,13 @@ SMALLEST = {
         constants={"exchange": {"MEGABYTES": (1,), "CLIENTS": (1,), "LIMIT_BYTES": 10**6}}
     ),
     "servers": Smallest(
-        constants={"servers": {"MEGABYTES": 1, "CLIENTS": (2,), "SERVERS": (2,), "SECONDS": 0.1}}
+        (
+            *("--megabytes", "1", "--clients", "1", "2", "--servers", "1", "2"),
+            *("--seconds", "0.1"),
+        )
+    ),
+    "large": Smallest(
+        ("--clients", "2", "--servers", "1", "2", "--seconds", "0.5"), {"large": {"MEGABYTES": 2}}
     ),
     "feeding": Smallest(constants={"feeding": {"ROWS": 200, "RUNS": 1}}),
     "tiling": Smallest(
@@ -78,6 +87,29 @@ SMALLEST = {
             "own_batch": {**EPOCHS, "SIZES": (32,)},
             "defaults": {**EPOCHS, "SEEDS": (1,)},
         },
+    ),
+    "steps": Smallest(
+        (
+            *("--nets", "cnn", "--batches", "4", "--seconds", "0.01"),
+            *("--repetitions", "1"),
+        )
+    ),
+    "two_commits": Smallest(
+        (
+            *("--before", str(PROJECT), "--after", str(PROJECT), "--nets", "mlp"),
+            *("--batches", "64", "--rows", "2000", "--epochs", "1", "--repetitions", "1"),
+        )
+    ),
+    "training windows": Smallest(
+        (
+            *("--nets", "cnn", "--batches", "128", "--repetitions", "1"),
+            *("--parts", "windows"),
+        ),
+        {"fashion": {"FEW_ROWS": 4_096}},
+    ),
+    "checkpoints": Smallest(
+        ("--nets", "mlp", "wide", "--epochs", "2", "--every", "0.2", "--repetitions", "1"),
+        {"checkpoints": {"WIDE": (64, 32), "BATCHES": {"mlp": 128, "wide": 128}}},
     ),
     "simulated_patterns": Smallest(
         ("--scale", "0.003"),

@@ -143,11 +143,14 @@ class Cluster:
         self._session.stop()
         self._scratch.cleanup()
 
-    def train(self, choice: Choice, net: str, epochs: int = 1, seed: int = 0) -> Trained:
+    def train(
+        self, choice: Choice, net: str, epochs: int = 1, seed: int = 0, split: str = "train"
+    ) -> Trained:
         """Run ``train()`` as a user does."""
         trainer = choice.build(net, seed, epochs)
+        data = str(self._write(split))
         began = time.time()
-        trainer.train(str(self._write("train")), seed=seed)
+        trainer.train(data, seed=seed)
         return _trained(trainer.history, trainer.run, began, time.time(), epochs)
 
     def model(self, choice: Choice, net: str, *, epochs: int, seed: int) -> Any:

@@ -13,7 +13,7 @@ from tests.benchmarks.smallest import names
 #: These need neither a JVM nor TensorFlow.
 QUICK = ("fuzz", "scale likeness", "tiling")
 # These start servers.
-STARTING = ("exchange", "servers")
+STARTING = ("exchange", "large", "servers")
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in STARTING]
 FULL = [
     pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])

@@ -16,12 +16,13 @@ from importlib import metadata
 from distkeras_grid.comparison.machine import processor_name
 from tests.benchmarks import fashion
 from tests.benchmarks.accuracy import measure_accuracy
+from tests.benchmarks.default_windows import measure_default_windows
 from tests.benchmarks.defaults import measure_defaults
 from tests.benchmarks.epochs import measure_epochs, other_backends
 from tests.benchmarks.own_batch import measure_own_batch
 from tests.benchmarks.spark_runs import MASTER, Cluster
 
-PARTS = ("epochs", "accuracy", "own-batch", "defaults")
+PARTS = ("epochs", "windows", "accuracy", "own-batch", "defaults")
 BATCHES = (32, 128)
 
 
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] = ()) -> None:
             for batch in options.batches:
                 if "epochs" in options.parts:
                     measure_epochs(net, batch, folder, cluster, options.repetitions)
+                if "windows" in options.parts:
+                    measure_default_windows(net, batch, folder, cluster, options.repetitions)
                 if "accuracy" in options.parts:
                     measure_accuracy(net, batch, folder, cluster, options.seeds)
             if "own-batch" in options.parts:
