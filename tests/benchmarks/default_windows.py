@@ -18,6 +18,7 @@ ASYNCHRONOUS = ("DOWNPOUR", "ADAG", "DynSGD", "StalenessADAG", "GEM", "AEASGD", 
 GOALS = {("mlp", 32): 0.75, ("mlp", 128): 0.8, ("cnn", 32): 0.9, ("cnn", 128): 0.9}
 # An epoch of the CNN on all rows takes 12 to 20 s, and a run of the MLP one or two.
 SPLITS = {"mlp": "train", "cnn": "few"}
+ALL_ROWS = 60_000
 EPOCHS = {"mlp": 3, "cnn": 1}
 
 
@@ -33,10 +34,15 @@ class Measured:
         return [run.epoch_seconds for run in self.runs]
 
 
-def choice_of(trainer: str, batch: int) -> Choice:
-    """Return a trainer with its defaults, but this batch on each worker."""
+def choice_of(trainer: str, net: str, batch: int) -> Choice:
+    """Return a trainer with its defaults, but this batch on each worker.
+
+    Its window is that for all rows, because fewer rows would make it shorter.
+    """
     found = next(each for each in choices() if each.trainer == trainer)
-    return replace(found, batch=batch)
+    found = replace(found, batch=batch)
+    window = found.build(net, 0, 1).choose_window(ALL_ROWS // WORKERS, WORKERS).batches
+    return replace(found, arguments={**found.arguments, "communication_window": window})
 
 
 def measure_default_windows(
@@ -53,14 +59,14 @@ def measure_default_windows(
                 # The machine drifts while seven trainers take turns, so this side has more turns.
                 if number % 3 == 0:
                     bounds.append(bound.epoch())
+                choice = choice_of(trainer, net, batch)
                 measured.runs.append(
-                    cluster.train(
-                        choice_of(trainer, batch), net, epochs=EPOCHS[net], seed=seed, split=split
-                    )
+                    cluster.train(choice, net, epochs=EPOCHS[net], seed=seed, split=split)
                 )
     print(
         f"\n{NETS[net].title}, batch {batch} on each of {WORKERS} workers, default windows: s "
-        f"per epoch of {rows:,} rows, medians of {repetitions} in turns"
+        f"per epoch of {rows:,} rows, medians of {repetitions} in turns (windows as for "
+        f"{ALL_ROWS:,} rows)"
     )
     limit, goal = median(bounds), GOALS.get((net, batch))
     head = f"bound: {WORKERS} window loops at once, 1 thread each, window {WINDOW}"
