@@ -60,12 +60,15 @@ OPTIONS = (
     "normalise",
     "zones",
     "bottom_strip",
+    "pixel_size",
+    "source_pixel_size",
+    "max_pixels",
 )
 # Further columns where values are normalised.
 RANGES = (("range_low", "double"), ("range_high", "double"))
 # Further column where stains are normalised.
 STAINS = (("range_stain", "string"),)
-_SIZES = (("width", "int"), ("height", "int"), ("key", "int"))
+_SIZES = (*((name, "int") for name in ("width", "height", "cut_width", "cut_height", "key")),)
 
 
 def index_tiles(
@@ -94,8 +97,8 @@ def index_tiles(
     **options
         Fields of `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``allow_empty``,
         ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``, ``bits``,
-        ``normalise``, ``zones``, ``bottom_strip``. Images of different pixel sizes cannot be
-        resampled to a common one here.
+        ``normalise``, ``zones``, ``bottom_strip``, ``pixel_size``, ``source_pixel_size``,
+        ``max_pixels``.
 
     Returns
     -------
@@ -116,14 +119,15 @@ def index_tiles(
     looked = look_at_images("index_tiles", images, spec, spark, say, options)
     settings, plan, image = looked.settings, looked.plan, looked.image
     session = looked.session
-    recipe = Recipe(settings.spec.interpolation, settings.spec.edge, settings.choice)
+    recipe = Recipe.of(settings.spec, looked.cutting)
     field = replace(image, encoding="tile", recipe=recipe.to_text())
     slots = task_slots(session)
     rows = [
         (
             *(each.uri, each.source, each.sha256, plan.classes.index(each.label), each.label),
             *(each.split, each.low, each.high, each.stain),
-            *(each.width, each.height, partition_key(number % slots)),
+            *(each.width, each.height, each.cut_width, each.cut_height),
+            partition_key(number % slots),
         )
         for number, each in enumerate(plan.sources)
     ]
@@ -258,15 +262,19 @@ def index_image(row: dict[str, Any], cutting: Cutting) -> Iterator[pa.RecordBatc
     import pyarrow as pa
 
     columns = _columns(cutting)
-    zones = cutting.zones.of(row["source"], row["width"], row["height"])
+    own, size = (row["width"], row["height"]), (row["cut_width"], row["cut_height"])
+    scale = size[0] / own[0], size[1] / own[1]
+    zones = cutting.zones.of(row["source"], *own).scaled(*scale)
     spec = cutting.spec
-    for frame, positions in frames_of(spec, row["width"], row["height"], zones):
+    for frame, positions in frames_of(spec, *size, zones):
         count = len(positions[0])
+        centres = frame.centres(positions, spec.tile)
         values = {
             **{name: [row[name]] * count for name, _ in columns if name in row},
             "angle": np.full(count, frame.angle, np.float64),
             **dict(zip(("x", "y"), positions, strict=True)),
-            **dict(zip(("src_cx", "src_cy"), frame.centres(positions, spec.tile), strict=True)),
+            "src_cx": centres[0] / scale[0],
+            "src_cy": centres[1] / scale[1],
         }
         yield pa.record_batch(
             [pa.array(values[name], _arrow(kind)) for name, kind in columns],

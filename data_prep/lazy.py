@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -25,11 +26,13 @@ from numpy.typing import NDArray
 
 from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
+from data_prep.images import MAX_PIXELS
 from data_prep.normalising import Found, found_of
 from data_prep.picture import Choice, Pixels
 from data_prep.raster import Raster
 from data_prep.reading import Content, open_local, open_web
 from data_prep.sampling import Prepared, prepare
+from data_prep.tiff_metadata import parse_length
 from data_prep.tiles import cut_at
 from distkeras_grid.errors import (
     UNREADABLE,
@@ -59,15 +62,42 @@ class Recipe:
         See `TileSpec`.
     choice : Choice
         Page, channel and focal plane that are taken from each file.
+    pixel_size, source_pixel_size : float, optional
+        Side of a pixel to which images are resampled, and what replaces the side that their files
+        state, micrometres.
+    max_pixels : int, default 178,956,970
+        Larger images that can only be decoded as a whole are refused.
     """
 
     interpolation: str = "cubic"
     edge: str = "drop"
     choice: Choice = field(default_factory=Choice)
+    pixel_size: float | None = None
+    source_pixel_size: float | None = None
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for size in (self.pixel_size, self.source_pixel_size):
+            if size is not None and not 0 < size < math.inf:
+                raise ValueError(f"sizes of pixels are positive. Received: {size!r}.")
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels is 1 or more. Received: {self.max_pixels!r}.")
+
+    @classmethod
+    def of(cls, spec: TileSpec, cutting: Cutting) -> Self:
+        """Return the recipe for the images of a cutting."""
+        return cls(
+            *(spec.interpolation, spec.edge, cutting.choice),
+            *(cutting.pixel_size, cutting.source_pixel_size, cutting.max_pixels),
+        )
 
     def to_text(self) -> str:
-        """Return the recipe as `Field.recipe`."""
-        return json.dumps({**vars(self), "choice": self.choice.to_json()}, sort_keys=True)
+        """Return the recipe as `Field.recipe`; what has its default is left out."""
+        values = {**vars(self), "choice": self.choice.to_json()}
+        for each in fields(self)[3:]:
+            if values[each.name] == each.default:
+                del values[each.name]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -99,7 +129,12 @@ class Recipe:
             spec = TileSpec(tile, interpolation=self.interpolation, edge=self.edge)
         except ConfigurationError as error:
             raise SchemaError(f"The recipe of a column of tiles is not usable: {error}") from error
-        return Cutting(spec, "raw", quality=0, channels=channels, choice=self.choice)
+        return Cutting(
+            *(spec, "raw", 0, channels, self.choice),
+            pixel_size=self.pixel_size,
+            source_pixel_size=self.source_pixel_size,
+            max_pixels=self.max_pixels,
+        )
 
 
 class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -199,6 +234,9 @@ def tile_field(
     choice: Choice | None = None,
     bits: int | None = None,
     name: str = "image",
+    *,
+    pixel_size: str | None = None,
+    source_pixel_size: str | None = None,
 ) -> Field:
     """Return the description of a column of tiles that are cut when they are read.
 
@@ -218,7 +256,12 @@ def tile_field(
         Significant bits: the model sees ``2**bits - 1`` as 1. Default: all bits of the type.
     name : str, default "image"
         Name of the column.
+    pixel_size, source_pixel_size : str, optional
+        See `TilingSettings`. Positions are those in the resampled images.
     """
+    wanted, stated = (
+        parse_length(size) if size else None for size in (pixel_size, source_pixel_size)
+    )
     levels = int(np.iinfo(dtype).max) if bits is None else (1 << bits) - 1
     return Field(
         name,
@@ -227,7 +270,7 @@ def tile_field(
         scale=1 / levels,
         encoding="tile",
         classes=tuple(classes),
-        recipe=Recipe(spec.interpolation, spec.edge, choice or Choice()).to_text(),
+        recipe=Recipe(spec.interpolation, spec.edge, choice or Choice(), wanted, stated).to_text(),
     )
 
 
@@ -268,7 +311,10 @@ class _Images:
 
     def get(self, place: TilePlace, field: Field, cutting: Cutting) -> Pixels | Raster:
         """Return an image with the channels and type of the field."""
-        key = (place.uri, place.sha256, field.shape[2], cutting.choice, place.value_range)
+        key = (
+            *(place.uri, place.sha256, field.shape[2], cutting.choice, place.value_range),
+            *(cutting.pixel_size, cutting.source_pixel_size, cutting.max_pixels),
+        )
         if key not in self._images:
             self._images[key] = _open(place, field, cutting)
             while len(self._images) > 1 and self._bytes() > self._kept_bytes:

@@ -109,6 +109,7 @@ def catalogue_images(
         files=tuple(
             ImageFile(
                 *(looked.cutting.path_of(each.uri), each.sha256, each.width, each.height),
+                cut_size=(each.cut_width, each.cut_height),
                 value_range=found_of(each.low, each.high, each.stain),
             )
             for each in sources
@@ -130,6 +131,8 @@ class ImageFile:
         Digest of the file's bytes.
     width, height : int
         Size of the image, pixels.
+    cut_size : (int, int)
+        Width and height of the image that is cut, which may be resampled, pixels.
     value_range : tuple of float, optional
         Where images are normalised: the values that become 0 and white, or the numbers that
         describe the stains.
@@ -139,6 +142,7 @@ class ImageFile:
     sha256: str
     width: int
     height: int
+    cut_size: tuple[int, int]
     value_range: Found | None = None
 
 
@@ -254,10 +258,11 @@ class TileCutter:
 
     def _places_of(self, file: ImageFile, tiles: int) -> _Places:
         cutting = self._store.cutting
-        zones = cutting.zones.of(file.path, file.width, file.height)
+        (width, height), own = file.cut_size, (file.width, file.height)
+        zones = cutting.zones.of(file.path, *own).scaled(width / own[0], height / own[1])
         # Cached, because most images of a data set have the same size.
         find = _find_places if zones else _known_places
-        places = find(cutting.spec, file.width, file.height, zones if zones else NO_ZONES)
+        places = find(cutting.spec, width, height, zones if zones else NO_ZONES)
         if len(places[0]) != tiles:
             raise ImageError(
                 f"{file.path} gives {len(places[0])} tiles, and {tiles} were counted. Install "

@@ -307,7 +307,7 @@ def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
     names = (
         *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
         *("tiles", "tile_bytes", "raw_bytes", "difference_bytes", "jpeg_bytes", "tile_seconds"),
-        *("kept", *COPIED),
+        *("cut_width", "cut_height", "kept", *COPIED),
     )
     seen = {name: getattr(found, name) for name in names}
     return PlannedSource(source=path, **seen, **said)

@@ -52,6 +52,8 @@ class PlannedSource:
     raw_bytes, difference_bytes, jpeg_bytes, tile_seconds : float
         Size of a tile in each encoding, bytes, and time to cut it, seconds; see
         `data_prep.stages.Inspected`.
+    cut_width, cut_height : int
+        Size of the image that is cut, which may be resampled, pixels.
     """
 
     source: str
@@ -84,6 +86,8 @@ class PlannedSource:
     stain: str | None = None
     kept: float = 1.0
     filtered: int = 0
+    cut_width: int = 0
+    cut_height: int = 0
 
     @property
     def content(self) -> str:

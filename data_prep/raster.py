@@ -145,6 +145,11 @@ class Raster:
             ]
         return pixels
 
+    def decode(self, left: int, top: int, right: int, bottom: int) -> Pixels:
+        """Decode a rectangle as `read` returns it; no block is kept."""
+        pixels = as_channels(self._regions.read(left, top, right, bottom), self.shape[2])
+        return pixels if self._change is None else self._change(pixels)
+
     def bands(self) -> Iterator[Pixels]:
         """Decode the whole image once, a few rows at a time; no block is kept."""
         height, width, channels = self.shape
@@ -152,7 +157,7 @@ class Raster:
         row_bytes = width * max(channels, self._regions.shape[2]) * self.itemsize
         rows = max(grain, BAND_BYTES // row_bytes // grain * grain)
         for top in range(0, height, rows):
-            yield self._decoded(0, top, width, min(height, top + rows))
+            yield self.decode(0, top, width, min(height, top + rows))
 
     def max(self) -> int:
         """Return the largest value; for this, every block is decoded once."""
@@ -192,15 +197,11 @@ class Raster:
         is_strip = self._regions.grain[1] > wide
         columns = range(self._across) if is_strip else range(column, column + 1)
         left, right = columns[0] * wide, min(self.shape[1], (columns[-1] + 1) * wide)
-        pixels = self._decoded(left, top, right, bottom)
+        pixels = self.decode(left, top, right, bottom)
         for each in (*(c for c in columns if c != column), column):
             if (row, each) not in self._kept:
                 start = each * wide - left
                 self._keep((row, each), pixels[:, start : start + wide].copy())
-
-    def _decoded(self, left: int, top: int, right: int, bottom: int) -> Pixels:
-        pixels = as_channels(self._regions.read(left, top, right, bottom), self.shape[2])
-        return pixels if self._change is None else self._change(pixels)
 
     def _keep(self, place: tuple[int, int], block: Pixels) -> None:
         self._kept[place] = block

@@ -14,6 +14,7 @@ from data_prep.images import MAX_PIXELS, REGION_BYTES, open_image
 from data_prep.normalising import Found, normalise
 from data_prep.picture import Picture, Pixels, as_channels
 from data_prep.raster import Raster
+from data_prep.shrinking import Shrunk
 from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError
 
@@ -118,12 +119,12 @@ def converted(pixels: Pixels | Raster, channels: int) -> Pixels | Raster:
 
 
 def _decoded(raster: Raster, max_pixels: int, name: str) -> Pixels:
-    """Return all pixels of a raster, because an image is resampled as a whole."""
+    """Return all pixels of a raster, because an image is enlarged as a whole."""
     height, width = raster.shape[:2]
     if height * width > max_pixels:
         raise ImageError(
-            f"{name} has {width}x{height} pixels, too many to be resampled. Resample it with "
-            "another program, or allow more by --max-pixels."
+            f"{name} has {width}x{height} pixels, too many to be enlarged. Give a larger "
+            "--pixel-size, or allow more by --max-pixels."
         )
     pixels: Pixels = np.empty(raster.shape, raster.dtype)
     top = 0
@@ -142,8 +143,9 @@ def resample(
 ) -> Pixels | Raster:
     """Return an image whose sides are multiplied by factors, to at least one pixel.
 
-    Where an image shrinks, areas are averaged. Where it grows, cubic interpolation is used,
-    limited to the range of the original values.
+    Where an image shrinks, areas are averaged; one that is read part by part stays so, and has the
+    same values. Where it grows, cubic interpolation is used, limited to the range of the original
+    values.
 
     Parameters
     ----------
@@ -152,7 +154,7 @@ def resample(
     name : str
         Named in errors.
     max_pixels : int, default 178,956,970
-        A larger image that is read part by part is refused.
+        A larger image that is read part by part is refused, if one of its sides grows.
 
     Raises
     ------
@@ -162,8 +164,8 @@ def resample(
     height, width, channels = pixels.shape
     # A file can state any number; the product may be infinite.
     across, down = max(1.0, width * factor_x), max(1.0, height * factor_y)
-    is_same = (across, down) == (width, height)
-    if not is_same and not across * down <= MAX_PIXELS:
+    shrinks = across <= width and down <= height
+    if not shrinks and not across * down <= MAX_PIXELS:
         raise ImageError(
             f"{name} would have {across:,.0f}x{down:,.0f} pixels of the wanted size. Give a larger "
             "--pixel-size."
@@ -171,6 +173,8 @@ def resample(
     size = round(across), round(down)
     if size == (width, height):
         return pixels
+    if isinstance(pixels, Raster) and shrinks:
+        return Raster(Shrunk(pixels, *size))
     if isinstance(pixels, Raster):
         pixels = _decoded(pixels, max_pixels, name)
     grows = size[0] * size[1] > width * height

@@ -62,7 +62,7 @@ INSPECTED = (
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
     "difference_bytes double, jpeg_bytes double, tile_seconds double, thumbnail binary, "
-    "low double, high double, kept double, stain string"
+    "low double, high double, kept double, stain string, cut_width int, cut_height int"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -76,7 +76,8 @@ class Inspected:
     `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it), and `tile_seconds` the
     time to cut and encode it. Few images have a `thumbnail`. `kept` is the part of the tiles at the
     first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
-    the image is normalised, or `stain` describes its stains.
+    the image is normalised, or `stain` describes its stains. `width` and `height` are those of the
+    file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
     """
 
     uri: str
@@ -108,6 +109,8 @@ class Inspected:
     high: float | None = None
     kept: float = 1.0
     stain: str | None = None
+    cut_width: int = 0
+    cut_height: int = 0
 
     @property
     def content(self) -> str:
@@ -291,7 +294,7 @@ def _look_at(
     # Normalised values use all bits of their type.
     bits = own_bits if seen.value_range is None else 8 * picture.pixels.dtype.itemsize
     with closing(ready):
-        if isinstance(ready.pixels, Raster):
+        if isinstance(ready.pixels, Raster) and ready.scale == (1.0, 1.0):
             # Avoids decoding all its blocks to find the largest value, which is known.
             ready.pixels.set_max(seen.highest_as_cut(picture.pixels.dtype))
         sizes, seconds = _measured(ready, cutting)
@@ -318,6 +321,8 @@ def _look_at(
         low=low,
         high=high,
         stain=stain,
+        cut_width=ready.pixels.shape[1],
+        cut_height=ready.pixels.shape[0],
         **vars(layout),
     )
 

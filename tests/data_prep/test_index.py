@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
-from data_prep import TileSpec, TilingSettings, cut, index_tiles, tile_images
+from data_prep import TileSpec, TilingSettings, cut, index_tiles, sampling, tile_images
 from data_prep.lazy import cut_tiles_of, tile_field
 from data_prep.normalising import normalise
 from data_prep.stains import find_stains, restain
@@ -110,6 +111,36 @@ def test_stains_travel_with_the_index(spark, tmp_path):
     places = zip(rows["x"].to_pylist(), rows["y"].to_pylist(), strict=True)
     for tile, (x, y) in zip(found, places, strict=True):
         np.testing.assert_array_equal(tile, expected[y : y + 32, x : x + 32])
+
+
+def test_pixel_sizes_travel_with_the_index(spark, tmp_path, monkeypatch):
+    """Images of two magnifications; written from whole images, and cut later part by part."""
+    from distkeras_grid.spark.dataframes import resolve_columns
+    from distkeras_grid.trainers.validation import collect
+
+    for seed, (label, side) in enumerate((("a", 0.25), ("b", 0.31))):
+        (tmp_path / "raw" / label).mkdir(parents=True)
+        sizes = {"PhysicalSizeX": side, "PhysicalSizeY": side}
+        pixels = np.random.default_rng(seed).integers(0, 4096, (200, 260), dtype=np.uint16)
+        path = tmp_path / "raw" / label / "0.tif"
+        tifffile.imwrite(path, pixels, ome=True, metadata={"axes": "YX", **sizes}, tile=(64, 64))
+    options = {"split": "1", "bottom_strip": 30, "pixel_size": "0.5um"}
+    settings = TilingSettings(str(tmp_path / "raw"), str(tmp_path / "tiles"), SPEC, **options)
+    tile_images(settings, spark=spark)
+    written = spark.read.parquet(settings.output)
+    index = index_tiles(settings.input, SPEC, spark=spark, **options)
+    same = (*POSITION, "src_cx", "src_cy")
+    found, expected = (
+        sorted(map(tuple, frame.select(*same).collect())) for frame in (index, written)
+    )
+    assert len(found) > 50
+    assert found == expected
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    held, stored = (
+        collect(frame, resolve_columns(frame, "image", "label"))
+        for frame in (each.orderBy(*POSITION) for each in (cut(index), written))
+    )
+    np.testing.assert_array_equal(held.features[0], stored.features[0])
 
 
 def test_a_row_is_small_and_holds_no_pixel(index):

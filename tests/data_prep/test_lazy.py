@@ -175,6 +175,7 @@ def test_places_tell_the_range_of_values_that_an_index_found(images):
     (uri, pixels), *_ = images.items()
     row = {"uri": uri, "source": "a.png", "source_sha256": None, "label": 0, "label_name": "a"}
     row |= {"split": "train", "range_low": 40.0, "range_high": 200.5, "width": 120, "height": 90}
+    row |= {"cut_width": 120, "cut_height": 90}
     spec = TileSpec(32, angles=[0, 90])
     cutting = Cutting(spec, "raw", 90, 1, Choice(), normalising=parse_normalising("min-max"))
     found = [each for batch in index_image(row, cutting) for each in batch.to_pylist()]
@@ -254,6 +255,10 @@ def test_bytes_that_tell_no_tile_are_refused(content):
         '{"interpolation": "cubic", "edge": "drop", "choice": {"page": -1}}',
         '{"interpolation": "best", "edge": "drop", "choice": {}}',
         '{"interpolation": "cubic", "edge": "drop", "choice": {}, "more": 1}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "pixel_size": "1um"}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "pixel_size": 0}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "source_pixel_size": NaN}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "max_pixels": 0}',
     ],
 )
 def test_a_field_that_tells_no_recipe_is_refused(recipe):
@@ -268,6 +273,10 @@ def test_a_recipe_survives_the_metadata_of_a_column():
     assert again == field
     assert Recipe.from_text(again.recipe) == Recipe("linear", "drop", choice)
     assert (field.shape, field.classes, field.scale) == ((32, 32, 3), ("a", "b"), 1 / 65535)
+    sized = Recipe.from_text(tile_field(SPEC, pixel_size="500nm", source_pixel_size="1um").recipe)
+    assert (sized.pixel_size, sized.source_pixel_size) == (0.5, 1.0)
+    assert (sized.cutting(32, 1).pixel_size, sized.cutting(32, 1).source_pixel_size) == (0.5, 1.0)
+    assert "pixel_size" not in field.recipe
 
 
 # -- where images are -------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from data_prep.cutting import Cutting
 from data_prep.index import frames_of
 from data_prep.local_images import ImageFile, ImageStore
 from data_prep.picture import Choice
+from data_prep.sampling import resample
 from data_prep.schema import image_field
 from data_prep.zones import NO_ZONES, ZoneRules
 from distkeras_grid.errors import ImageError, SchemaError, StorageError, UnknownArgumentError
@@ -46,7 +47,7 @@ def store_of(folder, locations=(), strip=0, spec=SPEC):
     for number, name in enumerate(NAMES):
         height, width = noise(number).shape
         digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        files.append(ImageFile(name, digest, width, height))
+        files.append(ImageFile(name, digest, width, height, (width, height)))
         found = frames_of(spec, width, height, zones.of(name, width, height))
         tiles.append(sum(len(x) for _, (x, _) in found))
     numbers = range(len(NAMES))
@@ -165,7 +166,20 @@ def test_a_folder_is_catalogued_as_it_would_be_tiled(spark, tmp_path):
     again = catalogue_images(root, SPEC, spark=spark, **options)
     assert (again.digest, again.splits) == (found.digest, found.splits)
     with pytest.raises(UnknownArgumentError):
-        catalogue_images(root, SPEC, spark=spark, pixel_size="1um")
+        catalogue_images(root, SPEC, spark=spark, encoding="jpeg")
+    sizes = {"source_pixel_size": "1um", "pixel_size": "1.4um", "bottom_strip": 4}
+    small = catalogue_images(root, SPEC, spark=spark, **options, **sizes)
+    file = small.store.files[0]
+    pixels = np.asarray(Image.open(f"{root}/{file.path}"))[:, :, np.newaxis]
+    shrunk = resample(pixels, 1 / 1.4, 1 / 1.4, "x")
+    assert file.cut_size == shrunk.shape[1::-1]
+    strip = ZoneRules(bottom_strip=4).of("x", file.width, file.height)
+    zones = strip.scaled(file.cut_size[0] / file.width, file.cut_size[1] / file.height)
+    expected = list(iter_tiles(shrunk, SPEC, zones=zones))
+    tiles, _ = read(small.store, range(small.store.pool.tiles[0]))
+    assert len(tiles) == len(expected) > 4
+    for place, tile in enumerate(expected):
+        np.testing.assert_array_equal(tiles[place], tile.pixels)
 
 
 @pytest.mark.spark

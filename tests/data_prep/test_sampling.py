@@ -51,18 +51,38 @@ def test_images_come_to_one_pixel_size(stated, given, wanted, shape):
     assert ready.picture.pixels.shape == (60, 90, 1)
 
 
-def test_an_image_that_is_read_part_by_part_is_resampled_as_a_whole(monkeypatch):
-    cutting = replace(CUTTING, pixel_size=0.5)
+@pytest.mark.parametrize("wanted", [0.5, 0.57, 0.25, 0.1])
+def test_an_image_that_is_read_part_by_part_is_resampled_as_a_whole_one(monkeypatch, wanted):
+    cutting = replace(CUTTING, pixel_size=wanted, zones=ZoneRules({}, bottom_strip=9))
     whole = prepare(tiff(0.25, 0.25), "x", "x", cutting)
     monkeypatch.setattr(sampling, "REGION_BYTES", 0)
     ready = prepare(tiff(0.25, 0.25), "x", "x", cutting)
-    np.testing.assert_array_equal(ready.pixels, whole.pixels)
     assert isinstance(ready.picture.pixels, Raster)
+    assert isinstance(ready.pixels, Raster) is (wanted >= 0.25)
+    assert ready.pixels.shape == whole.pixels.shape
+    assert (ready.scale, ready.pixel_size) == (whole.scale, whole.pixel_size)
+    for found, expected in zip(*tiles_of(ready, whole), strict=True):
+        np.testing.assert_array_equal(found.pixels, expected.pixels)
     ready.close()
-    same = prepare(tiff(0.5, 0.5), "x", "x", cutting)
-    assert isinstance(same.pixels, Raster)
+
+
+def tiles_of(*images):
+    return [list(iter_tiles(each.pixels, CUTTING.spec, zones=each.zones)) for each in images]
+
+
+def test_only_an_image_that_grows_must_be_held_as_a_whole(monkeypatch):
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    few = replace(CUTTING, max_pixels=100)
+    monkeypatch.setattr(sampling, "MAX_PIXELS", 100)
+    for wanted in (0.5, 0.25):
+        ready = prepare(tiff(0.25, 0.25), "x", "x", replace(few, pixel_size=wanted))
+        assert isinstance(ready.pixels, Raster)
+        ready.close()
     with pytest.raises(ImageError, match="x"):
-        prepare(tiff(0.25, 0.25), "x", "x", replace(cutting, max_pixels=100))
+        prepare(tiff(0.25, 0.25), "x", "x", replace(few, pixel_size=0.2))
+    monkeypatch.setattr(sampling, "MAX_PIXELS", 1 << 30)
+    with pytest.raises(ImageError, match="x"):
+        prepare(tiff(0.25, 0.25), "x", "x", replace(few, pixel_size=0.2))
 
 
 def test_without_a_pixel_size_there_is_no_resampling():
