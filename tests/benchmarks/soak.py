@@ -5,19 +5,26 @@
 Each worker exchanges at random moments. Now and then its connection breaks in the middle of a
 frame, and another attempt comes for it. The driver polls, and keeps the history. What server and
 driver hold is printed every ten seconds, at the end what it grew by in a minute, and what is left.
+It fails (exit code 1) if the server grew by more than the limit, or the driver did beyond what the
+records of its history take, or if a thread, socket, file or process is left.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import socket
 import struct
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 
@@ -32,6 +39,7 @@ from distkeras_grid.parameter_server.messages import Content, WindowCommit
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.records import WindowRecord
+from tests.leaks import held, left
 from tests.specs import make_settings
 
 #: Of the workers; each has its share of them as threads.
@@ -59,6 +67,8 @@ class Sample:
         Those of the server.
     windows : int
         Windows in the driver's history.
+    history_mb : float
+        What their records take in the driver [MB].
     losses : int
         Attempts that have come for workers whose connection broke.
     """
@@ -69,7 +79,13 @@ class Sample:
     threads: int
     descriptors: int
     windows: int
+    history_mb: float
     losses: int
+
+    @property
+    def driver_rest_mb(self) -> float:
+        """The driver without its history [MB]."""
+        return self.driver_mb - self.history_mb
 
 
 def work(
@@ -135,7 +151,8 @@ def soak(
     every : float
         Seconds between two samples.
     say : callable
-        Receives each sample when it is taken. The last is taken after all workers have gone.
+        Receives each sample when it is taken. The first is taken before any worker has come, the
+        last after all have gone.
     """
     key = new_key()
     settings = make_settings(run="soak", seats=workers, trainable_size=size, rows=ROWS * workers)
@@ -151,10 +168,12 @@ def soak(
             )
             for number in range(count)
         ]
+        server.poll()
+        idle = _told(say, server, 0.0, History(), 0)
         for process in processes:
             process.start()
         try:
-            return list(_samples(server, seconds, every, over, lost, processes, say))
+            return [idle, *_samples(server, seconds, every, over, lost, processes, say)]
         finally:
             over.set()
             for process in processes:
@@ -178,17 +197,17 @@ def _samples(server, seconds, every, over, lost, processes, say) -> Iterator[Sam
             break
         if elapsed > due:
             due += every
-            yield _told(say, server, elapsed, len(history.records), losses)
+            yield _told(say, server, elapsed, history, losses)
         time.sleep(0.1)
     over.set()
     for process in processes:
         process.join(START_SECONDS)
     # Threads end when their peers have gone.
     time.sleep(SETTLING)
-    yield _told(say, server, elapsed, len(history.records), losses)
+    yield _told(say, server, elapsed, history, losses)
 
 
-def _told(say, server, elapsed, windows, losses) -> Sample:
+def _told(say, server, elapsed, history, losses) -> Sample:
     process, driver = psutil.Process(server._process.pid), psutil.Process()
     sample = Sample(
         elapsed,
@@ -196,11 +215,19 @@ def _told(say, server, elapsed, windows, losses) -> Sample:
         driver.memory_info().rss / 1e6,
         process.num_threads(),
         process.num_fds(),
-        windows,
+        len(history.records),
+        history_bytes(history) / 1e6,
         losses,
     )
     say(sample)
     return sample
+
+
+def history_bytes(history: History) -> int:
+    """Return what the columns of a history's windows take, without room to grow."""
+    records = history.records
+    columns = [*records._columns.values(), records._kinds, records._places, records._values]
+    return sum(column.itemsize * len(column) for column in columns)
 
 
 def growth(samples: Sequence[Sample], name: str) -> float:
@@ -210,28 +237,74 @@ def growth(samples: Sequence[Sample], name: str) -> float:
     return float(np.polyfit(minutes, [getattr(sample, name) for sample in half], 1)[0])
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Print the samples and the growth."""
+def faults(samples: Sequence[Sample], limit: float) -> list[str]:
+    """Say what grew by more than `limit` MB a minute, and what the server kept.
+
+    The first sample is that of a server without workers, the last that of one whose workers have
+    gone.
+    """
+    found = []
+    for name in ("server_mb", "driver_rest_mb"):
+        grew = growth(samples[1:-1], name)
+        if grew > limit:
+            found.append(f"{name} grew by {grew:.2f} MB a minute; the limit is {limit:g}")
+    for name in ("threads", "descriptors"):
+        before, after = (getattr(sample, name) for sample in (samples[0], samples[-1]))
+        if after > before:
+            found.append(f"the server has {after} {name}, and had {before} before the workers")
+    return found
+
+
+@contextmanager
+def own_temporary_files() -> Iterator[str]:
+    """Let this process and its children have a directory that nobody else writes to."""
+    before = os.environ.get("TMPDIR"), tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="dkg-soak-") as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            yield folder
+        finally:
+            tempfile.tempdir = before[1]
+            os.environ.pop("TMPDIR")
+            if before[0] is not None:
+                os.environ["TMPDIR"] = before[0]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the samples and the growth; return 1 if something grew or is left."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--workers", type=int, default=200)
     parser.add_argument("--megabytes", type=float, default=0.1)
+    parser.add_argument("--limit", type=float, default=1.0, help="MB a minute (1)")
     flags = parser.parse_args(words)
     print(f"{flags.workers} workers, {flags.megabytes:g} MB, {LOSSES:.0%} of exchanges break off")
-    print("seconds  server MB  driver MB  threads  descriptors  windows  losses")
+    print("seconds  server MB  driver MB  history MB  threads  descriptors  windows  losses")
 
     def say(sample: Sample) -> None:
         print(
             f"{sample.seconds:7.0f} {sample.server_mb:10.1f} {sample.driver_mb:10.1f} "
-            f"{sample.threads:8d} {sample.descriptors:12d} {sample.windows:8d} {sample.losses:7d}",
+            f"{sample.history_mb:11.2f} {sample.threads:8d} {sample.descriptors:12d} "
+            f"{sample.windows:8d} {sample.losses:7d}",
             flush=True,
         )
 
     size = int(flags.megabytes * 1e6 / 4)
-    samples = soak(flags.seconds, flags.workers, size, EVERY, say)
-    for name in ("server_mb", "driver_mb"):
-        print(f"growth of {name} in the second half: {growth(samples[:-1], name):+.2f} MB a minute")
+    # It is there for the whole process.
+    resource_tracker.ensure_running()
+    with own_temporary_files() as folder:
+        before = held(folder)
+        samples = soak(flags.seconds, flags.workers, size, EVERY, say)
+        remains = left(before, folder)
+    for name in ("server_mb", "driver_mb", "driver_rest_mb"):
+        grew = growth(samples[1:-1], name)
+        print(f"growth of {name} in the second half: {grew:+.2f} MB a minute")
+    found = faults(samples, flags.limit)
+    found += [f"{kind} left: {', '.join(names)}" for kind, names in remains.items()]
+    for fault in found:
+        print(f"failed: {fault}")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
