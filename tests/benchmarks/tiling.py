@@ -32,12 +32,14 @@ REPETITIONS = 3
 Pixels = NDArray[np.uint8]
 
 
-def make_image(channels: int) -> Pixels:
+def make_image(channels: int, size: tuple[int, int] | None = None) -> Pixels:
     """Enlarge a sample, and add the noise of a sensor, which enlarging takes away."""
+    width, height = size or SIZE
     samples = Path(__file__).parents[2] / "data_prep" / "samples"
     path = sorted(samples.glob("*/*.png"))[0]
-    gray = cv2.resize(decode_image(path.read_bytes(), path.name), SIZE, interpolation=3)
-    shape = (SIZE[1], SIZE[0], channels)
+    sample = decode_image(path.read_bytes(), path.name)
+    gray = cv2.resize(sample, (width, height), interpolation=3)
+    shape = (height, width, channels)
     tinted = gray[:, :, None] * np.array([1.0, 0.85, 0.7])[:channels]
     noise = np.random.default_rng(0).normal(0, 2, shape)
     return np.clip(tinted + noise, 0, 255).astype(np.uint8)

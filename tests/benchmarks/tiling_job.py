@@ -1,18 +1,23 @@
 """What the second pass of a tiling job costs beside cutting and compressing alone.
 
-Generated images of 2272x1704 pixels, tiles of 256 with half overlap at 24 angles, raw. The job cuts
-them by two Spark tasks and writes Parquet; it is also run without writing. Alone, one process on
-one thread cuts the same tiles and compresses them in pages as large as the job's, with and without
-measuring their quality, and writes nothing. All sides take turns, and times are those of the
-processor, of all processes, so that other work on the machine counts less. The share is the part of
-the job's time that cutting and compressing alone take.
+    python -m tests.benchmarks.tiling_job [--size 4000x3000] [--angles 24] [--images 2] [--runs 3]
+
+Generated images (2272x1704 pixels by default), tiles of 256 with half overlap at 24 angles, raw.
+The job cuts them by two Spark tasks and writes Parquet; it is also run without writing. Alone, one
+process on one thread cuts the same tiles and compresses them in pages as large as the job's, with
+and without measuring their quality, and writes nothing. All sides take turns, and times are those
+of the processor, of all processes, so that other work on the machine counts less. The share is the
+part of the job's time that cutting and compressing alone take.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,26 +46,29 @@ from data_prep.stages import (
 from data_prep.tiles import iter_tiles
 from distkeras_grid.spark.session import build_session, task_slots
 from tests.benchmarks.scale import measuring
-from tests.benchmarks.tiling import make_image
+from tests.benchmarks.tables import print_head, print_row
+from tests.benchmarks.tiling import SIZE, make_image
 
 ANGLES = range(0, 360, 15)
 SPEC = TileSpec(angles=ANGLES)
 IMAGES, RUNS = 2, 3
+COLORS = {"gray": 1, "RGB": 3}
 
 Pixels = NDArray[np.uint8]
 
 
-def pictures(channels: int) -> list[Pixels]:
+def pictures(channels: int, size: tuple[int, int], count: int) -> list[Pixels]:
     """Return images that differ."""
-    return [np.roll(make_image(channels), 97 * number, axis=1) for number in range(IMAGES)]
+    image = make_image(channels, size)
+    return [np.roll(image, 97 * number, axis=1) for number in range(count)]
 
 
-def compress(images: list[Pixels], white: int | None) -> int:
+def compress(images: list[Pixels], spec: TileSpec, white: int | None) -> int:
     """Cut images, and compress their tiles page by page."""
     zstd, count = pa.Codec("zstd", ZSTD_LEVEL), 0
     for image in images:
         page: list[bytes] = []
-        for tile in iter_tiles(image, SPEC, white=white):
+        for tile in iter_tiles(image, spec, white=white):
             page.append(tile.pixels.tobytes())
             count += 1
             if sum(map(len, page)) >= PAGE_BYTES:
@@ -70,9 +78,9 @@ def compress(images: list[Pixels], white: int | None) -> int:
     return count
 
 
-def cut(images: list[Pixels]) -> int:
+def cut(images: list[Pixels], spec: TileSpec) -> int:
     """Cut images."""
-    return sum(1 for image in images for _ in iter_tiles(image, SPEC))
+    return sum(1 for image in images for _ in iter_tiles(image, spec))
 
 
 class Job:
@@ -84,15 +92,17 @@ class Job:
     root : Path
         A folder for images and tiles.
     images : list of array
+    spec : TileSpec
+        How they are cut.
     """
 
-    def __init__(self, spark: Any, root: Path, images: list[Pixels]) -> None:
+    def __init__(self, spark: Any, root: Path, images: list[Pixels], spec: TileSpec) -> None:
         channels = images[0].shape[2]
         self._spark, self._root, self._runs = spark, root, 0
         (root / "images").mkdir()
         for number, image in enumerate(images):
             cv2.imwrite(str(root / "images" / f"{number}.tif"), image[:, :, ::-1])
-        self._cutting = Cutting(SPEC, "raw", 90, channels, Choice(), root=f"file:{root}")
+        self._cutting = Cutting(spec, "raw", 90, channels, Choice(), root=f"file:{root}")
         # Tasks open the files themselves, so Spark reads no contents.
         self._reader = Reader(Opening(FILE), lambda _: spark.createDataFrame([], "path string"))
         lengths = {
@@ -102,8 +112,8 @@ class Job:
             planned_source(each, each.uri[-5:], label="a", split="train", group=None)
             for each in inspect_images(spark, lengths, self._reader, self._cutting)
         )
-        plan = Plan(sources, ("a",), len(ANGLES), SPEC.tile**2 * channels)
-        self._field = image_field(SPEC, channels, "uint8", "raw", ("a",), 8)
+        plan = Plan(sources, ("a",), len(spec.angles), spec.tile**2 * channels)
+        self._field = image_field(spec, channels, "uint8", "raw", ("a",), 8)
         self._units = plan_units(plan, task_slots(spark))
         self._tiles = plan.tiles
 
@@ -124,10 +134,10 @@ class Job:
         return tile_frame(self._spark, self._units, self._reader, self._field, self._cutting)
 
 
-def measure(ways: dict[str, Callable[[], int]]) -> dict[str, list[float]]:
+def measure(ways: dict[str, Callable[[], int]], runs: int) -> dict[str, list[float]]:
     """Return microseconds of the processor a tile; all ways take turns, after one run each."""
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for run in range(RUNS + 1):
+    for run in range(runs + 1):
         for name, way in ways.items():
             with measuring() as cost:
                 count = way()
@@ -136,33 +146,63 @@ def measure(ways: dict[str, Callable[[], int]]) -> dict[str, list[float]]:
     return found
 
 
-def main() -> None:
+def _size(text: str) -> tuple[int, int]:
+    width, height = (int(part) for part in text.split("x"))
+    return width, height
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=_size, default=SIZE, metavar="WIDTHxHEIGHT", help="pixels")
+    parser.add_argument("--angles", type=int, help="turns of each image, evenly (24)")
+    parser.add_argument("--images", type=int, default=IMAGES)
+    parser.add_argument("--runs", type=int, default=RUNS, help="of each side, after a first one")
+    parser.add_argument("--colors", nargs="+", choices=COLORS, default=tuple(COLORS))
+    return parser
+
+
+def main(words: Sequence[str] = ()) -> None:
     """Measure and print."""
+    options = _parser().parse_args(words)
+    spec = SPEC
+    if options.angles:
+        spec = replace(SPEC, angles=[360 * turn / options.angles for turn in range(options.angles)])
     cv2.setNumThreads(1)
     spark = build_session("tiling job", master="local[2]")
-    print(f"{IMAGES} images of 2272x1704, {len(ANGLES)} angles, raw; microseconds of the processor")
-    print(f"a tile, medians of {RUNS} runs:")
-    for name, channels in (("gray", 1), ("RGB", 3)):
-        images = pictures(channels)
+    width, height = options.size
+    print(
+        f"{options.images} images of {width}x{height}, {len(spec.angles)} angles, raw; "
+        f"microseconds of the processor a tile, medians of {options.runs} runs, load before the "
+        f"start {os.getloadavg()[0]:.2f}"
+    )
+    print_head(("", "way", "us a tile", "of the job", "range"))
+    for name in options.colors:
+        images = pictures(COLORS[name], options.size, options.images)
         with tempfile.TemporaryDirectory() as temporary:
-            job = Job(spark, Path(temporary), images)
+            job = Job(spark, Path(temporary), images, spec)
             found = measure(
                 {
                     "job": job.write,
                     "job without writing": job.drop,
-                    "cut": partial(cut, images),
-                    "cut, compress": partial(compress, images, None),
-                    "cut, measure quality, compress": partial(compress, images, 255),
-                }
+                    "cut": partial(cut, images, spec),
+                    "cut, compress": partial(compress, images, spec, None),
+                    "cut, measure quality, compress": partial(compress, images, spec, 255),
+                },
+                options.runs,
             )
         for way, costs in found.items():
             shares = [cost / whole for cost, whole in zip(costs, found["job"], strict=True)]
-            print(
-                f"  {name:<5} {way:<31} {statistics.median(costs):>6.0f}, of the job "
-                f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
+            print_row(
+                (
+                    *(name, way, f"{statistics.median(costs):.0f}"),
+                    f"{statistics.median(shares):.2f}",
+                    f"{min(shares):.2f} to {max(shares):.2f}",
+                )
             )
     spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    main(sys.argv[1:])
