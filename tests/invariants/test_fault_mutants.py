@@ -1,22 +1,41 @@
-"""Mistakes in what is done about faults: the product of faults notices each of them.
+"""Mistakes in what is done about faults: the tests of the invariants notice each of them.
 
-Each mistake is made in a mind, and the runs with the fault that it concerns have to fail. What
-`python -m tests.mutants --faults` does for every line, this does for every promise, in seconds.
+Each mistake is made in a mind, and what it concerns has to fail: the runs with a fault, commits
+that are not finite, or runs that go on from a checkpoint. Without the mistake, the same passes.
+What `python -m tests.mutants --faults` does for every line, this does for every promise, in
+seconds.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 
+import numpy as np
 import pytest
 
-from distkeras_grid.errors import GridError
+from distkeras_grid.errors import GridError, RefusedError
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.events import EventLog
+from distkeras_grid.parameter_server.gathering import Gathering
 from distkeras_grid.parameter_server.keeping import Keeping
-from distkeras_grid.parameter_server.mind import Send, ServerMind
+from distkeras_grid.parameter_server.messages import FetchCenter, Ready, WindowCommit
+from distkeras_grid.parameter_server.mind import (
+    DRIVER,
+    Dismiss,
+    Join,
+    Received,
+    Send,
+    ServerMind,
+    received,
+)
 from distkeras_grid.parameter_server.state import ServerState
 from distkeras_grid.parameter_server.watch import RunWatch
+from distkeras_grid.rules import CommitInfo
 from distkeras_grid.trainers.tries import Tries
+from tests.invariants import test_checkpoint as checkpoints
 from tests.invariants import test_fault_product as product
+from tests.specs import make_spec
 
 
 def folds_again(self, arrival, admit=ServerState.admit):
@@ -43,8 +62,86 @@ def forgets_who_was_asked(self, event, join=ServerMind._join):
     return join(self, event)
 
 
-#: What is wrong: the class, the name of its method, the method in its place, and the fault and the
-#: family whose runs have to fail.
+def never_stale(self, arrival):
+    commit = arrival.commit
+    return CommitInfo(arrival.session.seat, commit.steps, commit.samples, 0)
+
+
+def stale_by_its_own_commits(self, arrival):
+    """Staleness is counted from the seat's commits, and not from the version that one names."""
+    commit = arrival.commit
+    staleness = self.version - self._seats[arrival.session.seat].next_sequence
+    return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
+
+
+def folds_unchecked(self, seat, sizes, fold):
+    with np.errstate(over="ignore", invalid="ignore"):
+        fold()
+
+
+def puts_nothing_back(self, seat, sizes, fold, change=Center._change):
+    """A fold that is refused is in the center all the same."""
+    try:
+        change(self, seat, sizes, fold)
+    except RefusedError:
+        self.vector.fill(0)
+        raise
+
+
+# -- what has to fail ----------------------------------------------------------------------------
+
+
+def faults(fault, family):
+    """Runs with a fault at each of its points."""
+    kind = "DGC" if (family, "DGC", fault) in product.MEANINGFUL else "BatchNorm"
+    product.test_whatever_dies_wherever_the_run_ends_as_promised(family, kind, fault)
+
+
+def not_finite():
+    """Commits that are not finite, or would make the center so: each is refused, and no trace."""
+    size, rows = 4, 8
+    spec = make_spec(rows=rows, trainable_size=size)
+    mind = ServerMind(spec, np.ones(size, np.float32))
+    session = mind.handle(Join(0, 0), 0.0)[0].session
+    mind.handle(Received(session, Ready(rows, 0.1), np.empty(size, np.float32)), 0.0)
+
+    def send(sequence, value, loss=0.5):
+        commit = WindowCommit(sequence, sequence, 1, sequence, 1, 1, loss, {}, 0, 0)
+        vector = np.full(size, value, np.float32)
+        event = received(spec.layout.state_section, session, commit, vector)
+        (answer,) = mind.handle(event, 0.0)
+        if isinstance(answer, Dismiss):
+            raise answer.error
+
+    def refuses(sequence, *commit):
+        before = mind.center.vector.copy()
+        with pytest.raises(RefusedError):
+            send(sequence, *commit)
+        (told,) = mind.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
+        np.testing.assert_array_equal(told.vector, before)
+
+    for value, loss in ((math.nan, 0.5), (math.inf, 0.5), (1.0, math.nan), (1.0, math.inf)):
+        refuses(0, value, loss)
+    send(0, 3e38)
+    refuses(1, 3e38)
+    send(1, -3e38)
+    assert mind.books.samples_folded == 2
+
+
+def rounds_go_on():
+    checkpoints.test_a_run_alone_or_in_rounds_ends_bit_for_bit_where_it_would_have(
+        "averaging", {}, 3, None, range(3)
+    )
+
+
+def workers_go_on():
+    checkpoints.test_a_run_of_several_workers_loses_and_repeats_no_window(
+        "dynamic_rate", {}, None, range(3)
+    )
+
+
+#: What is wrong: the class, the name of its method, the method in its place, and what has to fail:
+#: the fault and the family whose runs do, or a function.
 MISTAKES = {
     "an old connection is heard": (
         *(ServerState, "_current", lambda self, session: self._seats[session.seat]),
@@ -86,15 +183,48 @@ MISTAKES = {
         *(Tries, "once_more", lambda self, seat, rows: True),  # noqa: ARG005
         *("executor x5", "single"),
     ),
+    "no commit is stale": (ServerState, "info", never_stale, "reset", "staleness"),
+    "a commit that comes again is not stale": (
+        *(ServerState, "info", stale_by_its_own_commits),
+        *("kill", "staleness"),
+    ),
+    "a loss that is not finite is folded": (
+        *(ServerState, "check_finite", lambda self, arrival, finite: ""),  # noqa: ARG005
+        not_finite,
+    ),
+    "a center may overflow": (Center, "_change", folds_unchecked, not_finite),
+    "a refused fold leaves a trace": (Center, "_change", puts_nothing_back, not_finite),
+    "a checkpoint does not wait for its workers": (
+        *(Gathering, "complete", property(lambda self: self.pending), rounds_go_on),
+    ),
+    "the driver's part of a checkpoint is of another moment": (
+        *(EventLog, "hold", lambda self: None, workers_go_on),  # noqa: ARG005
+    ),
+    "what workers keep is not in a checkpoint": (
+        *(Keeping, "all", property(lambda self: {}), rounds_go_on),  # noqa: ARG005
+    ),
 }
+
+
+def scenario_of(mistake):
+    """Return what has to fail with a mistake: a function and its arguments."""
+    scenario = MISTAKES[mistake][3:]
+    return scenario if callable(scenario[0]) else (faults, *scenario)
+
+
+@functools.cache
+def passes(*scenario):
+    """Whether it passes without a mistake; what is undisturbed is remembered from then."""
+    act, *arguments = scenario
+    act(*arguments)
+    return True
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_noticed(monkeypatch, mistake):
-    owner, name, method, fault, family = MISTAKES[mistake]
-    kind = "DGC" if (family, "DGC", fault) in product.MEANINGFUL else "BatchNorm"
-    # What is undisturbed may be remembered from a run without the mistake, and not from this one.
-    product.undisturbed(family, kind)
+    owner, name, method = MISTAKES[mistake][:3]
+    act, *arguments = scenario_of(mistake)
+    assert passes(act, *arguments)
     monkeypatch.setattr(owner, name, method)
-    with pytest.raises((AssertionError, GridError)):
-        product.test_whatever_dies_wherever_the_run_ends_as_promised(family, kind, fault)
+    with pytest.raises((AssertionError, GridError, pytest.fail.Exception)):
+        act(*arguments)
