@@ -37,6 +37,7 @@ from data_prep.ome_zarr import START as ZARR_START
 from data_prep.ome_zarr import ZarrFile
 from data_prep.picture import Choice, Picture, Pixels, without_alpha
 from data_prep.raster import Raster
+from data_prep.slides import START_BYTES, refuse_slide
 from data_prep.tiff import TiffPlane, channel_number, find_plane
 from data_prep.tiff_planes import Window
 from data_prep.vendor import Container, VendorPlane, take
@@ -53,7 +54,6 @@ MOST_WHOLE_BYTES = 4 << 30
 # Number of values in one comparison of rows.
 COMPARED_VALUES = 1 << 22
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-START_BYTES = len(CZI_START)
 # First bytes of the files of microscopes, and what opens them.
 CONTAINERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[BinaryIO, str], Container]], ...] = (
     (CZI_START, CziFile),
@@ -170,6 +170,7 @@ def open_image(
     with _damage_told(name, length):
         start = stream.read(START_BYTES)
         stream.seek(0)
+        refuse_slide(name, start)
         if (plane := _plane(start, stream, name, chosen)) is not None:
             picture = _open_plane(plane, name, max_pixels, region_bytes)
         elif length > MOST_WHOLE_BYTES:

@@ -21,6 +21,7 @@ import tifffile
 
 from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project
 from data_prep.raster import Raster
+from data_prep.slides import unread
 from data_prep.tiff_metadata import Ome, planes_stated, scn_overviews, tiff_pixel_size
 from data_prep.tiff_planes import (
     CMYK,
@@ -178,6 +179,7 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
         # Without `_multifile` tifffile would open whatever path the OME-XML names.
         tiff = tifffile.TiffFile(stream, _multifile=False)
         _check_chain(tiff, stream, name)
+        _check_scanner(tiff.pages.first, name)
         if (stated := planes_stated(tiff)) > MAX_PLANES:
             raise ImageError(
                 f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
@@ -191,6 +193,13 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
         described = Ome.of(tiff, stack.number)
         planes = Planes(stack, others, name, stream, length)
         return TiffPlane(planes, described, choice, tiff_pixel_size(tiff, page, described))
+
+
+def _check_scanner(page: tifffile.TiffPage, name: str) -> None:
+    """Refuse slides of scanners whose tiles are no plain image."""
+    for kind, is_kind in (("Ventana", page.is_bif), ("Philips", page.is_philips)):
+        if is_kind:
+            raise unread(name, f"{kind} slide")
 
 
 def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:
