@@ -2,7 +2,8 @@
 
 A path is plain (``/raw``), or ``hdfs:///raw``, ``hdfs://NAMESERVICE/raw``, or names the HTTP
 address itself: ``webhdfs://namenode:9870/raw``. Where it does not, the address comes from an
-argument, from the environment (``WEBHDFS_URL``), or from Hadoop's own configuration files.
+argument, from the environment (``WEBHDFS_URL``), or from Hadoop's own configuration files. A
+container of YARN has those of the host that submitted the job.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from distkeras_grid.tickets import Keytab
 DEFAULT_PORTS = {"http": 9870, "https": 9871}  # of Hadoop 3
 WEB_SCHEMES = {"webhdfs": "http", "swebhdfs": "https"}
 SITES = ("core-site.xml", "hdfs-site.xml")
+# Spark's client for YARN puts the submitting host's configuration here, below the working directory
+# of each container. Most clusters do not set HADOOP_CONF_DIR there.
+SHIPPED = "__spark_conf__/__hadoop_conf__"
 
 _WHOLE = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 
@@ -201,8 +205,8 @@ def find_address(
         A keytab gets tickets of its own. By default as ``hadoop.security.authentication`` of the
         configuration says.
     environment : mapping, optional
-        Looked up: ``WEBHDFS_URL``, ``HADOOP_CONF_DIR``, ``HADOOP_USER_NAME``; by default this
-        process's.
+        Looked up: ``WEBHDFS_URL``, ``HADOOP_CONF_DIR``, ``PWD`` (of a container of YARN) and
+        ``HADOOP_USER_NAME``; by default this process's.
 
     Raises
     ------
@@ -210,7 +214,7 @@ def find_address(
         If nothing tells the address, or what tells it cannot be read.
     """
     variables = os.environ if environment is None else environment
-    folder = variables.get("HADOOP_CONF_DIR", "")
+    folder = variables.get("HADOOP_CONF_DIR") or _shipped(variables.get("PWD", ""))
     told = url or variables.get("WEBHDFS_URL", "")
     sites = read_sites(folder) if folder else {}
     if path.scheme in WEB_SCHEMES:
@@ -222,7 +226,7 @@ def find_address(
     else:
         raise ConfigurationError(
             "Nothing tells where WebHDFS answers: give --url http://NAMENODE:9870, or set "
-            "WEBHDFS_URL or HADOOP_CONF_DIR."
+            "WEBHDFS_URL or HADOOP_CONF_DIR, for executors by spark.executorEnv.WEBHDFS_URL."
         )
     for each in urls:
         if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", each):
@@ -233,6 +237,13 @@ def find_address(
         kerberos = sites.get("hadoop.security.authentication", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
     return Address(urls, user, kerberos)
+
+
+def _shipped(working: str) -> str:
+    """Return the folder of Hadoop's configuration in a container of YARN; empty elsewhere."""
+    folder = Path(working, SHIPPED)
+    there = working and any((folder / name).is_file() for name in SITES)
+    return str(folder) if there else ""
 
 
 def _node_url(sites: Mapping[str, str], http: str, ending: str, service: str) -> str:

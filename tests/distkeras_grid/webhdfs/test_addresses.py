@@ -104,6 +104,19 @@ def test_a_site_file_is_read_and_one_that_is_broken_is_named(tmp_path: Path) -> 
         find_address(HdfsPath("/"), environment=environment)
 
 
+def test_a_container_of_yarn_has_the_configuration_of_who_submitted(tmp_path: Path) -> None:
+    shipped = tmp_path / "container" / "__spark_conf__" / "__hadoop_conf__"
+    shipped.mkdir(parents=True)
+    there = {"PWD": str(tmp_path / "container")}
+    with pytest.raises(ConfigurationError):
+        find_address(HdfsPath("/"), environment=there)
+    (shipped / "core-site.xml").write_text(render_site({"fs.defaultFS": "hdfs://shipped"}))
+    assert find_address(HdfsPath("/"), environment=there).urls == ("http://shipped:9870",)
+    (tmp_path / "core-site.xml").write_text(render_site({"fs.defaultFS": "hdfs://conf"}))
+    own = there | {"HADOOP_CONF_DIR": str(tmp_path)}
+    assert find_address(HdfsPath("/"), environment=own).urls == ("http://conf:9870",)
+
+
 def test_the_nearest_word_counts(tmp_path: Path) -> None:
     (tmp_path / "core-site.xml").write_text(render_site({"fs.defaultFS": "hdfs://conf"}))
     conf = {"HADOOP_CONF_DIR": str(tmp_path), "HADOOP_USER_NAME": "ada"}
