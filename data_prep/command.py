@@ -17,13 +17,15 @@ from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.dataframes import MANIFEST
 
+OVERLAP = 0.5
 COUNTS = ("new", "changed", "unchanged", "relabelled", "removed")
 
 DESCRIPTION = """\
 Cut all images below a folder into square tiles, overlapping and rotated, and write them as Parquet:
-one folder for each split, and _dataset.json, which describes them.
+folders shard=N, each with one folder for each split, and _dataset.json, which describes them.
 
 Images, not tiles, are divided into train, validation and test, class by class, so that no part of a
 training image is in the test set. Before anything is written, the command prints the number of
@@ -116,7 +118,6 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
     add(
         "--overlap",
         type=parse_overlap,
-        default=0.5,
         metavar="PART|PIXELS",
         help="what a tile repeats of the next: a fraction such as 0.5, or whole pixels such as 64; "
         "negative numbers leave gaps (0.5)",
@@ -230,7 +231,7 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         choices=CHOICES["encoding"],
         default="raw",
         help="raw: lossless, zstd; difference: lossless and smaller, but other programs must add "
-        "up the rows; jpeg: smallest, lossy (raw)",
+        "up the rows; png: lossless image files; jpeg: smallest image files, lossy (raw)",
     )
     add("--quality", type=int, default=90, metavar="1-100", help="quality of jpeg (90)")
 
@@ -301,12 +302,30 @@ def check_before_spark(settings: TilingSettings) -> None:
             DataSet.from_json(content).check_settings(settings)
 
 
+def overlap_of(flags: argparse.Namespace) -> float | int:
+    """Return what a tile repeats of the next.
+
+    Raises
+    ------
+    ConfigurationError
+        If overlap and stride are both given.
+    """
+    if flags.stride is None:
+        return OVERLAP if flags.overlap is None else flags.overlap
+    if flags.overlap is not None:
+        raise ConfigurationError(
+            f"--stride stands in place of --overlap. Received: --stride {flags.stride} and "
+            f"--overlap {flags.overlap}. Give one."
+        )
+    return flags.tile - flags.stride
+
+
 def tile(flags: argparse.Namespace) -> ExitCode:
     """Tile as the flags say."""
     values = vars(flags)
     spec = TileSpec(
         tile=flags.tile,
-        overlap=flags.overlap if flags.stride is None else flags.tile - flags.stride,
+        overlap=overlap_of(flags),
         angles=parse_angles(flags.angles),
         mode=flags.mode,
         interpolation=flags.interpolation,

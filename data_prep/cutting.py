@@ -24,7 +24,7 @@ class Cutting:
     Parameters
     ----------
     spec : TileSpec
-    encoding : {"raw", "difference", "jpeg"}
+    encoding : {"raw", "difference", "png", "jpeg"}
     quality : int
         Quality of JPEG, 1 to 100.
     channels : int or None

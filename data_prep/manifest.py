@@ -306,8 +306,8 @@ def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` has its label, split and group."""
     names = (
         *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
-        *("tiles", "tile_bytes", "raw_bytes", "difference_bytes", "jpeg_bytes", "tile_seconds"),
-        *("cut_width", "cut_height", "kept", *COPIED),
+        *("tiles", "tile_bytes", "raw_bytes", "difference_bytes", "png_bytes", "jpeg_bytes"),
+        *("tile_seconds", "decode_seconds", "cut_width", "cut_height", "kept", *COPIED),
     )
     seen = {name: getattr(found, name) for name in names}
     return PlannedSource(source=path, **seen, **said)

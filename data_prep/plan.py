@@ -18,7 +18,12 @@ MARGIN = 1.1
 # Time of a sample of tiles, cut at one angle and encoded, as a part of the whole job's: Arrow, the
 # JVM and Parquet add to it, but angles that differ by quarter turns share their pixels.
 TASK_SHARE = 0.6
-LOSS = {"raw": "without loss", "difference": "without loss", "jpeg": "with loss"}
+LOSS = {
+    "raw": "without loss",
+    "difference": "without loss",
+    "png": "without loss",
+    "jpeg": "with loss",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,9 @@ class PlannedSource:
         See `data_prep.manifest.Entry`.
     kept : float
         Expected part of the tiles that will be kept, as far as known before they are cut.
-    raw_bytes, difference_bytes, jpeg_bytes, tile_seconds : float
-        Size of a tile in each encoding, bytes, and time to cut it, seconds; see
-        `data_prep.stages.Inspected`.
+    raw_bytes, difference_bytes, png_bytes, jpeg_bytes, tile_seconds, decode_seconds : float
+        Size of a tile in each encoding, bytes, and times to cut a tile and to decode the image,
+        seconds; see `data_prep.stages.Inspected`.
     cut_width, cut_height : int
         Size of the image that is cut, which may be resampled, pixels.
     """
@@ -79,8 +84,10 @@ class PlannedSource:
     pixel_sha256: str | None = None
     raw_bytes: float = 0.0
     difference_bytes: float = 0.0
+    png_bytes: float = 0.0
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
+    decode_seconds: float = 0.0
     low: float | None = None
     high: float | None = None
     stain: str | None = None
@@ -192,7 +199,7 @@ class Plan:
             lines += [f"    {each.source}: {each.marks}" for each in marked]
         return lines
 
-    def outlook(self, slots: int, copied: int, free: int) -> list[str]:
+    def outlook(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:
         """Return what `describe` omits: other encodings, files, time and space.
 
         Parameters
@@ -203,6 +210,8 @@ class Plan:
             Size of the shards that are copied without the replaced tiles, bytes.
         free : int
             Free space, bytes.
+        looked : float, default 0
+            Time that looking at the images took, seconds. The job looks at them again.
         """
         lines = []
         for encoding, loss in LOSS.items():
@@ -211,19 +220,21 @@ class Plan:
                 lines.append(f"  --encoding {encoding}: {format_bytes(size)}, {loss}")
         files = _count_files(self, slots)
         mean = format_bytes(self.stored_bytes / files)
-        minutes = self.seconds(slots) / 60
+        parts = [f"{each / 60:.1f}" for each in (looked, *self.seconds(slots))]
+        minutes = looked / 60 + sum(self.seconds(slots)) / 60
         needed = round(self.stored_bytes * MARGIN) + copied
         copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
         return [
             *lines,
             f"  {counted(files, 'file')} of about {mean}",
-            f"  about {minutes:.1f} minutes on {counted(slots, 'task slot')}, by samples of each "
-            "image",
+            f"  about {minutes:.1f} minutes on {counted(slots, 'task slot')}: {parts[0]} to look "
+            f"at the images, as now, {parts[1]} to decode them again, and {parts[2]} to cut, by "
+            "samples of each image",
             f"  {format_bytes(needed)} needed{copies}; {format_bytes(free)} free, quotas included",
         ]
 
-    def seconds(self, slots: int) -> float:
-        """Return the expected time of the job [s], on slots that do nothing else.
+    def seconds(self, slots: int) -> tuple[float, float]:
+        """Return the times to decode all images and to cut all tiles [s], on idle slots.
 
         Parameters
         ----------
@@ -231,8 +242,9 @@ class Plan:
             Number of tasks that run at once.
         """
         cutting = sum(source.tiles * source.tile_seconds for source in self.sources)
-        tasks = plan_units(self, slots)[-1].partition + 1
-        return cutting / TASK_SHARE / min(slots, tasks)
+        decoding = sum(source.decode_seconds for source in self.sources)
+        tasks = min(slots, plan_units(self, slots)[-1].partition + 1)
+        return decoding / tasks, cutting / TASK_SHARE / tasks
 
     def check_space(self, free: int, output: str, copied: int = 0) -> None:
         """Raise if the data set will not fit.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import cv2
+import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.cutting import Cutting
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 IMAGE_COLUMN = "image"
 # Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
-    ("encoding", "string", "raw, difference or jpeg"),
+    ("encoding", "string", "raw, difference, png or jpeg"),
     ("height", "int", "pixels"),
     ("width", "int", "pixels"),
     ("channels", "int", "1, or 3: red, green, blue"),
@@ -88,7 +90,7 @@ def image_field(
     spec : TileSpec
     channels : int
     dtype : {"uint8", "uint16"}
-    encoding : {"raw", "difference", "jpeg"}
+    encoding : {"raw", "difference", "png", "jpeg"}
     classes : tuple of str
     bits : int
         Significant bits: the largest value is ``2**bits - 1``.
@@ -208,9 +210,24 @@ def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
         return pixels.tobytes()  # C order; all our machines are little-endian
     if encoding == "difference":
         return as_differences(pixels).tobytes()
+    if encoding == "png":
+        return as_png(pixels)
     from PIL import Image
 
     stream = BytesIO()
     gray = pixels.shape[2] == 1
     Image.fromarray(pixels[:, :, 0] if gray else pixels).save(stream, "JPEG", quality=quality)
     return stream.getvalue()
+
+
+def as_png(pixels: NDArray[Any]) -> bytes:
+    """Return an image as a PNG file, without loss.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8 or uint16, shape (height, width, 1 or 3)
+        Three channels are red, green and blue.
+    """
+    # OpenCV has blue first. It writes 16 bits, which Pillow does for gray only.
+    _, content = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, ::-1]))
+    return content.tobytes()

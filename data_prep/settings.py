@@ -18,7 +18,7 @@ from data_prep.versions import parse_keep
 from distkeras_grid.errors import ConfigurationError
 
 CHOICES = {
-    "encoding": ("raw", "difference", "jpeg"),
+    "encoding": ("raw", "difference", "png", "jpeg"),
     "on_error": ("fail", "skip", "quarantine"),
     "channels": ("auto", "1", "3"),
     "near_duplicates": ("join", "report", "off"),
@@ -57,9 +57,10 @@ class TilingSettings:
     near_duplicates : {"join", "report", "off"}, default "join"
         For images that show the same place: ``join`` keeps them in one split, ``report`` only
         lists them, ``off`` does not look for them.
-    encoding : {"raw", "difference", "jpeg"}, default "raw"
+    encoding : {"raw", "difference", "png", "jpeg"}, default "raw"
         Raw pixels, which Parquet compresses by zstd without loss; each row of pixels as its
-        difference from the row above, compressed in the same way to fewer bytes; or JPEG.
+        difference from the row above, compressed in the same way to fewer bytes; PNG, without
+        loss; or JPEG.
     quality : int, default 90
         Quality of JPEG, 1 to 100.
     channels : {"auto", "1", "3"}, default "auto"

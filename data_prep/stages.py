@@ -49,6 +49,7 @@ CHANGED = "has changed since the job began"
 BATCH_TILES = 64
 # Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
 SAMPLE_TILES = 32
+PNG_TILES = 8
 SHOWN_MARKS = 6
 ZSTD_LEVEL = 3
 # Bytes of image files in one task of the first pass.
@@ -61,7 +62,8 @@ INSPECTED = (
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
-    "difference_bytes double, jpeg_bytes double, tile_seconds double, thumbnail binary, "
+    "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
+    "decode_seconds double, thumbnail binary, "
     "low double, high double, kept double, stain string, cut_width int, cut_height int"
 )
 
@@ -72,9 +74,10 @@ Batches = Iterator["pa.RecordBatch"]
 class Inspected:
     """What the first pass found in one file; numbers are 0 if there is an error.
 
-    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes`, `difference_bytes` and
-    `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it), and `tile_seconds` the
-    time to cut and encode it. Few images have a `thumbnail`. `kept` is the part of the tiles at the
+    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes`, `difference_bytes`,
+    `png_bytes` and `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it),
+    `tile_seconds` the time to cut and encode it, and `decode_seconds` the time to hash and decode
+    the whole image. Few images have a `thumbnail`. `kept` is the part of the tiles at the
     first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
     the image is normalised, or `stain` describes its stains. `width` and `height` are those of the
     file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
@@ -102,8 +105,10 @@ class Inspected:
     fingerprint: bytes = b""
     raw_bytes: float = 0.0
     difference_bytes: float = 0.0
+    png_bytes: float = 0.0
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
+    decode_seconds: float = 0.0
     thumbnail: bytes | None = field(default=None, repr=False)
     low: float | None = None
     high: float | None = None
@@ -265,10 +270,11 @@ def inspect_image(
     uri: str, content: Content, cutting: Cutting, *, is_shown: bool = False
 ) -> Inspected:
     """Look at one file."""
+    began = time.process_time()
     sha256 = content.sha256()
     try:
         with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
-            found = _look_at(ready, sha256, uri, cutting, is_shown=is_shown)
+            found = _look_at(ready, sha256, uri, cutting, began, is_shown=is_shown)
     except ImageError as error:
         return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
     if content.is_changed:
@@ -277,11 +283,16 @@ def inspect_image(
 
 
 def _look_at(
-    ready: Prepared, sha256: str, uri: str, cutting: Cutting, *, is_shown: bool
+    ready: Prepared, sha256: str, uri: str, cutting: Cutting, began: float, *, is_shown: bool
 ) -> Inspected:
+    """Look at a file that was opened at the CPU time `began`, seconds."""
+    decoded = time.process_time()
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
     seen = survey(picture.pixels, cutting.channels, cutting.normalising)
+    if isinstance(picture.pixels, Raster):
+        # Its parts are decoded when they are looked at.
+        decoded = time.process_time()
     if cutting.normalising is not None and seen.value_range is None:
         raise ImageError(
             f"{uri} does not show two stains in colours of 8 bits. Leave it out by --on-error skip."
@@ -314,8 +325,10 @@ def _look_at(
         fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
         raw_bytes=sizes["raw"],
         difference_bytes=sizes["difference"],
+        png_bytes=sizes["png"],
         jpeg_bytes=sizes["jpeg"],
         tile_seconds=seconds,
+        decode_seconds=decoded - began,
         thumbnail=thumbnail(seen.small) if is_shown else None,
         kept=kept,
         low=low,
@@ -406,8 +419,10 @@ def _measured(ready: Prepared, cutting: Cutting) -> tuple[dict[str, float], floa
     for encoding in sizes:
         if encoding == "jpeg" and ready.pixels.dtype != np.uint8:
             continue
+        # A PNG takes milliseconds, and is compressed by itself: few tell as much as many.
+        few = PNG_TILES if encoding == "png" != cutting.encoding else SAMPLE_TILES
         began = time.process_time()
-        sizes[encoding] = stored_bytes(sample, encoding, cutting.quality)
+        sizes[encoding] = stored_bytes(sample[:few], encoding, cutting.quality)
         if encoding == cutting.encoding:
             seconds += time.process_time() - began
     return sizes, seconds / len(sample)

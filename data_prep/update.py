@@ -365,10 +365,11 @@ class _Night:
     def outlook(self) -> Update:
         """Decide, and describe what would be written."""
         night, comparison = self.decide(self._read())
+        looked = time.monotonic() - self._clock
         plan = self._tell(night)
         if plan is not None:
             free = self._storage.free_space(self._root)
-            for line in plan.outlook(task_slots(self._spark), self._copied(night), free):
+            for line in plan.outlook(*(task_slots(self._spark), self._copied(night), free), looked):
                 self._say(line)
         content = night.before.content if night.before else {"tiles": 0}
         return _update(night, content, comparison, self._hidden)

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import cv2
-import numpy as np
-from numpy.typing import NDArray
-
+from data_prep.schema import as_png
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
@@ -107,16 +104,3 @@ def files_of(column: pa.Array, field: Field) -> Sequence[bytes]:
         files: list[bytes] = column.to_pylist()
         return files
     return [as_png(pixels) for pixels in features_from_arrow(column, field)]
-
-
-def as_png(pixels: NDArray[Any]) -> bytes:
-    """Return an image as a PNG file, without loss.
-
-    Parameters
-    ----------
-    pixels : ndarray of uint8 or uint16, shape (height, width, 1 or 3)
-        Three channels are red, green and blue.
-    """
-    # OpenCV has blue first. It writes 16 bits, which Pillow does for gray only.
-    _, content = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, ::-1]))
-    return content.tobytes()

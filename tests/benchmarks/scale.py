@@ -175,7 +175,10 @@ def amount(spark: Any, root: Path, images: int) -> None:
     draw(root / "raw", images)
     spec = replace(SPEC, angles=FEWER_ANGLES)
     settings = TilingSettings(str(root / "raw"), str(root / "tiles"), spec, split="1", update=True)
-    promised = make_plan(spark, settings, lambda _: None)[0].seconds(task_slots(spark))
+    began = time.monotonic()
+    plan, _ = make_plan(spark, settings, lambda _: None)
+    looked = time.monotonic() - began
+    promised = looked + sum(plan.seconds(task_slots(spark)))
     with measuring() as cost:
         done = update_tiles(settings, spark=spark)
     with measuring() as idle:

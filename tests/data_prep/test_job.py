@@ -177,6 +177,36 @@ def test_jpeg_is_stored_as_pictures_with_paths(spark, varied):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["jpeg", "png"])
+def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
+    spark, varied, settings, tmp_path, monkeypatch, encoding
+):
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    datasets = pytest.importorskip("datasets")
+    if encoding == "jpeg":
+        settings, manifest = varied.settings, varied.done.manifest
+    else:
+        settings = replace(settings, encoding=encoding)
+        manifest = tile_images(settings, spark=spark)
+    found = datasets.load_dataset(settings.output, cache_dir=str(tmp_path / "cache"))
+    counts = {split: sum(by_class.values()) for split, by_class in manifest["counts"].items()}
+    assert {split: len(rows) for split, rows in found.items()} == counts
+    assert found["train"].features["label"].names == manifest["classes"] == ["a", "b"]
+    expected = {
+        (f"{path.parent.name}/{path.name}", tile.angle, tile.x, tile.y): tile.pixels[:, :, 0]
+        for path in Path(settings.input).glob("*/*.png")
+        for tile in iter_tiles(decode_image(path.read_bytes(), path.name), SPEC)
+    }
+    for row in found["test"]:
+        assert found["test"].features["label"].int2str(row["label"]) == row["label_name"]
+        image = np.asarray(row["image"])
+        pixels = expected[row["source"], row["angle"], row["x"], row["y"]]
+        assert image.shape == pixels.shape
+        assert encoding != "png" or np.array_equal(image, pixels)
+
+
+@pytest.mark.slow
 def test_differences_give_the_same_pixels_to_every_reader(spark, settings, tmp_path):
     """The project's, and others by the line of the guide."""
     smaller = replace(settings, encoding="difference", output=str(tmp_path / "smaller"))

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -41,11 +42,20 @@ def test_sums_and_lines():
 
 def test_slots_share_the_time_as_far_as_there_are_tasks():
     large = [replace(source(i, tile_bytes=1e6), tile_seconds=0.01) for i in range(4)]
-    alone = plan_of(*large).seconds(1)
+    large = [replace(each, decode_seconds=0.5) for each in large]
+    decoding, alone = plan_of(*large).seconds(1)
     # Cutting is a part of it.
     assert alone > 4 * 100 * 0.01
-    assert plan_of(*large).seconds(2) == pytest.approx(alone / 2)
-    assert plan_of(*large).seconds(100) == pytest.approx(alone / 4)
+    assert decoding == 4 * 0.5
+    assert plan_of(*large).seconds(2) == pytest.approx((decoding / 2, alone / 2))
+    assert plan_of(*large).seconds(100) == pytest.approx((decoding / 4, alone / 4))
+
+
+def test_the_minutes_are_of_looking_decoding_and_cutting():
+    plan = plan_of(replace(source(1), tile_seconds=1.8, decode_seconds=120))
+    (line,) = [line for line in plan.outlook(1, 0, 10**9, looked=60) if "minutes" in line]
+    # 100 tiles of 1.8 s are three fifths of the time to cut.
+    assert re.findall(r"\d+\.\d", line) == ["8.0", "1.0", "2.0", "5.0"]
 
 
 def test_refuses_what_does_not_fit():

@@ -7,6 +7,7 @@ from PIL import Image
 
 from data_prep.cutting import Cutting
 from data_prep.geometry import TileSpec
+from data_prep.images import decode_image
 from data_prep.picture import Choice
 from data_prep.schema import (
     COLUMNS,
@@ -78,6 +79,20 @@ def test_jpeg_rows_are_pictures(channels):
     assert np.abs(pixels.astype(int) - 77).max() <= 1
     with pytest.raises(ConfigurationError, match="uint16"):
         image_field(SPEC, 1, "uint16", "jpeg", (), 16)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_png_rows_are_pictures_without_loss(channels, dtype):
+    high = int(np.iinfo(dtype).max)
+    pixels = np.random.default_rng(0).integers(0, high, (32, 32, channels), dtype, endpoint=True)
+    tile = Tile(pixels, 0.0, 0, 0, 16.0, 16.0)
+    field = image_field(SPEC, channels, dtype.__name__, "png", (), 8 * pixels.itemsize)
+    batch = record_batch([tile], SOURCE, replace(RAW, encoding="png"), field)
+    row, images = batch.to_pylist()[0], batch.column("image").field("bytes")
+    assert row["image"]["path"] == f"{row['tile_id']}.png"
+    np.testing.assert_array_equal(decode_image(row["image"]["bytes"], "x"), pixels)
+    np.testing.assert_array_equal(features_from_arrow(images, field)[0], pixels)
 
 
 def test_quality_is_used():

@@ -41,7 +41,7 @@ def test_glob_takes_every_suffix_in_any_case():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"encoding": "png"}, r"raw, difference, jpeg.*Received: 'png'"),
+        ({"encoding": "gif"}, r"raw, difference, png, jpeg.*Received: 'gif'"),
         ({"on_error": "ignore"}, "fail, skip"),
         ({"channels": "2"}, "auto, 1, 3"),
         ({"quality": 0}, r"1 to 100.*Received: 0"),

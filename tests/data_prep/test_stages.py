@@ -228,7 +228,9 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
             row |= {"low": seen["low"], "high": seen["high"]}
             cut = cutter(field, cutting, Opening("file"), tolerant=False)
             rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
-            found.append(({**seen, "tile_seconds": 0, "fingerprint": 0}, rows))
+            assert seen["decode_seconds"] > 0
+            times = {"tile_seconds": 0, "decode_seconds": 0}
+            found.append(({**seen, **times, "fingerprint": 0}, rows))
         assert found[0] == found[1]
         kept = len(found[0][1])
         assert kept == found[0][0]["tiles"] > 50 or (chosen["keep"] and kept > 10)

@@ -495,6 +495,7 @@ def test_a_plan_tells_and_writes_nothing(spark, once, settings, folder):
     for word in (
         "--encoding raw:",
         "--encoding difference:",
+        "--encoding png:",
         "--encoding jpeg:",
         " file",
         "minutes on 2 task slots",

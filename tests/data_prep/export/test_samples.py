@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from data_prep.export.samples import as_png, check_exportable, samples_of
+from data_prep.export.samples import check_exportable, samples_of
 from data_prep.images import decode_image
+from data_prep.schema import as_png
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.differences import as_differences
 from distkeras_grid.feeding.schema import Field
