@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep import TileSpec
+from data_prep.index import frames_of
+from data_prep.zones import NO_ZONES
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.local_sets.coverage import coverage, coverage_deviation, expected_coverage
 from distkeras_grid.local_sets.drawing import Drawing, digest_of
@@ -232,17 +235,34 @@ def test_B5_a_partition_reaches_as_much_as_it_can(sets):
     assert found == pytest.approx(expected_coverage(pool, 30, sets, mode="partition"))
 
 
-def test_B6_turned_tiles_of_a_test_image_are_in_no_training_set():
-    """An image's tiles at all angles are one image's: the split was made before them."""
-    angles = 6
-    pool = Pool.of([angles * 4] * 12, range(12), np.arange(12) % 2, 2)
-    drawing = drawing_of(pool, test_images="others", local_train=30, local_test=30)
+@pytest.fixture(scope="module")
+def turned():
+    """A catalogue of the turned tiles of 12 images, and the image and angle of each tile."""
+    spec = TileSpec(16, overlap=0.5, angles=range(0, 360, 30), include_original=True)
+    tiles, images, angles = [], [], []
+    for image in range(12):
+        found = list(frames_of(spec, 50 + image, 40, NO_ZONES))
+        counts = [len(x) for _, (x, _) in found]
+        tiles.append(sum(counts))
+        images += [image] * sum(counts)
+        angles += np.repeat([frame.angle for frame, _ in found], counts).tolist()
+    pool = Pool.of(tiles, range(12), np.arange(12) % 2, 2)
+    return pool, np.array(images), np.array(angles)
+
+
+@pytest.mark.parametrize("test_images", ["held_out", "others"])
+def test_B6_all_angles_of_an_image_stay_on_one_side(turned, test_images):
+    """Images are turned after the split: no tile is tested whose turned twin is trained."""
+    pool, images, angles = turned
+    drawing = drawing_of(pool, test_images=test_images, local_train=120, local_test=60)
     for iteration in range(20):
-        train = images_of(pool, drawing.train(iteration, 0))
-        test = images_of(pool, drawing.test(iteration, 0))
-        assert train
-        assert test
-        assert not train & test
+        train, test = drawing.train(iteration, 0), drawing.test(iteration, 0)
+        # A place of the catalogue is the tile of that number, image by image, angle by angle.
+        np.testing.assert_array_equal(images[train], pool.images[pool.runs_of(train)])
+        assert not set(images[train]) & set(images[test])
+        for side in (train, test):
+            turns = [len(set(angles[side][images[side] == each])) for each in set(images[side])]
+            assert max(turns) > 1
 
 
 # -- what cannot be drawn -----------------------------------------------------------------------
