@@ -310,14 +310,16 @@ def overlap_of(flags: argparse.Namespace) -> float | int:
     ConfigurationError
         If overlap and stride are both given.
     """
-    if flags.stride is None:
-        return OVERLAP if flags.overlap is None else flags.overlap
-    if flags.overlap is not None:
+    overlap: float | int | None = flags.overlap
+    stride: int | None = flags.stride
+    if stride is None:
+        return OVERLAP if overlap is None else overlap
+    if overlap is not None:
         raise ConfigurationError(
-            f"--stride stands in place of --overlap. Received: --stride {flags.stride} and "
-            f"--overlap {flags.overlap}. Give one."
+            f"--stride stands in place of --overlap. Received: --stride {stride} and "
+            f"--overlap {overlap}. Give one."
         )
-    return flags.tile - flags.stride
+    return int(flags.tile) - stride
 
 
 def tile(flags: argparse.Namespace) -> ExitCode:
