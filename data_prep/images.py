@@ -1,10 +1,11 @@
 """From an image file to an array.
 
-PNG, JPEG, TIFF and BMP with 8 or 16 bits are read; with the extras ``formats`` and ``dm`` also CZI,
-LIF, ND2, OME-Zarr, dm3 and dm4. An EXIF orientation is applied, a fully opaque alpha channel is
-dropped, and colour images with equal channels become gray. `data_prep.tiff` reads TIFF files,
-`data_prep.vendor` those of microscopes, and this module the others. A large image becomes a
-`Raster`, which decodes it part by part, if its format allows that.
+PNG, JPEG, TIFF and BMP with 8 or 16 bits are read; with the extras ``formats``, ``dm`` and
+``slides`` also CZI, LIF, ND2, OME-Zarr, dm3 and dm4, and slides of further scanners. An EXIF
+orientation is applied, a fully opaque alpha channel is dropped, and colour images with equal
+channels become gray. `data_prep.tiff` reads TIFF files, `data_prep.vendor` those of microscopes,
+and this module the others. A large image becomes a `Raster`, which decodes it part by part, if its
+format allows that.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from data_prep.ome_zarr import START as ZARR_START
 from data_prep.ome_zarr import ZarrFile
 from data_prep.picture import Choice, Picture, Pixels, without_alpha
 from data_prep.raster import Raster
-from data_prep.slides import START_BYTES, refuse_slide
+from data_prep.slides import START_BYTES, SlideFile, is_slide
 from data_prep.tiff import TiffPlane, channel_number, find_plane
 from data_prep.tiff_planes import Window
 from data_prep.vendor import Container, VendorPlane, take
@@ -170,7 +171,6 @@ def open_image(
     with _damage_told(name, length):
         start = stream.read(START_BYTES)
         stream.seek(0)
-        refuse_slide(name, start)
         if (plane := _plane(start, stream, name, chosen)) is not None:
             picture = _open_plane(plane, name, max_pixels, region_bytes)
         elif length > MOST_WHOLE_BYTES:
@@ -208,19 +208,25 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
 
 def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane | None:
     """Return one plane of a file that can hold several, None if the file is of another format."""
+    is_tiff = start.startswith(TIFF_STARTS)
+    if is_slide(stream, name, start, is_tiff=is_tiff):
+        return _taken(SlideFile(stream, name), name, choice)
     if isinstance(stream, Folder):
         start = ZARR_START
-    if start.startswith(TIFF_STARTS):
+    if is_tiff:
         return find_plane(stream, name, choice)
     for known, kind in CONTAINERS:
         if start.startswith(known):
-            container = kind(stream, name)
-            with ExitStack() as opening:
-                opening.callback(container.close)
-                plane = take(container, name, choice)
-                opening.pop_all()
-            return plane
+            return _taken(kind(stream, name), name, choice)
     return None
+
+
+def _taken(container: Container, name: str, choice: Choice) -> VendorPlane:
+    with ExitStack() as opening:
+        opening.callback(container.close)
+        plane = take(container, name, choice)
+        opening.pop_all()
+    return plane
 
 
 def _open_plane(plane: Plane, name: str, max_pixels: int, region_bytes: int | None) -> Picture:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from data_prep.folders import Folder, copied, is_folder
+from data_prep.folders import Companions, Folder, copied, has_companions, is_folder
 from distkeras_grid.errors import GridError, ImageError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
 
@@ -100,9 +100,10 @@ class Content:
 
 
 def open_local(path: str | Path) -> Content:
-    """Open a local or mounted file, or an image that is a folder."""
-    if is_folder(str(path)) and os.path.isdir(path):
-        folder = Folder(Path(path))
+    """Open a local or mounted file, or an image of many files."""
+    is_of_many = has_companions(str(path)) and os.path.isfile(path)
+    if is_of_many or (is_folder(str(path)) and os.path.isdir(path)):
+        folder = (Companions if is_of_many else Folder)(Path(path))
         return Content(folder, folder.state)
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
     if os.fstat(stream.fileno()).st_size <= HELD_BYTES:

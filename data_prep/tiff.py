@@ -21,7 +21,6 @@ import tifffile
 
 from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project
 from data_prep.raster import Raster
-from data_prep.slides import unread
 from data_prep.tiff_metadata import Ome, planes_stated, scn_overviews, tiff_pixel_size
 from data_prep.tiff_planes import (
     CMYK,
@@ -105,7 +104,7 @@ class TiffPlane:
             Upright; 0 is black.
         """
         planes = self.planes if window is None else self.planes.within(window)
-        with _warnings_kept_away():
+        with warnings_kept_away():
             pixels = _chosen_planes(planes, self.described, self.planes.name, self.choice)
         return np.ascontiguousarray(pixels)
 
@@ -175,11 +174,10 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
     """
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)
-    with _warnings_kept_away():
+    with warnings_kept_away():
         # Without `_multifile` tifffile would open whatever path the OME-XML names.
         tiff = tifffile.TiffFile(stream, _multifile=False)
         _check_chain(tiff, stream, name)
-        _check_scanner(tiff.pages.first, name)
         if (stated := planes_stated(tiff)) > MAX_PLANES:
             raise ImageError(
                 f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
@@ -193,13 +191,6 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
         described = Ome.of(tiff, stack.number)
         planes = Planes(stack, others, name, stream, length)
         return TiffPlane(planes, described, choice, tiff_pixel_size(tiff, page, described))
-
-
-def _check_scanner(page: tifffile.TiffPage, name: str) -> None:
-    """Refuse slides of scanners whose tiles are no plain image."""
-    for kind, is_kind in (("Ventana", page.is_bif), ("Philips", page.is_philips)):
-        if is_kind:
-            raise unread(name, f"{kind} slide")
 
 
 def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:
@@ -383,7 +374,7 @@ def _check_kind(page: tifffile.TiffPage, name: str) -> None:
 
 
 @contextmanager
-def _warnings_kept_away() -> Iterator[None]:
+def warnings_kept_away() -> Iterator[None]:
     """Silence tifffile's log messages, which repeat the errors raised here."""
     logger = logging.getLogger("tifffile")
     before = logger.level
