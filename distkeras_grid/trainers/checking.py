@@ -1,8 +1,9 @@
 """Checks before a run: everything that can be known before work starts, the cheapest first.
 
 They are: columns, the model and whether the features fit it, executors, slots, then rows, labels,
-weights and splits in one job over the data, and the same for the validation data. A note says if
-the run's key crosses a network unencrypted. Before the checks have passed, no worker runs, and
+weights and splits in one job over the data, and the same for the validation data. Executors are
+waited for only when a check needs them, so what can be known before is refused before. A note says
+if the run's key crosses a network unencrypted. Before the checks have passed, no worker runs, and
 nothing is written but rows that have no fixed order. Their results complete the trainer's draft to
 the run's specification.
 """
@@ -157,7 +158,12 @@ class Checked:
     speeds: tuple[EngineSpeed, ...] = ()
 
 
-def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Checked:
+def check(
+    request: RunRequest,
+    storage: RowStorage,
+    resources: ExitStack,
+    await_executors: Callable[[], None],
+) -> Checked:
     """Check everything that can be known before work starts, the cheapest first.
 
     Parameters
@@ -168,6 +174,8 @@ def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Che
         Where rows are stored that Spark may compute in another order.
     resources : ExitStack
         Receives what must be released when the run has ended.
+    await_executors : callable
+        Returns when there is an executor.
 
     Raises
     ------
@@ -179,6 +187,8 @@ def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Che
     spark = active_session()
     _check_local_slots(spark, draft.pace.num_workers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
+    if _reads_files(request.data):
+        await_executors()
     frame, local, columns, held_out = _resolve(spark, request)
     weights = number_classes(request.data.class_weight, columns)
     compiled = compiled_copy(request.source)
@@ -186,6 +196,7 @@ def check(request: RunRequest, storage: RowStorage, resources: ExitStack) -> Che
     check_fit(compiled.model, columns.features)
     rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))
     backend = backend_of(request.engine, rule, draft.algorithm.trainer)
+    await_executors()
     place = _check_executors(spark, request.server, backend)
     workers, warnings = _settle_workers(spark, draft, method)
     if local is None:
@@ -375,6 +386,12 @@ def _resolve(
     frame = as_dataframe(spark, asked.data)
     columns = resolve_columns(frame, asked.features, asked.labels, asked.sample_weight, model=model)
     return frame, None, columns, _validation_columns(spark, columns, asked, model)
+
+
+def _reads_files(asked: DataRequest) -> bool:
+    """Whether Spark's executors read files to find out about columns."""
+    given = (asked.data, asked.validation_data)
+    return any(isinstance(each, str | LocalSets) or hasattr(each, "__fspath__") for each in given)
 
 
 def _check_local(

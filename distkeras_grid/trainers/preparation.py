@@ -399,13 +399,13 @@ def prepare(
         If something does not fit. Names the first problem, what was received, and what to do.
     """
     began, history = time.time(), History()
-    _await_executors(request.draft.limits.start_timeout, progress)
+    executors = partial(_await_executors, request.draft.limits.start_timeout, progress)
     notes: list[str] = []
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
         request = as_begun(request, resumed)
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
-    checked = check(request, RowStorage(store, rows, progress.note), resources)
+    checked = check(request, RowStorage(store, rows, progress.note), resources, executors)
     if resumed is not None:
         checked = replace(
             checked, compiled=compiled_again(checked.compiled, resumed, request.source.objects)

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, SchemaError, StartTimeoutError
 from distkeras_grid.spark.doctor import Finding, Level
 from distkeras_grid.spark.memory import ModelSize
-from distkeras_grid.trainers import checking
+from distkeras_grid.trainers import checking, preparation
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -37,6 +37,23 @@ def test_a_port_that_is_taken_is_said_and_the_next_one_serves(frame, capsys):
     assert (
         f"master_port {port} is taken: the parameter server listens on" in capsys.readouterr().err
     )
+
+
+def test_a_wrong_column_is_refused_before_executors_are_waited_for(frame, monkeypatch, tmp_path):
+    """Unless executors have to read the files to tell the columns."""
+    from distkeras_grid import ADAG
+
+    def wait(*_):
+        raise StartTimeoutError("none has come")
+
+    monkeypatch.setattr(preparation, "lacks_executors", lambda _: True)
+    monkeypatch.setattr(preparation, "wait_for_executors", wait)
+    with pytest.raises(SchemaError):
+        ADAG(build(), num_workers=1, features_col="pixels").train(frame)
+    with pytest.raises(StartTimeoutError):
+        ADAG(build(), num_workers=1).train(frame)
+    with pytest.raises(StartTimeoutError):
+        ADAG(build(), num_workers=1, features_col="pixels").train(str(tmp_path))
 
 
 @pytest.mark.slow
