@@ -68,6 +68,11 @@ class ConvolutionSplit(Trainer):
         """One worker trains: the master."""
         return 1
 
+    @property
+    def devices(self) -> int:
+        """Number of tasks: the master and the others."""
+        return self.num_workers or 0
+
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule: the center is the master's weights."""
         return SequentialRule()

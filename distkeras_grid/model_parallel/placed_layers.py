@@ -93,6 +93,11 @@ class PlacedLayers(Trainer):
         """Number of stages; 1 if the cluster says how many there are."""
         return self._stages_asked() or 1
 
+    @property
+    def devices(self) -> int:
+        """Number of tasks: one for each stage."""
+        return self._stages_asked() or 0
+
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule: the center is the weights of all stages."""
         return SequentialRule()
@@ -103,7 +108,7 @@ class PlacedLayers(Trainer):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse models that cannot be cut, and more stages than task slots."""
-        check_tensorflow(type(self).__name__)
+        check_tensorflow(type(self).__name__, self.engine)
         spark, wanted = active_session(), self._stages_asked()
         count = settled_slots(spark, wanted)
         settle([check_slots(count, wanted)])
@@ -129,15 +134,20 @@ class PlacedLayers(Trainer):
         )
 
         compiled = prepared.checked.compiled
-        count = self._stages_asked() or settled_slots(active_session(), None)
+        resumed = None if prepared.saving is None else prepared.saving.resumed
+        cuts = self._cuts(None if resumed is None else resumed.driver.cuts)
+        if cuts != "auto":
+            count = len(cuts) + 1
+        else:
+            count = self._stages_asked() or settled_slots(active_session(), None)
         micro_batches = self._micro_batches(count)
         check_separable(compiled.model.optimizer)
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
         model = model_from_bytes(compiled.archive, prepared.objects)
         found = find_cuts(model)
-        placement = self._placement(model, found, count, micro_batches)
-        lines = placement.table() if self.cuts == "auto" else []
+        placement = self._placement(model, found, count, micro_batches, cuts)
+        lines = placement.table() if cuts == "auto" else []
         for line in lines:
             progress.note(line)
         for kept in (prepared.description, prepared.history.params):
@@ -165,13 +175,35 @@ class PlacedLayers(Trainer):
         parts = (last, *others)
         return run_devices(prepared, progress, count, plan, run_last_stage, run_stage, parts)
 
+    def _cuts(self, begun: Sequence[str] | None) -> Literal["auto"] | Sequence[str]:
+        """Return the cuts, or "auto"; a run that goes on has the stages with which it began.
+
+        Parameters
+        ----------
+        begun : sequence of str or None
+            The cuts of its checkpoint.
+        """
+        if self.cuts != "auto" or begun is None:
+            return self.cuts
+        if self.num_workers not in (None, len(begun) + 1):
+            raise ConfigurationError(
+                "A run of PlacedLayers goes on with the stages with which it began. Checkpoint: "
+                f"{len(begun) + 1} stages. Received: num_workers={self.num_workers}. Leave it out."
+            )
+        return begun
+
     def _placement(
-        self, model: keras.Model, found: list[Cut], stages: int, micro_batches: int
+        self,
+        model: keras.Model,
+        found: list[Cut],
+        stages: int,
+        micro_batches: int,
+        cuts: Literal["auto"] | Sequence[str],
     ) -> Placement:
         from distkeras_grid.model_parallel.piece_costs import measure_pieces, unmeasured_pieces
 
-        if self.cuts != "auto":
-            return given_cuts(unmeasured_pieces(model, found), self.cuts, micro_batches)
+        if cuts != "auto":
+            return given_cuts(unmeasured_pieces(model, found), cuts, micro_batches)
         rows = -(-self.batch_size // micro_batches)
         pieces = measure_pieces(model, found, rows)
         given = 4 * rows * _size(model.inputs[0].shape[1:])

@@ -74,6 +74,11 @@ class Towers(Trainer):
         """One worker trains: the one with the master."""
         return 1
 
+    @property
+    def devices(self) -> int:
+        """Number of tasks: one for each tower."""
+        return len(self.towers)
+
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule: the center is the weights of the master and its towers."""
         return SequentialRule()

@@ -227,6 +227,7 @@ def check_containers(
     *,
     slots: int,
     workers: int,
+    tasks: int | None = None,
     validation_bytes: int = 0,
 ) -> list[Finding]:
     """Compare the memory that a run needs with the containers of YARN or Kubernetes.
@@ -245,13 +246,15 @@ def check_containers(
         Tasks that an executor runs at once.
     workers : int
         Number of workers in the run.
+    tasks : int, optional
+        Number of tasks, where more of them share the model of a worker; each counts as a worker.
     validation_bytes : int, default 0
         Bytes of the validation data.
     """
     if not master.startswith(("yarn", "k8s://")):
         return []
     factor = 0.4 if master.startswith("k8s://") else 0.1
-    running = min(slots, workers)
+    running = min(slots, tasks or workers)
     executor = Container.of(setting, "executor", factor)
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
@@ -291,7 +294,9 @@ def python_limit_mb(setting: Setting, master: str) -> int | None:
     return container.overhead_mb + container.python_mb
 
 
-def check_machine(total_mb: int, heap_mb: int, model: ModelSize, workers: int) -> Finding:
+def check_machine(
+    total_mb: int, heap_mb: int, model: ModelSize, workers: int, tasks: int | None = None
+) -> Finding:
     """Compare the memory that a local run needs with that of the machine; at worst a warning.
 
     Parameters
@@ -304,11 +309,14 @@ def check_machine(total_mb: int, heap_mb: int, model: ModelSize, workers: int) -
         Size of the model.
     workers : int
         Number of workers in the run.
+    tasks : int, optional
+        Number of tasks, where more of them share the model of a worker.
     """
-    taken = workers * (model.worker_mb + ROWS_MB) + DAEMONS_MB
+    running = tasks or workers
+    taken = running * (model.worker_mb + ROWS_MB) + DAEMONS_MB
     needed = heap_mb + JVM_MB + taken + model.driver_mb(workers)
     told = (
-        f"{workers} workers take about {taken:.0f} MB, driver and parameter "
+        f"{running} workers take about {taken:.0f} MB, driver and parameter "
         f"server {model.driver_mb(workers):.0f}, the JVM up to {heap_mb + JVM_MB}; "
         f"{total_mb} MB are free"
     )

@@ -553,7 +553,14 @@ class Trainer(ABC):
         draft, choose = self.draft(), self.choose_window
         if isinstance(data, LocalSets):
             draft, choose = local_draft(draft, data), self.choose_local_window
-        method = Method(self.build_rule, choose, self.synchronous, self.introduction, self.stages)
+        method = Method(
+            self.build_rule,
+            choose,
+            self.synchronous,
+            self.introduction,
+            self.stages,
+            self.devices,
+        )
         return RunRequest(
             draft,
             self._source(),
@@ -604,6 +611,11 @@ class Trainer(ABC):
     @property
     def stages(self) -> int:
         """Number of workers that share the layers of one model, as far as it is known."""
+        return 1
+
+    @property
+    def devices(self) -> int:
+        """Number of tasks for each worker; 0 for as many as there are slots."""
         return 1
 
     @property

@@ -222,7 +222,7 @@ def check(
         spec, speeds = _on_fastest(spark, spec, request, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
     size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
-    warnings += _check_memory(spark, spec, size, validation)
+    warnings += _check_memory(spark, spec, size, validation, method.devices)
     notes = [*announcements(request, spec, window), *warnings]
     if speeds:
         notes.append(speeds_line(speeds, spec.workers))
@@ -482,15 +482,18 @@ def _check_memory(
     spec: RunSpec,
     size: ModelSize,
     validation: ArraySource | None,
+    devices: int,
 ) -> list[str]:
     setting = spark.sparkContext.getConf().get
+    slots = executor_slots(setting)
     return settle(
         check_containers(
             setting,
             str(spark.sparkContext.master),
             size,
-            slots=executor_slots(setting),
+            slots=slots,
             workers=spec.workers,
+            tasks=spec.workers * devices or slots,
             validation_bytes=0
             if validation is None
             else sum(array.nbytes for array in validation.features),

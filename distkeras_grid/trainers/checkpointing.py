@@ -101,10 +101,13 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Validation and callbacks.
     resumed : list of dict
         The points from which the run has gone on before, as in ``history.params["resumed"]``.
+    cuts : list of str, optional
+        Where the model is cut into stages, as in ``history.params["cuts"]``.
     """
 
     observer: SavedObserver
     resumed: list[dict[str, float | str]]
+    cuts: list[str] | None = None
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SavedDriver:
@@ -372,7 +375,9 @@ class Checkpointer:
             stem = f"{HISTORY}{len(history.records):010}"
             segments.append(shared_piece(stem, "jsonl", segment))
             shared[segments[-1].name] = segment
-        tree = {"observer": self._observer(), "resumed": history.params.get("resumed", [])}
+        params = history.params
+        tree = {"observer": self._observer(), "resumed": params.get("resumed", [])}
+        tree["cuts"] = params.get("cuts")
         facts = {
             "format": FORMAT,
             "run": self._identity.run,

@@ -52,6 +52,8 @@ class Method:
         First line of the run; may be empty.
     stages : int, default 1
         Workers that share the layers of one model.
+    devices : int, default 1
+        Tasks for each worker; 0 for as many as there are slots.
     """
 
     build_rule: Callable[[int, str], Rule]
@@ -59,6 +61,7 @@ class Method:
     synchronous: bool
     introduction: str
     stages: int = 1
+    devices: int = 1
 
 
 @dataclass(frozen=True)

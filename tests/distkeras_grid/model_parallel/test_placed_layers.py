@@ -49,6 +49,15 @@ def test_wrong_arguments_are_refused(wrong, told):
         PlacedLayers(net(), "adam", "mse", **wrong)
 
 
+def test_a_run_that_goes_on_has_the_stages_with_which_it_began():
+    free = PlacedLayers(net(), "adam", "mse")
+    assert free._cuts(None) == "auto"
+    assert free._cuts(["two"]) == ["two"]
+    assert PlacedLayers(net(), "adam", "mse", num_workers=2)._cuts(["two"]) == ["two"]
+    with pytest.raises(ConfigurationError, match="num_workers"):
+        PlacedLayers(net(), "adam", "mse", num_workers=3)._cuts(["two"])
+
+
 @pytest.mark.spark
 def test_models_and_optimizers_that_cannot_be_in_stages_are_refused(spark):
     import keras
@@ -113,3 +122,54 @@ def test_stages_on_workers_are_trained_as_fit_trains_the_whole(spark, settings):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         f"stage {number}" for number in range(stages)
     ]
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_an_interrupted_run_goes_on_bit_for_bit(spark, tmp_path, monkeypatch):
+    """Also where the other cut would be taken today."""
+    import keras
+
+    random = np.random.default_rng(2)
+    table = [(row.tolist(), n % 3) for n, row in enumerate(random.random((90, 5)))]
+    rows = spark.createDataFrame(table, "x array<float>, label int").coalesce(1)
+
+    def stop(epoch, _):
+        raise KeyboardInterrupt
+
+    def train(folder, act, **options):
+        trainer = PlacedLayers(
+            net(),
+            "adam",
+            "sparse_categorical_crossentropy",
+            batch_size=16,
+            micro_batches=3,
+            num_epoch=3,
+            communication_window=2,
+            features_col="x",
+            progress=False,
+            checkpoint_dir=str(folder),
+            resume="auto",
+            **options,
+        )
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=act)
+        return trainer, trainer.train(rows, seed=1, callbacks=[callback])
+
+    calm, expected = train(tmp_path / "calm", lambda *_: None, cuts=["two"])
+    placements = PlacedLayers._placement
+    asked = []
+
+    def placement(self, model, found, stages, micro_batches, cuts):
+        asked.append(cuts)
+        chosen = ["two"] if cuts == "auto" else cuts
+        return placements(self, model, found, stages, micro_batches, chosen)
+
+    monkeypatch.setattr(PlacedLayers, "_placement", placement)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "runs", stop, num_workers=2)
+    trainer, model = train(tmp_path / "runs", lambda *_: None, num_workers=2)
+    assert asked == ["auto", ["two"]]
+    assert trainer.history.samples == calm.history.samples == 90 * 3
+    assert [each["restarted"] for each in trainer.run["resumed"]] == ["driver"]
+    for one, other in zip(expected.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -181,3 +181,11 @@ def test_stages_divide_all_but_the_vectors_of_the_whole_model():
     assert halves.copies == VECTORS + -(-(whole.copies - VECTORS) // 2)
     assert dataclasses.replace(whole, stages=1000).copies == VECTORS + 1
     assert halves.worker_mb < whole.worker_mb
+
+
+def test_tasks_that_share_a_model_are_counted_as_many_as_an_executor_runs():
+    model = ModelSize(weights=MB, stages=4)
+    for slots, running in ((1, 1), (3, 3), (8, 4)):
+        (found,) = check_containers({}.get, "yarn", model, slots=slots, workers=1, tasks=4)
+        needed = executor_overhead_mb(model, running)
+        assert f"spark.executor.memoryOverhead={needed}m" in found.text

@@ -80,7 +80,7 @@ def test_containers_are_compared_with_model_and_batches_and_warnings_are_said(
     # Six weights; a window of 3 batches of 4 rows of 2 float32; 40 rows for validation.
     (model, known), (_, without) = asked
     assert model == ModelSize(weights=6, optimizer_slots=model.optimizer_slots, block_bytes=96)
-    assert known == {"slots": 1, "workers": 2, "validation_bytes": 320}
+    assert known == {"slots": 1, "workers": 2, "tasks": 2, "validation_bytes": 320}
     assert without["validation_bytes"] == 0
 
 

@@ -1,0 +1,69 @@
+"""What the trainers that divide one model have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid import ConvolutionSplit, PlacedLayers, Towers
+from distkeras_grid.errors import ConfigurationError
+
+pytestmark = pytest.mark.tensorflow
+
+
+def dense(name="m", width=3):
+    import keras
+
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(width)], name=name)
+
+
+def build(kind, **arguments):
+    import keras
+
+    if kind is Towers:
+        head = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)], name="head")
+        return Towers([dense("a"), dense("b")], head, "sgd", "mse", **arguments)
+    return kind(dense(), "sgd", "mse", **arguments)
+
+
+KINDS = pytest.mark.parametrize("kind", [ConvolutionSplit, Towers, PlacedLayers])
+
+
+@KINDS
+@pytest.mark.parametrize("engine", ["jax", "auto"])
+def test_other_engines_are_refused_before_any_work(kind, engine):
+    trainer = build(kind)
+    trainer.engine = engine
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__}.*engine='{engine}'"):
+        trainer.check_request(None, ())
+
+
+def test_all_tasks_are_counted_and_one_worker_trains():
+    assert build(Towers).devices == 2
+    assert build(ConvolutionSplit, num_workers=3).devices == 3
+    assert build(PlacedLayers, num_workers=4).devices == 4
+    assert build(PlacedLayers, cuts=["one", "two", "three"]).devices == 4
+    # As many as there are slots.
+    assert build(PlacedLayers).devices == build(ConvolutionSplit).devices == 0
+
+
+@pytest.mark.spark
+def test_the_memory_of_four_stages_is_that_of_four_tasks(spark, monkeypatch):
+    from distkeras_grid.spark.doctor import Finding, Level
+    from distkeras_grid.trainers import checking
+
+    asked = []
+
+    def answer(setting, master, model, **known):
+        asked.append((model.stages, known["workers"], known["tasks"]))
+        return [Finding("memory", Level.BAD, "enough of this")]
+
+    monkeypatch.setattr(checking, "check_containers", answer)
+    rows = spark.createDataFrame(
+        [([0.0] * 4, [0.0] * 3)], "features array<float>, label array<float>"
+    )
+    trainer = build(PlacedLayers, num_workers=4, progress=False)
+    # The session of tests has fewer slots.
+    monkeypatch.setattr(trainer, "check_request", lambda *_: None)
+    with pytest.raises(ConfigurationError, match="enough of this"):
+        trainer.train(rows)
+    assert asked == [(4, 1, 4)]
