@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from distkeras_grid.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from distkeras_grid.model_parallel.traffic import Kind
     from distkeras_grid.spark.doctor import Finding
     from distkeras_grid.spark.memory import ModelSize
     from distkeras_grid.spark.storage import Storage
@@ -34,11 +36,15 @@ executors to the driver, memory and storage. Each check prints one line, with wh
 takes a few seconds after Spark has started. Every training makes the same checks and stops at the
 first that fails; doctor makes all of them. The exit code is 5 if any fails.
 """
+#: Flags whose number of tasks share one model; each has a trainer.
+SHARING = {"stages": "PlacedLayers", "towers": "Towers", "devices": "ConvolutionSplit"}
 EPILOG = """\
 examples:
   distkeras-grid doctor
   distkeras-grid doctor --master yarn --workers 4 --model model.keras --storage hdfs:///runs
   spark-submit --master yarn --num-executors 4 jobs/doctor.py --workers 4 --model 25M
+  distkeras-grid doctor --workers 16 --servers 4 --model 100M
+  distkeras-grid doctor --stages 4 --model 100M --batch-size 64 --inputs 3072 --outputs 4096
 """
 KLIST_SECONDS = 10.0
 
@@ -59,6 +65,30 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE|N",
         help="FILE.keras on any Hadoop path, or its weights, such as 25M",
     )
+    add(
+        "--servers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="num_servers of the training (1)",
+    )
+    shared = parser.add_mutually_exclusive_group()
+    for name, trainer in SHARING.items():
+        about = f"{name} of a {trainer}, in place of --workers"
+        shared.add_argument(f"--{name}", type=_count, metavar="N", help=about)
+    add("--batch-size", type=_count, default=32, metavar="N", help="rows of a batch of these (32)")
+    add(
+        "--inputs",
+        type=_count,
+        metavar="N",
+        help="numbers of a row in the input: of the model, of a tower, of the divided layers",
+    )
+    add(
+        "--outputs",
+        type=_count,
+        metavar="N",
+        help="numbers of a row at each cut, in a tower's output, in those of the divided layers",
+    )
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
     add("--host", metavar="NAME", help="master_host of the training")
     add("--port", type=int, default=0, help="master_port of the training (any free port)")
@@ -67,8 +97,27 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    flags = build_parser().parse_args(argv)
+    parser = build_parser()
+    flags = parser.parse_args(argv)
+    if kind := sharing(flags):
+        if flags.workers or flags.servers > 1:
+            parser.error(f"--{kind} has one worker and one server: leave out --workers, --servers")
+        if not (flags.inputs and flags.outputs):
+            parser.error(f"--{kind} needs --inputs and --outputs")
     return guarded(lambda: doctor(flags))
+
+
+def sharing(flags: argparse.Namespace) -> Kind | None:
+    """Return the flag by which tasks share one model; None if each worker has its own."""
+    kinds: tuple[Kind, ...] = ("stages", "towers", "devices")
+    return next((kind for kind in kinds if getattr(flags, kind)), None)
+
+
+def _count(text: str) -> int:
+    """Read a number of at least 1."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"1 or more is due, not {value}")
+    return value
 
 
 def doctor(flags: argparse.Namespace) -> ExitCode:
@@ -165,9 +214,10 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     yield check_java(str(jvm.java.lang.System.getProperty("java.version")))
     about = f"Spark {spark.version} on {context.master}, {context.applicationId}"
     yield Finding("session", Level.OK, about)
-    slots = settled_slots(spark, flags.workers)
-    workers = flags.workers or slots
-    yield check_slots(slots, flags.workers)
+    kind = sharing(flags)
+    wanted = getattr(flags, kind) if kind else flags.workers
+    slots = settled_slots(spark, wanted)
+    yield check_slots(slots, wanted)
     yield from check_scheduling(setting)
     yield from check_gpus(setting)
     backend = configured_backend()
@@ -189,18 +239,22 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     if flags.storage:
         yield caught("storage", lambda: check_storage(storage, flags.storage))
         yield from check_renames(storage.resolve(flags.storage))
-    yield from _capacity(spark, model_size(flags.model, storage), slots, workers, place.bind_host)
+    model = model_size(flags.model, storage)
+    yield from _memory(spark, flags, model, slots)
+    yield from _network(flags, model, flags.workers or slots, place.bind_host)
 
 
-def _capacity(
-    spark: SparkSession, model: ModelSize, slots: int, workers: int, bind_host: str
+def _memory(
+    spark: SparkSession, flags: argparse.Namespace, model: ModelSize, slots: int
 ) -> Iterator[Finding]:
-    """Look at memory and network, against the model."""
-    from distkeras_grid.spark.doctor import Finding, Level
+    """Compare the memory of this machine or of the containers with the model."""
     from distkeras_grid.spark.memory import check_containers, check_machine, megabytes
     from distkeras_grid.spark.session import executor_slots, local_cores
-    from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 
+    kind = sharing(flags)
+    tasks = getattr(flags, kind) if kind else flags.workers or slots
+    workers = 1 if kind else tasks
+    model = replace(model, servers=flags.servers, stages=flags.stages or 1)
     master = str(spark.sparkContext.master)
     setting = spark.sparkContext.getConf().get
     if local_cores(master) is not None:
@@ -208,10 +262,25 @@ def _capacity(
 
         free = psutil.virtual_memory().available >> 20
         heap = megabytes(setting("spark.driver.memory") or "1g")
-        yield check_machine(free, heap, model, min(workers, slots))
+        yield check_machine(free, heap, model, min(workers, slots), min(tasks, slots))
     yield from check_containers(
-        setting, master, model, slots=executor_slots(setting), workers=workers
+        setting, master, model, slots=executor_slots(setting), workers=workers, tasks=tasks
     )
+
+
+def _network(
+    flags: argparse.Namespace, model: ModelSize, workers: int, bind_host: str
+) -> Iterator[Finding]:
+    """Say what passes the link of the driver, or of the master of one model."""
+    from distkeras_grid.model_parallel.traffic import Traffic
+    from distkeras_grid.spark.doctor import Finding, Level
+    from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
+
+    if kind := sharing(flags):
+        rows = flags.batch_size, flags.inputs, flags.outputs
+        traffic = Traffic(kind, getattr(flags, kind), model.weights, *rows)
+        yield Finding("network", Level.OK, traffic.sentence(link_speed(bind_host)))
+        return
     need = NetworkNeed(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
     yield Finding(
         "network",
@@ -220,6 +289,14 @@ def _capacity(
         f"{need.shortest_window:.2g} s or longer do not wait for a link of "
         f"{need.available / 1e9:.3g} GB/s",
     )
+    if flags.servers > 1:
+        each = need.ways * need.available / flags.servers
+        yield Finding(
+            "servers",
+            Level.OK,
+            f"each of {flags.servers} has {4 * model.weights / flags.servers / 1e6:.3g} MB of the "
+            f"weights, and folds, receives and sends {each / 1e6:.3g} MB a second at such windows",
+        )
 
 
 def model_size(model: str | None, storage: Storage) -> ModelSize:

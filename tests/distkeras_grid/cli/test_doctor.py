@@ -12,6 +12,7 @@ from distkeras_grid.cli import doctor
 from distkeras_grid.cli.doctor import count_weights, has_ticket, main, model_size
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError
+from distkeras_grid.model_parallel.traffic import Traffic
 from distkeras_grid.spark.memory import ModelSize
 from distkeras_grid.spark.storage import Storage
 
@@ -39,6 +40,46 @@ def test_a_line_each_and_a_count(spark, tmp_path, capsys):
     assert lines[-1].startswith("0 bad, ")
     assert "4 MB of weights x 2 workers" in lines[-2]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_the_arithmetic_of_several_servers(spark, capsys):
+    assert main(["--workers", "2", "--model", "100M", "--servers", "4"]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    (told,) = [line for line in lines if line.split()[1] == "servers"]
+    assert "each of 4 has 100 MB" in told
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["stages", "towers", "devices"])
+def test_the_arithmetic_of_one_model_over_several_tasks(spark, capsys, kind):
+    shape = ["--batch-size", "10", "--inputs", "1000", "--outputs", "500"]
+    assert main([f"--{kind}", "2", "--model", "1M", *shape]) == ExitCode.OK
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()[:-1]}
+    moved = Traffic(kind, 2, 10**6, 10, 1000, 500).batch_bytes
+    assert f"2 {kind}: {moved / 1e6:.3g} MB a batch of 10 rows" in lines["network"]
+    assert "2 workers take about" in lines["memory"]
+    # Two tasks, and one worker of the parameter server.
+    model = ModelSize(10**6, stages=2 if kind == "stages" else 1)
+    assert f"{model.driver_mb(1):.0f}" in lines["memory"]
+    assert main([f"--{kind}", "64", "--model", "1M", *shape]) == ExitCode.CLUSTER
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--stages", "2"],
+        ["--stages", "2", "--inputs", "3"],
+        ["--stages", "2", "--towers", "2"],
+        ["--devices", "2", "--inputs", "3", "--outputs", "3", "--workers", "2"],
+        ["--towers", "2", "--inputs", "3", "--outputs", "3", "--servers", "2"],
+        ["--servers", "0"],
+    ],
+)
+def test_flags_that_do_not_fit_each_other_are_refused(wrong):
+    with pytest.raises(SystemExit) as caught:
+        main(wrong)
+    assert caught.value.code == ExitCode.USAGE
 
 
 @pytest.mark.spark
