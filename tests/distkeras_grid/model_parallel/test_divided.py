@@ -80,6 +80,18 @@ def gradients(model, x):
     return [tensor.numpy() for tensor in compute(tf.constant(x))]
 
 
+#: Largest differences in terms of the largest number of each array (V1). The largest measured with
+#: 20 other seeds, on two cores of x86-64: 0, 3.9e-7, 5.7e-7, 3.6e-7 and 3.5e-7.
+BOUNDS = {"output": 1e-6, "input": 7e-7, "before": 7e-7, "kernel": 7e-7, "bias": 7e-7}
+#: Likewise of the weights after two epochs (V4); measured: 3.6e-6.
+TRAINED = 1e-5
+
+
+def apart(one, other):
+    """The largest difference, in terms of the largest number of the first array."""
+    return np.abs(one - other).max() / np.abs(one).max()
+
+
 #: The others of CASES are kernels of TensorFlow that the first ones use, too.
 SOON = {"same, strides", "groups", "depthwise, strides", "causal, dilation", "master without"}
 
@@ -91,8 +103,11 @@ def test_output_and_gradients_are_those_of_the_whole_layer(case):
     import keras
 
     described, shape, shares = CASES[case]
-    # A layer before it, so that the gradient of its input is needed.
-    model = keras.Sequential([keras.Input(shape), keras.layers.Dense(shape[-1]), build(*described)])
+    keras.utils.set_random_seed(1)
+    # A layer before it, so that the gradient of its input is needed. The gradient of a bias there
+    # would be a sum over all positions, whose terms cancel each other.
+    before = keras.layers.Dense(shape[-1], use_bias=False)
+    model = keras.Sequential([keras.Input(shape), before, build(*described)])
     x = np.random.default_rng(1).standard_normal((4, *shape), np.float32)
     expected = gradients(model, x)
     found = find_convolutions(model)
@@ -104,11 +119,10 @@ def test_output_and_gradients_are_those_of_the_whole_layer(case):
         devices.adopt(plan_of(c=shares))
         divided = gradients(model, x)
         # Outside of a compiled call, too.
-        np.testing.assert_allclose(model(x), divided[0], rtol=2e-5, atol=2e-5)
+        assert apart(expected[0], model(x)) <= BOUNDS["output"]
         assert (devices.moved > 0) == any(shares[1:])
-    for one, other in zip(expected, divided, strict=True):
-        # A bias' gradient is a sum over all positions, whose terms cancel each other.
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-4 * np.abs(one).max())
+    found = {name: apart(*pair) for name, *pair in zip(BOUNDS, expected, divided, strict=False)}
+    assert {name: each for name, each in found.items() if not each <= BOUNDS[name]} == {}
 
 
 def network():
@@ -155,8 +169,8 @@ def expected(data):
 
 def assert_same(found, expected):
     assert found[0]["accuracy"] == expected[0]["accuracy"]
-    for one, other in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for one, other in zip(expected[1], found[1], strict=True):
+        assert one.dtype.kind != "f" or apart(one, other) <= TRAINED
 
 
 @pytest.mark.full
