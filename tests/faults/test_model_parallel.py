@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cluster import driver_environment
-from tests.faults import placed_job, split_job
+from tests.faults import placed_job, split_job, towers_job
 
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
 
@@ -41,6 +41,20 @@ def test_after_a_killed_stage_all_go_on_from_the_last_window(cluster, project, t
     found = result("placed_job", cluster, project, tmp_path, disturbed)
     assert found["largest_difference"] < 1e-3
     assert found["samples"] == placed_job.ROWS * EPOCHS
+    assert found["attempts"] == 1 + disturbed
+    assert (found["killed"] > 0) == disturbed
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+@pytest.mark.promise(
+    "tower of `Towers`: killed",
+    "All towers go on from the last window; every row counts once, and with plain SGD the weights "
+    "are those of `fit` up to rounding.",
+)
+def test_after_a_killed_tower_all_go_on_from_the_last_window(cluster, project, tmp_path, disturbed):
+    found = result("towers_job", cluster, project, tmp_path, disturbed)
+    assert found["largest_difference"] < 1e-3
+    assert found["samples"] == towers_job.ROWS * EPOCHS
     assert found["attempts"] == 1 + disturbed
     assert (found["killed"] > 0) == disturbed
 
