@@ -155,7 +155,9 @@ class _Hdfs:
         return connection.again("read", whole, attempt, seconds=READ_SECONDS)
 
     def close(self) -> None:
-        self._open = None
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
 
 class _Web:
@@ -181,7 +183,12 @@ class _Web:
         return content[start:stop] if expected and len(content) > expected else content
 
     def close(self) -> None:
-        self._files = None
+        from fsspec.asyn import sync
+
+        files, self._files = self._files, None
+        if files is not None:
+            # fsspec would close its connections when the next garbage is collected.
+            files.close_session(files.loop, sync(files.loop, files.set_session))
 
     def _system(self) -> Any:
         import aiohttp
@@ -222,7 +229,9 @@ class _Ftp:
         return content
 
     def close(self) -> None:
-        self._files = None
+        files, self._files = self._files, None
+        if files is not None:
+            files.ftp.close()
 
     def _system(self) -> Any:
         import fsspec
@@ -235,6 +244,8 @@ class _Ftp:
                 username=unquote(self._parts.username or "") or None,
                 password=unquote(self._parts.password or "") or None,
                 timeout=SILENCE_SECONDS,
+                # Its connection is for one request at a time.
+                skip_instance_cache=True,
             )
         return self._files
 

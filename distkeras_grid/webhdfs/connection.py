@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from distkeras_grid.errors import PathNotFoundError, StorageError
@@ -31,7 +31,7 @@ from distkeras_grid.webhdfs.answers import (
     decode_truth,
 )
 from distkeras_grid.webhdfs.checksums import FileChecksum
-from distkeras_grid.webhdfs.network import open_session, translated
+from distkeras_grid.webhdfs.network import close_session, open_session, translated
 from distkeras_grid.webhdfs.refusals import explain
 from distkeras_grid.webhdfs.tries import (
     Refused,
@@ -64,7 +64,7 @@ _PREFIX = "/webhdfs/v1"
 
 
 class Connection:
-    """A session with the NameNodes and the DataNodes, for one thread.
+    """A session with the NameNodes and the DataNodes, for one thread; `close` ends it.
 
     Every method raises `StorageError` with the path when HDFS refuses or cannot be reached,
     `PathNotFoundError` when the path does not exist, `NoSpaceError` when a disk or a quota is full.
@@ -100,6 +100,16 @@ class Connection:
         self._namenodes = deque(address.urls)  # the one that answered last comes first
         self._excluded: str | None = None
         self._session = open_session(address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets. After an error they would stay until garbage is collected."""
+        close_session(self._session)
 
     def status(self, path: str) -> FileStatus | None:
         """Return the status of a file or a directory, None where there is none."""

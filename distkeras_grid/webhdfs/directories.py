@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
@@ -30,7 +31,8 @@ def make_directories(
         If HDFS refuses.
     """
     for place in [parse_path(path) for path in paths]:
-        _connect(place, url, kerberos).make_directory(place.path)
+        with _connect(place, url, kerberos) as connection:
+            connection.make_directory(place.path)
 
 
 def remove(
@@ -64,27 +66,28 @@ def remove(
         HDFS refuses.
     """
     places = [parse_path(path) for path in paths]
-    found = []
-    for place in places:
-        if not place.path.strip("/"):
-            raise ConfigurationError(
-                "The root of HDFS is never deleted: give paths below it. "
-                f"Received: {list(paths)}. Nothing was deleted."
-            )
-        connection = _connect(place, url, kerberos)
-        status = connection.status(place.path)
-        if status is None:
-            raise PathNotFoundError(
-                f"Cannot delete {place.path} on HDFS: it does not exist. Nothing was deleted."
-            )
-        if status.is_directory and not recursive:
-            raise StorageError(
-                f"Cannot delete {place.path} on HDFS: it is a directory. Give --recursive, or "
-                "recursive=True, to delete all that is in it. Nothing was deleted."
-            )
-        found.append((connection, place.path))
-    for connection, path in found:
-        connection.delete(path, recursive=recursive)
+    with ExitStack() as opened:
+        found = []
+        for place in places:
+            if not place.path.strip("/"):
+                raise ConfigurationError(
+                    "The root of HDFS is never deleted: give paths below it. "
+                    f"Received: {list(paths)}. Nothing was deleted."
+                )
+            connection = opened.enter_context(_connect(place, url, kerberos))
+            status = connection.status(place.path)
+            if status is None:
+                raise PathNotFoundError(
+                    f"Cannot delete {place.path} on HDFS: it does not exist. Nothing was deleted."
+                )
+            if status.is_directory and not recursive:
+                raise StorageError(
+                    f"Cannot delete {place.path} on HDFS: it is a directory. Give --recursive, or "
+                    "recursive=True, to delete all that is in it. Nothing was deleted."
+                )
+            found.append((connection, place.path))
+        for connection, path in found:
+            connection.delete(path, recursive=recursive)
 
 
 def _connect(place: HdfsPath, url: str | None, kerberos: bool | Keytab | None) -> Connection:

@@ -68,8 +68,11 @@ def download(
     address = find_address(place, url=url, kerberos=kerberos)
     given = os.fspath(target)
     stopped = threading.Event()
-    with transfer_progress("looking at what is on HDFS", surface(stream)) as progress:
-        hdfs, here = HdfsFiles(Connection(address, stopped=stopped)), LocalFiles()
+    with (
+        transfer_progress("looking at what is on HDFS", surface(stream)) as progress,
+        Connection(address, stopped=stopped) as asking,
+    ):
+        hdfs, here = HdfsFiles(asking), LocalFiles()
         there = hdfs.present(place.path)
         if there is None:
             raise PathNotFoundError(

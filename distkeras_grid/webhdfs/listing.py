@@ -33,4 +33,5 @@ def list_directory(
     ['basalt', 'granite']
     """
     place = parse_path(path)
-    return Connection(find_address(place, url=url, kerberos=kerberos)).list_directory(place.path)
+    with Connection(find_address(place, url=url, kerberos=kerberos)) as connection:
+        return connection.list_directory(place.path)

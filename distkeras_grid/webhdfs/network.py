@@ -46,6 +46,18 @@ def open_session(address: Address) -> requests.Session:
     return session
 
 
+def close_session(session: requests.Session) -> None:
+    """Close a session with its sockets.
+
+    `requests` would only forget the pools, which stay as long as an error refers to them.
+    """
+    for adapter in session.adapters.values():
+        pools = adapter.poolmanager.pools
+        for key in pools.keys():  # noqa: SIM118 - this container refuses to be iterated
+            pools[key].close()
+    session.close()
+
+
 def _adapter() -> requests.adapters.HTTPAdapter:
     """Return an adapter whose answers begin in time.
 

@@ -67,6 +67,7 @@ class Pool:
         self._progress = progress
         self._stopped = stopped
         self._local = threading.local()
+        self._connections: list[Connection] = []
         self._lock = threading.Lock()
         self._failed: list[tuple[Item, StorageError]] = []
         self._failed_in_a_row = 0
@@ -105,6 +106,8 @@ class Pool:
             # After an interrupt or a defect: no further file, and no further piece of any.
             self._stopped.set()
             pool.shutdown(cancel_futures=True)
+            for connection in self._connections:
+                connection.close()
         if self._failed:
             done = len(self._failed) + len(self._same) + len(self._sent)
             raise failure(self._failed, files=len(items), not_tried=len(items) - done)
@@ -140,6 +143,8 @@ class Pool:
     def _connection(self) -> Connection:
         if not hasattr(self._local, "connection"):
             self._local.connection = Connection(self._address, stopped=self._stopped, patient=True)
+            with self._lock:
+                self._connections.append(self._local.connection)
         connection: Connection = self._local.connection
         return connection
 

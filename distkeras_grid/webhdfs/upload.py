@@ -87,8 +87,11 @@ def upload(
     place = parse_path(target)
     address = find_address(place, url=url, kerberos=kerberos)
     stopped = threading.Event()
-    with transfer_progress("looking at local files", surface(stream)) as progress:
-        hdfs = HdfsFiles(Connection(address, stopped=stopped))
+    with (
+        transfer_progress("looking at local files", surface(stream)) as progress,
+        Connection(address, stopped=stopped) as asking,
+    ):
+        hdfs = HdfsFiles(asking)
         there = hdfs.present(place.path)
         needs_folder = place.inside or len(given) > 1 or os.path.isdir(given[0])
         if there is not None and not there.is_directory and needs_folder:

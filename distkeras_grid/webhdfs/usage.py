@@ -41,9 +41,9 @@ def disk_usage(
     (815792128, 24)
     """
     place = parse_path(path)
-    connection = Connection(find_address(place, url=url, kerberos=kerberos))
-    total = connection.summary(place.path)
-    entries = connection.list_directory(place.path)
-    if [each.path for each in entries] == [place.path]:
-        return total, []
-    return total, [connection.summary(each.path) for each in entries]
+    with Connection(find_address(place, url=url, kerberos=kerberos)) as connection:
+        total = connection.summary(place.path)
+        entries = connection.list_directory(place.path)
+        if [each.path for each in entries] == [place.path]:
+            return total, []
+        return total, [connection.summary(each.path) for each in entries]

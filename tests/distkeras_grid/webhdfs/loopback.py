@@ -15,10 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
 
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
+from distkeras_grid.webhdfs.connection import Connection
 
 METHODS = {"CREATE": "PUT", "MKDIRS": "PUT", "RENAME": "PUT", "DELETE": "DELETE"}
 LAYOUT = ChecksumLayout(block_bytes=0)
@@ -278,6 +282,18 @@ def checksum(content: bytes) -> dict[str, object]:
     digest.update(content)
     told = (512).to_bytes(4, "big") + bytes(8) + digest.digest()
     return {"algorithm": "MD5-of-0MD5-of-512CRC32C", "bytes": told.hex(), "length": 28}
+
+
+@contextlib.contextmanager
+def closed_at_end(names: dict[str, Any]) -> Iterator[None]:
+    """Close each connection that a module with these names opens in the block."""
+    with contextlib.ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
+
+        def connect(*arguments: Any, **options: Any) -> Connection:
+            return opened.enter_context(Connection(*arguments, **options))
+
+        patch.setitem(names, "Connection", connect)
+        yield
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +22,14 @@ from distkeras_grid.webhdfs import connection as module
 from distkeras_grid.webhdfs import tries
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import Connection
-from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback, loopback
+from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback, closed_at_end, loopback
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    with closed_at_end(globals()):
+        yield
+
 
 REFUSED = Address(("http://localhost:1",), "ada")
 

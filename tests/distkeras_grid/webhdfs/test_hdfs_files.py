@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from distkeras_grid.errors import PathNotFoundError
@@ -13,10 +15,11 @@ FOLDER = Present(is_directory=True)
 
 
 @pytest.fixture
-def files(hdfs: Loopback) -> HdfsFiles:
+def files(hdfs: Loopback) -> Iterator[HdfsFiles]:
     hdfs.directories |= {"/raw", "/raw/deep"}
     hdfs.files |= {"/raw/deep/x": b"12", "/raw/a": b"1", hidden_name("/raw/a", "00000000"): b"h"}
-    return HdfsFiles(Connection(hdfs.address))
+    with Connection(hdfs.address) as connection:
+        yield HdfsFiles(connection)
 
 
 def test_a_folder_is_walked_without_what_is_half_there(files: HdfsFiles) -> None:
