@@ -19,6 +19,13 @@ OPEN = ("socket:", "/")
 #: memory: it is mapped while an object refers to it, such as the error that has ended a server,
 #: whose frames have the vector. parameter_server/test_shared_memory says who lets go of it when.
 KEPT = ("/dev/", "/proc/", "/sys/", "/memfd:")
+#: Files of libraries, such as Matplotlib's fonts, stay open, too.
+LIBRARIES = "/site-packages/"
+#: Processes that Python starts once and keeps, by words of their command lines.
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+#: Threads that libraries keep for the whole process, by the beginnings of their names: event loops
+#: of fsspec and Zarr, and what these have asked to wait. The fixture `event_loops` starts them.
+LOOPS = ("fsspecIO", "zarr_io", "asyncio_")
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ def held(folder: str) -> Held:
         frozenset(
             f"{each.name} ({each.ident})"
             for each in threading.enumerate()
-            if not each.name.startswith(WORKER)
+            if not each.name.startswith((WORKER, *LOOPS))
         ),
         frozenset(_descriptors()),
         frozenset(os.listdir(folder)),
@@ -80,8 +87,8 @@ def _children() -> list[str]:
         numbers = _read(task / "children").split()
         for number in numbers:
             state = _read(Path(f"/proc/{number}/stat")).rpartition(")")[2].split()
-            if state and state[0] != "Z":
-                command = _read(Path(f"/proc/{number}/cmdline")).replace("\0", " ")
+            command = _read(Path(f"/proc/{number}/cmdline")).replace("\0", " ")
+            if state and state[0] != "Z" and not any(each in command for each in HELPERS):
                 found.append(f"{number} {command}")
     return found
 
@@ -93,7 +100,8 @@ def _descriptors() -> list[str]:
             target = os.readlink(path)
         except OSError:
             continue
-        if target.startswith(OPEN) and not target.startswith(KEPT):
+        kept = target.startswith(KEPT) or LIBRARIES in target
+        if target.startswith(OPEN) and not kept:
             found.append(f"{path.name} {target}")
     return found
 

@@ -26,6 +26,8 @@ from distkeras_grid.spark.dataframes import read_parquet
 from tests.data_prep.vendor_files import write_dm, write_lif, write_nd2
 from tests.distkeras_grid.webhdfs.loopback import loopback
 
+pytestmark = [pytest.mark.usefixtures("event_loops")]
+
 RNG = np.random.default_rng(4)
 COLOUR = RNG.integers(0, 256, (300, 420, 3), dtype=np.uint8)
 STACK = RNG.integers(0, 4096, (2, 2, 3, 300, 420), dtype=np.uint16)  # time, channel, z, y, x

@@ -24,7 +24,7 @@ from tests.invariants.test_fault_product import (
     without_meaning,
 )
 
-pytestmark = [pytest.mark.faults]
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("forkserver")]
 
 #: In `make test`; all pairs in `make test-full` and `make test-faults`.
 SMOKE = {

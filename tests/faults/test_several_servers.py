@@ -20,7 +20,7 @@ from tests.faults.test_smoke import EPOCHS, ROWS, counting_trainer
 from tests.invariants import small_runs
 from tests.invariants.test_fault_product import FAMILIES, error_due
 
-pytestmark = [pytest.mark.faults]
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("forkserver")]
 
 #: Point and fault, and the server whose connections the relay holds or breaks.
 RUNS = [

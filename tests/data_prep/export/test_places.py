@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from data_prep import reading
 from data_prep.export.places import PIECE_BYTES, Place
 from data_prep.reading import FILE, WEBHDFS, Opening
 from distkeras_grid.errors import StorageError
@@ -27,7 +26,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 def test_a_file_on_hdfs_is_written_again_if_the_connection_breaks(monkeypatch):
     monkeypatch.setattr(tries, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(connection, "TIMEOUTS", (2.0, 2.0))
-    monkeypatch.setattr(reading, "_CONNECTIONS", {})
     content = bytes(range(256)) * (PIECE_BYTES // 256) + b"end"
     with loopback() as hdfs:
         place = Place("hdfs://cluster:8020/out", Opening(WEBHDFS, hdfs.address))

@@ -15,6 +15,8 @@ from distkeras_grid.stores.tile_store import KnownBytes, leaf_of
 from tests.distkeras_grid.stores.servers import ftp_server, http_server
 from tests.distkeras_grid.stores.tables import EACH, IMAGES, store_of, write_tiles
 
+pytestmark = [pytest.mark.usefixtures("event_loops")]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
