@@ -36,6 +36,8 @@ Families are {families}; kinds are {kinds}.
 (**M**). Each window is folded once, and the center is what these windows make of it one after the
 other. Nobody else is blamed, the run ends in bounded time, and memory is bounded.
 
+`faults/test_statistics.py` strikes workers on a cluster while statistics are measured (**C**).
+
 {head}
 {rule}
 {rows}
@@ -110,12 +112,15 @@ def matrix() -> str:
     processes = {(point, fault) for point, fault, _, _ in all_pairs()}
     minds = {(point, fault) for (_, _, fault), points in MEANINGFUL.items() for point in points}
 
+    clusters = {("recalibration", fault) for fault in ("kill", "stop")}
     reasons: list[str] = []
 
     def cell(point: str, fault: str) -> str:
         pair = point, fault
         if pair in minds:
             return "P M" if pair in processes else "M"
+        if pair in clusters:
+            return "C"
         told = reason(point, fault)
         if told not in reasons:
             reasons.append(told)
