@@ -32,10 +32,22 @@ class Cluster:
         ``spark://host:port``.
     log : Path
         What master and workers write.
+    work : Path
+        Folder for logs, and for what executors write.
     """
 
     url: str
     log: Path
+    work: Path
+
+    @contextlib.contextmanager
+    def worker(self, name: str) -> Iterator[None]:
+        """Have a worker of one core more, which registers soon."""
+        host = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1500m")
+        folder = ("--work-dir", str(self.work / f"worker-{name}"))
+        command = ("org.apache.spark.deploy.worker.Worker", *host, *folder, self.url)
+        with _process(command, self.log, self.work):
+            yield
 
     def submit(
         self, *command: str, timeout: float = 300.0, cwd: Path | None = None, **environment: str
@@ -100,12 +112,11 @@ def standalone_cluster(work: Path, workers: int = 2) -> Iterator[Cluster]:
         running.enter_context(_process(master, log, work))
         url = _wait(lambda: _said(log, r"Starting Spark master at (spark://\S+)"), log)
         page = _wait(lambda: _said(log, r"Bound MasterWebUI to .* at (http://\S+)"), log)
+        cluster = Cluster(url, log, work)
         for number in range(workers):
-            worker = ("org.apache.spark.deploy.worker.Worker", *host, "--cores", "1")
-            options = ("--memory", "1500m", "--work-dir", str(work / f"worker-{number}"))
-            running.enter_context(_process((*worker, *options, url), log, work))
+            running.enter_context(cluster.worker(str(number)))
         _wait(lambda: _alive_workers(page) == workers, log)
-        yield Cluster(url, log)
+        yield cluster
 
 
 @contextlib.contextmanager

@@ -127,11 +127,14 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         "parameter_server/keeping.py": ("asks", "awaits", "receive", "lose"),
     },
     "each state has its deadline, and then the worker is started again": {
-        "parameter_server/watch.py": ("see", "_place", "_looked", "_see", "_due", "_restarts"),
+        "parameter_server/watch.py": (
+            *("see", "_place", "_looked", "_see", "_due", "_restarts"),
+            *("begin_anew", "status", "attempt", "stays_since", "state"),
+        ),
         "trainers/tries.py": ("once_more",),
     },
     "a run goes on without those it need not wait for": {
-        "parameter_server/watch.py": ("_begin",),
+        "parameter_server/watch.py": ("_begin", "_enough"),
         "parameter_server/state.py": ("needed", "missing", "finish", "over"),
         "parameter_server/mind.py": ("_close_round", "_needed"),
     },

@@ -49,6 +49,36 @@ def negative_sum(folder: Path) -> Callable[..., object]:
     return loss
 
 
+#: In the folder of a run: workers wait in their batches, until the one that they wait for has come.
+WAITS = "waits"
+
+
+def waiting(counts: Callable[..., object], folder: Path, seat: int) -> Callable[..., object]:
+    """Return a loss that waits in each batch while the folder says so, for a seat to come."""
+    text, waits = str(folder), str(folder / WAITS)
+
+    def loss(labels, predicted):
+        import tensorflow as tf
+
+        def wait() -> float:
+            import os
+            import time
+            from pathlib import Path
+
+            until = time.monotonic() + 200.0
+            while os.path.exists(waits) and time.monotonic() < until:
+                if any(Path(text).glob(f"{seat}-*")):
+                    break
+                time.sleep(0.05)
+            return 0.0
+
+        none = tf.py_function(wait, [], tf.float32)
+        none.set_shape(())
+        return counts(labels, predicted) + none
+
+    return loss
+
+
 def counting_data(spark, rows: int):
     return spark.range(rows, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
 

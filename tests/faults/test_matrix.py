@@ -126,12 +126,13 @@ def test_rows_in_another_order_each_time_are_those_of_the_first_time(
 
 @pytest.mark.promise(
     "executors: killed, with rows of a shuffle and no shared path to store them",
-    "The run ends with a `RefusedError` if the rows are others.",
+    "The run ends with a `ClusterError` if the rows are others.",
 )
 def test_without_a_place_to_store_them_other_rows_end_the_run(cluster, project, tmp_path):
     """The rows are on the executors' disks, as far as these live."""
     result = run(cluster, project, tmp_path, fault=[1] * 5, shuffled=True, epochs=200)
-    assert result["error"] == "RefusedError"
+    assert result["error"] == "ClusterError"
+    assert "The data have changed since their rows were counted" in result["words"]
 
 
 @pytest.mark.promise(

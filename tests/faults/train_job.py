@@ -21,12 +21,15 @@ DEFAULTS = {
     "rows": 600,
     "epochs": 40,
     "arguments": {},
-    # What dies: nothing, worker, workers, stopped worker, executor, server, driver, interrupt,
-    # each worker, or a list of seats, whose executors die one after another.
+    # What dies: nothing, worker, workers, stopped worker, executor, slot, server, driver,
+    # interrupt, each worker, or a list of seats, whose executors die one after another. Of a slot,
+    # the daemon that would start another executor dies, too.
     "fault": "nothing",
     "at_epoch": 3,
     # Whether the rows come in an order that each execution of their plan draws anew.
     "shuffled": False,
+    # The seat for which others wait in their batches, once the fault "wait" has come.
+    "waits_for": None,
     # Whether the run writes checkpoints.
     "saved": False,
     # The cluster's file system, where it has one.
@@ -47,12 +50,21 @@ def fault(name: str, folder: Path):
         "workers": lambda: [counting.kill(counting.worker_pid(folder, seat)) for seat in (0, 1)],
         "stopped worker": lambda: os.kill(counting.worker_pid(folder, 0), signal.SIGSTOP),
         "executor": lambda: counting.kill(counting.executor_pid(folder, 0)),
+        "slot": lambda: kill_slot(folder),
+        "wait": (folder / counting.WAITS).touch,
         "server": lambda: counting.kill(counting.server_pid()),
         "driver": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
         "each worker": lambda: None,
     }
     return faults[name]
+
+
+def kill_slot(folder: Path) -> None:
+    """Kill the executor of seat 0, and before it the daemon that has started it."""
+    executor = counting.executor_pid(folder, 0)
+    counting.kill(counting.parent_pid(executor))
+    counting.kill(executor)
 
 
 def kill_each_attempt(folder: Path) -> None:
@@ -94,7 +106,10 @@ def run(spark, folder: Path, settings) -> dict:
 
     folder.mkdir()
     saving = {"checkpoint_dir": str(folder / "checkpoints")} if settings["saved"] else {}
+    waits_for = settings["waits_for"]
     loss = counting.negative_sum(folder)
+    if waits_for is not None:
+        loss = counting.waiting(loss, folder, waits_for)
     trainer = getattr(distkeras_grid, settings["trainer"])(
         counting.counting_model(settings["rows"], loss),
         features_col="x",
@@ -121,17 +136,17 @@ def run(spark, folder: Path, settings) -> dict:
     if settings["fault"] == "each worker":
         threading.Thread(target=kill_each_attempt, args=(folder,), daemon=True).start()
     callbacks = [counting.at_epoch(settings["at_epoch"], harm)]
-    error = None
+    error = words = None
     try:
         data = counting.counting_data(spark, settings["rows"])
         if settings["shuffled"]:
             data = in_any_order(data)
         trainer.train(data, seed=1, callbacks=callbacks)
     except (distkeras_grid.errors.GridError, KeyboardInterrupt) as raised:
-        error = type(raised).__name__
-        print(raised)  # noqa: T201 - read where a test fails
+        error, words = type(raised).__name__, str(raised)
     return {
         "error": error,
+        "words": words,
         "seconds_after": time.monotonic() - moment[0] if moment else None,
         "samples": trainer.history.samples,
         "stored_rows": trainer.run.get("stored_rows"),

@@ -1,0 +1,67 @@
+"""Slots that go away for good, and slots that come late, on a cluster of its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cluster import standalone_cluster
+from tests.faults.counting import WAITS
+from tests.faults.test_matrix import ROWS, TIMEOUT, joined, run, start, wait_until
+
+pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
+
+EPOCHS = 40
+
+
+@pytest.mark.promise(
+    "executor: killed, and its slot does not come back",
+    "Trainers without rounds go on; its worker comes when another one has finished; exact.",
+)
+def test_a_worker_whose_slot_is_gone_trains_when_another_one_has_finished(project, tmp_path):
+    with standalone_cluster(tmp_path, workers=3) as cluster:
+        arguments = {"num_workers": 3}
+        result = run(cluster, project, tmp_path, fault="slot", arguments=arguments, epochs=EPOCHS)
+    assert result["error"] is None
+    assert result["samples"] == ROWS * EPOCHS
+    assert result["weights"] == [EPOCHS] * ROWS
+    assert [len(joined(result, seat)) for seat in (0, 1, 2)] == [2, 1, 1]
+    # The others had finished before it came again.
+    last = joined(result, 0)[-1]
+    windows = [attempt for _, attempt in result["seats"]]
+    others = {attempt for seat, attempt in result["joined"] if seat != 0}
+    newest = max(place for place, attempt in enumerate(windows) if attempt in others)
+    assert sum(attempt == last for attempt in windows[newest:]) > 0
+
+
+@pytest.mark.promise(
+    "executor: comes after the run has begun without it",
+    "Trainers without rounds take its worker; exact.",
+)
+def test_a_worker_whose_slot_comes_late_trains_beside_the_others(project, tmp_path):
+    """The others wait in their batches until it has come."""
+    settings = {
+        "fault": "wait",
+        "waits_for": 2,
+        "epochs": EPOCHS,
+        "at_epoch": 1,
+        "arguments": {"num_workers": 3, "start_timeout": 60.0, "jit": False},
+    }
+    with standalone_cluster(tmp_path, workers=2) as cluster:
+        driver = start(cluster, project, tmp_path, **settings)
+        try:
+            begun = tmp_path / "disturbed" / WAITS
+            wait_until(lambda: begun.exists() or driver.poll() is not None, TIMEOUT)
+            with cluster.worker("late"):
+                told, _ = driver.communicate(timeout=TIMEOUT)
+        finally:
+            driver.kill()
+    assert driver.returncode == 0, told
+    result = json.loads((tmp_path / "result.json").read_text())["disturbed"]
+    assert result["error"] is None
+    assert result["weights"] == [EPOCHS] * ROWS
+    assert [len(joined(result, seat)) for seat in (0, 1, 2)] == [1, 1, 1]
+    seats = [seat for seat, _ in result["seats"]]
+    # It has not waited for the slot of another one.
+    assert seats.index(2) < max(place for place, seat in enumerate(seats) if seat != 2)
