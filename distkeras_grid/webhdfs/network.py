@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,8 @@ def close_session(session: requests.Session) -> None:
 
     `requests` would only forget the pools, which stay as long as an error refers to them.
     """
-    for adapter in session.adapters.values():
+    adapters: Iterable[Any] = session.adapters.values()
+    for adapter in adapters:
         pools = adapter.poolmanager.pools
         for key in pools.keys():  # noqa: SIM118 - this container refuses to be iterated
             pools[key].close()
