@@ -166,7 +166,7 @@ class Execution:
         **changes,
     ):
         rule = rule or ("averaging" if workers > 1 else "downpour")
-        rule = build_rule(rule) if isinstance(rule, str) else rule
+        rule = build_rule(rule, {}) if isinstance(rule, str) else rule
         learner = learner_of(rule, kind)
         shared = learner.step_section if rule.traits.steps_on_workers else None
         self.settings = make_settings(
