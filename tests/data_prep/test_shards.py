@@ -223,7 +223,7 @@ def test_the_list_of_images_is_not_gone_through_for_each_image(monkeypatch):
     manifest = publish(monkeypatch, Disk(), night)
     work = night.changes.work = Counted(night.changes.work)
     comparison = Comparison((), tuple(work), (), {})
-    assert _update(night, manifest, comparison, []).tiles == 11_864 * IMAGES
+    assert _update(night, manifest, comparison, {}).tiles == 11_864 * IMAGES
     night.changes.entries |= DataSet.from_json(manifest).entries
     said = {each.source: Annotation(each.label, each.group) for each in night.planned}
     assert len(sources_of(night.changes, said, found_in(night.listed))) == IMAGES
