@@ -266,13 +266,16 @@ class ServerProcess:
             raise self._died(error) from error
 
     def _connect(self, seconds: float) -> DriverClient:
+        # The client must not refer to this object: the center would be kept until Python's next
+        # collection of garbage.
+        process = self._process
         return DriverClient.connect(
             self.address,
             driver_key(self._key),
             self._settings.run,
             self._settings.spec.size,
             seconds,
-            lives=lambda: self._process.poll() is None,
+            lives=lambda: process.poll() is None,
         )
 
     def _connected(self) -> DriverClient:

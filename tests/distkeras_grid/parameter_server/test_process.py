@@ -1,5 +1,6 @@
 """The real server process."""
 
+import gc
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import psutil
@@ -126,6 +128,20 @@ def test_it_listens_within_seconds(tools):
         assert path is not None
         assert os.path.exists(path)
     assert not os.path.exists(path)
+
+
+def test_a_center_goes_with_its_server(tools):
+    """Python's next collection of garbage may come much later, after further runs."""
+    center = np.zeros(9, np.float32)
+    alive = weakref.ref(center)
+    gc.disable()
+    try:
+        with ServerProcess(tools.settings(trainable_size=9), center, new_key()) as server:
+            server.poll(5)
+        del server, center
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_an_interrupt_of_the_driver_does_not_reach_it(tools):
