@@ -147,11 +147,13 @@ class ShardedProcess:
         """
         self._kept[0] = max(self._kept[0], captured)
         # Events are handed out at the end, so an interrupt of any request before loses none.
-        update, *_ = [self._hear(shard, timeout) for shard in self._shards]
+        updates = [self._hear(shard, timeout) for shard in self._shards]
         if self._again:
             self._ask_again()
-        captured = update.captured and self._captures(update, timeout)
-        return structs.replace(self._joined.due(), captured=update.captured if captured else 0)
+        number = updates[0].captured
+        taken = number if number and self._captures(updates[0], timeout) else 0
+        whole = taken > 0 or not any(update.captured for update in updates)
+        return structs.replace(self._joined.due(), captured=taken, whole=whole)
 
     def _captures(self, update: Update, timeout: float) -> bool:
         """Take the states of the other servers for a checkpoint that the first one has taken.

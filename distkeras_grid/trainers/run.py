@@ -294,7 +294,8 @@ class Run:
         if self._lingering.is_over(update.seats, time.monotonic()):
             # A lost worker may need their slots.
             self._release()
-        if not self._finished:
+        # What is ahead of the history is looked at when the history has it.
+        if not self._finished and update.whole:
             # A worker that has finished was lost too late to matter.
             unfinished = [seat for seat in failed if update.seats[seat].status != "finished"]
             tried = [self._try_again(seat, update) for seat in unfinished]

@@ -294,6 +294,32 @@ def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
         np.testing.assert_array_equal(again.center(snapshot=2), 4)
 
 
+def test_an_update_says_if_its_counts_are_ahead_of_its_events():
+    """Or the driver, which compares both when all workers have finished, took windows for lost."""
+    settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2)
+    key, told = new_key(), 0
+    with (
+        ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
+        sharded(running, key, settings, 0) as client,
+    ):
+        client.ready(2, 10)
+        running.poll(5)
+        exchange(client, {0, 1}, 0)
+        # The second server is in another epoch when the first one's state is taken.
+        exchange(client, {1}, 1)
+        running.gather()
+        exchange(client, {0}, 1)
+        partial = 0
+        for _ in range(5):
+            update = running.poll(5)
+            told += sum(event.samples for event in update.events if isinstance(event, WindowRecord))
+            partial += not update.whole
+            assert update.samples_folded == told or not update.whole
+        assert update.whole
+        assert told == 2
+        assert partial == 1
+
+
 def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead):
     running, client, asked, told = ahead
     running._until = 0.0
