@@ -42,6 +42,7 @@ def test_a_silence_is_broken(progress, monkeypatch, capsys):
     assert all(line.startswith("tiling  ") for line in found)
 
 
+@pytest.mark.slow
 def test_nothing_is_added_to_what_others_say(progress, monkeypatch, capsys):
     assert set(lines_after(progress, monkeypatch, capsys, said=True)) == {"cutting"}
 
@@ -55,5 +56,6 @@ def test_a_silence_that_began_in_another_step_is_broken(progress, monkeypatch, c
     assert capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_silences_end_before_five_seconds(progress):
     assert progress.SILENCE + 0.25 < 5

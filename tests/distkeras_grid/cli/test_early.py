@@ -167,6 +167,7 @@ def test_names_of_a_missing_folder_are_no_names(here):
         early.LocalFiles().list_names("lost")
 
 
+@pytest.mark.slow
 def test_a_name_node_that_does_not_answer_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(early, "WEB_SECONDS", 0.05)
     monkeypatch.setattr(early.WebFiles, "list_names", lambda *_: time.sleep(5))

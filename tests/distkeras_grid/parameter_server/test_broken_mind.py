@@ -261,7 +261,7 @@ def _rules(monkeypatch):
         monkeypatch.setitem(RULES, each.name, each)
 
 
-TestBreaking = BreakingMachine.TestCase
+TestBreaking = pytest.mark.slow(BreakingMachine.TestCase)
 TestBreaking.settings = LONG
 TestBreakingRounds = pytest.mark.slow(BreakingRounds.TestCase)
 TestBreakingRounds.settings = LONG

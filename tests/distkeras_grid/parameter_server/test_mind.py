@@ -1006,7 +1006,7 @@ LONG = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestDynamicRate = MindMachine.TestCase
+TestDynamicRate = pytest.mark.slow(MindMachine.TestCase)
 TestDynamicRate.settings = LONG
 TestRounds = RoundMachine.TestCase
 TestRounds.settings = LONG

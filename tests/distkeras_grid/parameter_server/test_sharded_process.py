@@ -146,6 +146,7 @@ class Work(threading.Thread):
         self.client.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snapshots", [0, 1])
 def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
     """Whatever the servers had folded when their states were taken, one after the other."""

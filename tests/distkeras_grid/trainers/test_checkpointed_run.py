@@ -306,6 +306,7 @@ def windows_of(history):
     return sorted((record.worker, record.epoch, record.window) for record in history.records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "every", "kills"),
     [
