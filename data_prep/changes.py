@@ -371,10 +371,15 @@ def _leave_out(changes: Changes, path: str, former: Entry | None, reason: str) -
     """List an image that cannot be tiled; the next update tries it again."""
     changes.problems[path] = reason
     changes.entries[path] = Entry(path, LEFT_OUT, reason=reason)
-    if former is not None and former.status == TILED:
+    if former is None:
+        return
+    if former.status == TILED:
         kept = f"{reason}; its former tiles are kept"
         changes.problems[path] = kept
         changes.entries[path] = replace(former, reason=kept, length=None, modified=None)
+    elif former.content and (former.split or former.group):
+        # A file of this name is there, but the picture that it was may come back.
+        changes.entries[former_name(former)] = _remembered(former)
 
 
 def _misfit(path: str, seen: Inspected, image: Field) -> str | None:
@@ -550,7 +555,9 @@ def sources_of(
     changes, said, found
         See `splits_of`.
     """
-    labels = {
+    # A picture that was removed twice may have had two labels.
+    labels = {entry.content: str(entry.label) for entry in changes.entries.values() if entry.label}
+    labels |= {
         entry.content: str(entry.label)
         for entry in changes.entries.values()
         if entry.status == TILED
@@ -596,7 +603,8 @@ def give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> N
     changes : Changes
     path : str
     former : Entry or None
-        Its present tiles, which stay.
+        What was known of it before. Its present tiles stay; of an image without tiles, split and
+        group stay known.
     reason : str
     """
     if path in changes.work:

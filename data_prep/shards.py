@@ -237,10 +237,18 @@ class Shards:
                     "may need more memory than a task has."
                 )
             former = state.going.pop(each.source, None)
+            if former is None and night.before is not None:
+                # It may have been removed, and have come back.
+                former = night.before.entries.get(each.source)
             give_up(night.changes, each.source, former, reason)
-            if former is not None:
-                state.entries.pop(former_name(former), None)
             state.entries[each.source] = night.changes.entries[each.source]
+            if former is not None:
+                name = former_name(former)
+                state.entries.pop(name, None)
+                state.entries |= {
+                    path: night.changes.entries[path]
+                    for path in {name} & night.changes.entries.keys()
+                }
             self._say(f"  left out: {each.source}: {night.changes.problems[each.source]}")
 
     def _drop(self, paths: set[str], night: Night, state: _State) -> None:

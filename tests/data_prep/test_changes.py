@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.changes import Listed, compare, decide, judged, splits_of, with_zones
+from data_prep.changes import (
+    Listed,
+    compare,
+    decide,
+    give_up,
+    judged,
+    quarantine,
+    splits_of,
+    with_zones,
+)
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry, revised
 from data_prep.near_duplicates import Likeness
@@ -169,6 +178,74 @@ def test_pruned_images_leave_their_split_behind():
     assert later.decide(seen("a/renamed", "S")).work == ["a/renamed"]
     assert later.splits() == {"a/renamed": "test"}
     assert later.changes.entries["a/0"] == gone
+
+
+def pruned_specimen():
+    """Entries after an image of train, of the group g, was pruned."""
+    gone = Night([tiled("a/0", "S", group="g"), tiled("a/1")], ["a/1"], prune=True)
+    return gone.decide().entries
+
+
+MOSTLY_TEST = {"train": 0.01, "test": 0.99}
+
+
+@pytest.mark.parametrize("problem", ["empty", "broken", "no label", "quarantined"])
+def test_a_pruned_image_of_train_comes_back_to_train_also_after_a_broken_upload(problem):
+    """It came back in test: the broken file took the place of what was remembered of it."""
+    known = ["empty", "no label"]
+    problems = {"a/0": problem} if problem in known else {}
+    night = Night(pruned_specimen().values(), ["a/0", "a/1"], problems=problems)
+    changes = night.decide(*([] if problems else [seen("a/0", error=problem)]))
+    if problem == "quarantined":
+        quarantine(changes, night.listed, {"a/0"})
+    for _ in range(2):
+        assert night.splits(MOSTLY_TEST) == {}
+        assert set(changes.entries) == {"a/0", "a/1", f"a/0#{'pixels of S':.16}"}
+        night = Night(changes.entries.values(), ["a/0", "a/1"], problems=problems)
+        found = [] if problems else [seen("a/0", error=problem)]
+        changes = night.decide(*found[: len(night.comparison.candidates)])
+    later = Night(
+        changes.entries.values(),
+        ["a/0", "a/1", "a/2"],
+        stamps={"a/0": 2},
+        groups={"a/0": "g", "a/2": "g"},
+    )
+    later.decide(seen("a/0", "S"), seen("a/2"))
+    assert later.splits(MOSTLY_TEST) == {"a/0": "train", "a/2": "train"}
+
+
+def test_a_pruned_image_that_is_lost_while_it_is_cut_is_remembered():
+    night = Night(pruned_specimen().values(), ["a/0", "a/1"])
+    changes = night.decide(seen("a/0", "S"))
+    assert night.splits(MOSTLY_TEST) == {"a/0": "train"}
+    give_up(changes, "a/0", night.entries["a/0"], "gone")
+    later = Night(changes.entries.values(), ["a/0", "a/1"])
+    later.decide(seen("a/0", "S"))
+    assert later.splits(MOSTLY_TEST) == {"a/0": "train"}
+
+
+def test_a_copy_whose_file_broke_still_counts_for_its_group():
+    copy = Entry("a/copy", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", group="h")
+    night = Night([tiled("a/0", "S", group="g"), copy], ["a/0", "a/copy"], groups={"a/0": "g"})
+    changes = night.decide(seen("a/copy", error="broken"))
+    later = Night(
+        changes.entries.values(),
+        ["a/0", "a/copy", "a/2"],
+        groups={"a/0": "g", "a/copy": "h", "a/2": "h"},
+    )
+    later.decide(seen("a/copy", error="broken"), seen("a/2"))
+    assert later.splits(MOSTLY_TEST) == {"a/2": "train"}
+
+
+def test_a_picture_that_was_removed_under_two_labels_ends_no_night():
+    old = [
+        Entry("a/0#x", REMOVED, sha256="S", pixel_sha256="P", label="a", split="train"),
+        Entry("b/9", REMOVED, sha256="S", pixel_sha256="P", label="b", split="train"),
+        tiled("a/1"),
+    ]
+    night = Night(old, ["a/1", "a/2"])
+    night.decide(seen("a/2"))
+    assert night.splits({"train": 1.0}) == {"a/2": "train"}
 
 
 def test_two_files_that_change_places_take_their_splits_along():

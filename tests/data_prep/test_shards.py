@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
 from data_prep import TileSpec, TilingSettings, shards
 from data_prep.changes import Comparison, Listed, compare, decide, sources_of, splits_of
 from data_prep.labels import Annotation, annotate_each
-from data_prep.manifest import DataSet, planned_source
+from data_prep.manifest import REMOVED, DataSet, planned_source
 from data_prep.schema import image_field
 from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
 from data_prep.stages import Inspected
@@ -79,6 +80,7 @@ def found_in(listed):
         name: Inspected(
             *(file.uri, digest[name], 2272, 1704, 1, "uint8", 15_600.0, None),
             bits=8,
+            pixel_sha256=digest[name],
             tiles=11_864,
         )
         for name, file in listed.items()
@@ -108,7 +110,27 @@ def first_night():
     return Night(None, None, changes, planned, listed, image)
 
 
-def publish(monkeypatch, disk, night, *, keeps_half=False):
+def next_night(disk, there, **entries):
+    """A night that looks at these files again; some entries of the one before are other ones."""
+    basis = json.loads(disk.held["/tiles/_dataset.json"])
+    before = DataSet.from_json(basis)
+    known = before.entries | {each.source: each for each in entries.values()}
+    before = replace(before, entries=known)
+    listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7, 2) for name in there}
+    found = found_in(listed)
+    said, problems = annotate_each(there, SETTINGS.labels, str, SETTINGS.group)
+    comparison = compare(known, listed, said, problems, before.image.classes, prune=False)
+    changes = decide(known, listed, said, comparison, found, before.image, prune=False)
+    splits = splits_of(changes, known, said, found, SETTINGS.fractions, SETTINGS.seed)
+    planned = [
+        planned_source(found[path], path, label=said[path].label, split=splits[path], group=None)
+        for path in changes.work
+    ]
+    text = disk.held["/tiles/_dataset.json"]
+    return Night(before, text, changes, planned, listed, before.image)
+
+
+def publish(monkeypatch, disk, night, *, keeps_half=False, lost=()):
     """Publish a night whose shards are cut by nobody; return the last manifest."""
     said = []
     monkeypatch.setattr(Shards, "__init__", lambda *_: None)
@@ -119,9 +141,13 @@ def publish(monkeypatch, disk, night, *, keeps_half=False):
 
     def write(plan, image, folder):
         disk.held[folder] = "tiles"
-        return set(), {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
+        missing = {each.sha256 for each in plan.sources if each.source in lost}
+        return missing, {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
 
     monkeypatch.setattr(writer, "_write", write)
+    monkeypatch.setattr(writer, "_spark", None, raising=False)
+    monkeypatch.setattr(writer, "_reader", None, raising=False)
+    monkeypatch.setattr(shards, "look_at", lambda *_: {})
     return writer.publish(night)
 
 
@@ -199,6 +225,26 @@ def test_what_conditions_dropped_is_known_after_the_night(monkeypatch):
     assert {(each.tiles, each.filtered) for each in night.planned} == {(5932, 5932)}
     assert manifest["tiles"] == 5932 * IMAGES
     assert {each["filtered"] for each in manifest["sources"]} == {5932}
+
+
+def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monkeypatch):
+    """Its split was forgotten, and a specimen of train came back in test."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    disk = Disk()
+    publish(monkeypatch, disk, first_night())
+    name = "class0/specimen00000/000005.tif"
+    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    gone = replace(former, status=REMOVED, tiles=0, shard=None)
+    night = next_night(disk, [name], gone=gone)
+    assert night.changes.work == [name]
+    after = DataSet.from_json(publish(monkeypatch, disk, night, lost={name}))
+    known = {each.source: each for each in after.entries.values() if name in each.source}
+    assert {(each.status, each.split, each.group) for each in known.values()} == {
+        ("left out", None, None),
+        (REMOVED, former.split, former.group),
+    }
+    again = next_night(disk, [name])
+    assert [each.split for each in again.planned] == [former.split]
 
 
 class Counted(list):
