@@ -23,6 +23,7 @@ from compare_findings import find_all
 
 from data_prep.ingest import IngestSettings, ingest_images
 from distkeras_grid import build_session
+from distkeras_grid.cli import early
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 from distkeras_grid.cli.running import run
 from distkeras_grid.comparison.cells import LOCAL, grid
@@ -97,6 +98,7 @@ def compare(flags: argparse.Namespace) -> ExitCode:
     regime.build_optimizer()
     cells = grid(flags.trainers, flags.models, flags.batches, flags.workers, flags.seeds, alone)
     master = flags.master or f"local[{max(flags.workers)},4]"
+    early.check_slots(master, max(cell.workers for cell in cells))
     build_session("distkeras_grid comparison", master=master)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dkg-compare-")))

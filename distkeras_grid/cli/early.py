@@ -1,4 +1,4 @@
-"""Checks of files and names before Spark starts.
+"""Checks of files, names and numbers of workers before Spark starts.
 
 Local files are checked directly, and files on HDFS with WebHDFS if it answers in time. Other paths
 are not checked here. The same checks are repeated at the start of the session.
@@ -223,8 +223,8 @@ class _AnyModel:
     get_config = fit = None
 
 
-def check_trainer(name: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse what the trainer's constructor refuses, without its model.
+def check_trainer(name: str, arguments: Mapping[str, Any], master: str | None = None) -> None:
+    """Refuse what the trainer's constructor refuses, without its model, and too many workers.
 
     Parameters
     ----------
@@ -232,15 +232,47 @@ def check_trainer(name: str, arguments: Mapping[str, Any]) -> None:
         Name of the trainer.
     arguments : mapping of str to object
         All but the model.
+    master : str, optional
+        Spark's master, if the user names one.
 
     Raises
     ------
     ConfigurationError
         What the constructor raises, or that Keras knows no loss, metric or optimizer of a name.
+    NotEnoughSlotsError
+        As `check_slots` does.
     """
     import distkeras_grid
 
-    getattr(distkeras_grid, name)(_AnyModel(), **arguments)
+    trainer = getattr(distkeras_grid, name)(_AnyModel(), **arguments)
+    # No number means as many as there are slots; then any number is enough.
+    check_slots(master, (trainer.workers_asked or 1) * trainer.devices)
+
+
+def check_slots(master: str | None, tasks: int) -> None:
+    """Refuse more tasks at once than a local master has slots, whose number never changes.
+
+    Of a cluster nothing is known here, and of a submission only Spark's JVM knows the master.
+
+    Parameters
+    ----------
+    master : str, optional
+        Spark's master, if the user names one.
+    tasks : int
+        Tasks that run at the same time.
+
+    Raises
+    ------
+    NotEnoughSlotsError
+        Says how to have more slots.
+    """
+    from distkeras_grid.spark import doctor
+    from distkeras_grid.spark.session import local_cores, planned_master
+
+    planned = planned_master(master)
+    slots = None if planned is None else local_cores(planned)
+    if slots is not None:
+        doctor.settle([doctor.check_slots(slots, tasks, fixed=True)])
 
 
 def check_model(source: str | None) -> None:

@@ -153,7 +153,7 @@ def retrain(flags: argparse.Namespace) -> None:
 
     check(flags)
     early.check_model(flags.model)
-    early.check_trainer(flags.trainer, train.trainer_arguments(flags))
+    early.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master)
     early.check_input(flags.data, "--data")
     early.check_input(flags.validation_data, "--validation-data")
     with doing("starting Spark"):

@@ -488,7 +488,7 @@ def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) 
 
     Raises
     ------
-    ConfigurationError, PathNotFoundError, OutputExistsError
+    ConfigurationError, PathNotFoundError, OutputExistsError, NotEnoughSlotsError
         The first thing that is wrong.
     """
     from distkeras_grid.trainers.saved_run import SAVED_RUN
@@ -500,7 +500,7 @@ def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) 
     early.check_input(flags.validation_data, "--validation-data")
     check_local_sets(flags)
     # Last: where names of losses are given, Keras is asked, too.
-    early.check_trainer(flags.trainer, arguments)
+    early.check_trainer(flags.trainer, arguments, flags.master)
 
 
 def read_data(

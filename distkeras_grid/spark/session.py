@@ -40,6 +40,23 @@ def planned_settings(master: str | None) -> dict[str, str]:
     return {"spark.master": master or DEFAULT_MASTER}
 
 
+def planned_master(master: str | None) -> str | None:
+    """Return the master that `build_session` will use, None if a submission has chosen it.
+
+    Parameters
+    ----------
+    master : str, optional
+        As given to `build_session`.
+    """
+    from pyspark import SparkContext
+
+    if _SUBMITTED in os.environ:
+        return None
+    # `build_session` returns the session that is running, whatever master is named.
+    running = SparkContext._active_spark_context
+    return str(running.master) if running is not None else master or DEFAULT_MASTER
+
+
 def build_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:

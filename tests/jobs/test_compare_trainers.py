@@ -65,18 +65,23 @@ def test_from_idx_files_to_the_page_and_on_from_there(project, fashion, tmp_path
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "code", "error"),
     [
-        ("--trainers", "ADAM"),
-        pytest.param(("--batches", "33"), marks=pytest.mark.full),
-        pytest.param(("--epochs", "0"), marks=pytest.mark.full),
+        (("--trainers", "ADAM"), 2, "ConfigurationError"),
+        pytest.param(("--batches", "33"), 2, "ConfigurationError", marks=pytest.mark.full),
+        pytest.param(("--epochs", "0"), 2, "ConfigurationError", marks=pytest.mark.full),
+        pytest.param(
+            ("--workers", "4", "--master", "local[2]"),
+            *(5, "NotEnoughSlotsError"),
+            marks=pytest.mark.full,
+        ),
     ],
 )
-def test_wrong_flags_end_before_spark_starts(project, tmp_path, flags):
+def test_wrong_flags_end_before_spark_starts(project, tmp_path, flags, code, error):
     ended = call(project, "--data", tmp_path, "--output", tmp_path / "study", *flags)
-    assert ended.returncode == 2
+    assert ended.returncode == code
     last = ended.stderr.strip().splitlines()[-1]
-    assert last.startswith("ConfigurationError: ")
+    assert last.startswith(f"{error}: ")
     assert flags[1] in last
     assert "Spark" not in ended.stderr
     assert not (tmp_path / "study").exists()

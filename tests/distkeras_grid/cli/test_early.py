@@ -8,11 +8,18 @@ import resource
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
 from distkeras_grid.cli import early
-from distkeras_grid.errors import ConfigurationError, OutputExistsError, PathNotFoundError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    NotEnoughSlotsError,
+    OutputExistsError,
+    PathNotFoundError,
+)
 from distkeras_grid.spark.outputs import OutputKind
 
 # Of the processor, for other tests may run beside; what would start late takes ten times that.
@@ -52,6 +59,7 @@ def here(tmp_path, monkeypatch):
 
 TRAIN = ("train", "--data", "data", "--output", "new")
 FILE = ("--model", "m.keras")
+MANY = ("--workers", "3", "--master", "local[2]")
 PREDICT = ("predict", "--data", "data", "--model", "m.keras")
 
 
@@ -71,6 +79,8 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
         ((*TRAIN[:3], "--output", "thesis", *FILE, "--overwrite"), 4, "OutputExistsError"),
         (("train", "--data", "lost", "--output", "new", *FILE), 4, "PathNotFoundError"),
         (("retrain", *TRAIN[1:], *FILE, "--set", "lerning_rate=1"), 2, "UnknownArgumentError"),
+        ((*TRAIN, *FILE, *MANY), 5, "NotEnoughSlotsError"),
+        (("retrain", *TRAIN[1:], *FILE, *MANY), 5, "NotEnoughSlotsError"),
         ((*PREDICT, "--output", "predictions"), 4, "OutputExistsError"),
         (("evaluate", "--data", "data", "--output", "figures.json"), 4, "OutputExistsError"),
         (("tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
@@ -158,6 +168,42 @@ def test_of_what_cannot_be_asked_nothing_is_said(here, monkeypatch):
     early.check_input("lost", "--data")
     with pytest.raises(PathNotFoundError):
         early.check_input("file:///lost", "--data")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "arguments", "tasks"),
+    [
+        ("ADAG", {"num_workers": 3}, 3),
+        ("ADAG", {}, 1),
+        ("SingleTrainer", {}, 1),
+        # One worker trains, and each of the tasks that share its model needs a slot.
+        ("ConvolutionSplit", {"num_workers": 3}, 3),
+        ("ConvolutionSplit", {}, 0),
+        ("PlacedLayers", {"cuts": ["one", "two"]}, 3),
+    ],
+)
+def test_a_local_master_has_a_slot_for_each_task(here, monkeypatch, trainer, arguments, tasks):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    for slots in range(1, 4):
+        context = pytest.raises(NotEnoughSlotsError) if tasks > slots else contextlib.nullcontext()
+        with context:
+            early.check_trainer(trainer, arguments, f"local[{slots},4]")
+    early.check_trainer(trainer, arguments, "yarn")
+    # The submission has a master of its own.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    early.check_trainer(trainer, arguments, "local")
+
+
+def test_without_a_master_the_default_one_or_a_running_session_counts(here, monkeypatch):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    early.check_slots(None, 2)
+    with pytest.raises(NotEnoughSlotsError):
+        early.check_slots(None, 3)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(master="local[3]"))
+    early.check_slots("local", 3)
+    with pytest.raises(NotEnoughSlotsError):
+        early.check_slots("local[8]", 4)
 
 
 def test_names_of_a_missing_folder_are_no_names(here):
