@@ -10,6 +10,7 @@ format allows that.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import warnings
@@ -42,7 +43,12 @@ from data_prep.slides import START_BYTES, SlideFile, is_slide
 from data_prep.tiff import TiffPlane, channel_number, find_plane
 from data_prep.tiff_planes import Window
 from data_prep.vendor import Container, VendorPlane, take
-from distkeras_grid.errors import AmbiguousImageError, ImageError
+from distkeras_grid.errors import (
+    AmbiguousImageError,
+    ImageError,
+    StorageError,
+    UnreadableImageError,
+)
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 SUFFIXES = ("png", "jpg", "jpeg", "tif", "tiff", "bmp")
@@ -84,6 +90,14 @@ DAMAGE = (
     zipfile.BadZipFile,
     tifffile.TiffFileError,
     Image.DecompressionBombError,
+)
+# A disk, a server or the host raises an OSError with one of these numbers. Those of libraries about
+# damaged files have none, or another: a damaged file can lead to a position that does not exist.
+FAILING = frozenset(
+    (
+        *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+        *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EACCES, errno.EPERM),
+    )
 )
 ORIENTATION = 274  # EXIF and TIFF tag
 
@@ -160,6 +174,8 @@ def open_image(
     ------
     AmbiguousImageError
         If the file holds several images.
+    UnreadableImageError
+        If a disk, a server or memory fails.
     ImageError
         If the file cannot be read as an image of these formats.
     """
@@ -200,10 +216,29 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
             f"{name} is not a {', '.join(FORMATS)} image ({length} bytes). Convert it, or leave it "
             "out by --glob."
         ) from error
+    except StorageError as error:
+        raise UnreadableImageError(f"{name} cannot be read: {error}") from error
     except DAMAGE as error:
+        if _is_failure(error):
+            raise UnreadableImageError(
+                f"{name} cannot be read ({type(error).__name__}: {error}). Look at its disk, and "
+                "at the memory and the local disk of the tasks."
+            ) from error
         raise ImageError(
             f"{name} cannot be decoded ({type(error).__name__}: {error}). Repair or remove it."
         ) from error
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Tell whether a disk, a server or memory failed, and the file may be good."""
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, (MemoryError, StorageError)):
+            return True
+        if isinstance(reason, OSError) and reason.errno in FAILING:
+            return True
+        reason = reason.__cause__ or reason.__context__
+    return False
 
 
 def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane | None:

@@ -23,12 +23,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from distkeras_grid.errors import ImageError
+from distkeras_grid.errors import ImageError, UnreadableImageError
 
 # Longer than it takes to read the largest image, or to cut some of its tiles [s].
 DEADLINE = 1800.0
-# The process sends this while its work goes on; any other message ends it.
-_ALIVE = b"."
+# The process sends this while its work goes on; any other message ends it: an empty one, or one of
+# these letters and the reason why the image cannot be used.
+_ALIVE, _REFUSED, _UNREADABLE = b".", b"!", b"?"
 # Seconds that a process with nothing left to do may take to end by itself.
 _GRACE = 5.0
 # The descriptor of standard error, whatever `sys.stderr` is now.
@@ -147,12 +148,14 @@ class Trials:
 
         Raises
         ------
+        UnreadableImageError
+            If `work` raises one, or needs more memory than there is.
         ImageError
             If the process dies or does not finish in time, or if `work` raises one.
         """
         process, pipe = self._started()
         try:
-            pipe.send((work, arguments))
+            pipe.send((name, work, arguments))
             told = _ALIVE
             while told == _ALIVE:
                 if not wait([pipe, process.sentinel], self._deadline):
@@ -169,8 +172,10 @@ class Trials:
             raise ImageError(
                 f"{name} ended the process that decoded it ({reason}). Repair or remove it."
             ) from None
+        if told.startswith(_UNREADABLE):
+            raise UnreadableImageError(told[1:].decode())
         if told:
-            raise ImageError(told.decode())
+            raise ImageError(told[1:].decode())
 
     def _started(self) -> tuple[BaseProcess, Connection]:
         if self._process is None or self._pipe is None:
@@ -204,27 +209,34 @@ def _try_images(pipe: Connection, memory_mb: int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError):
         while True:
-            work, arguments = pipe.recv()
+            name, work, arguments = pipe.recv()
             if memory_mb is not None:
                 # Limited once: what was imported for the work stays in memory.
                 _limit(memory_mb)
                 memory_mb = None
-            pipe.send_bytes(_told(pipe, work, arguments).encode())
+            pipe.send_bytes(_told(pipe, name, work, arguments))
 
 
-def _told(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
-    """Do work; return why the image cannot be used, or an empty text."""
+def _told(
+    pipe: Connection, name: str, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> bytes:
+    """Do work; return a message why the image cannot be used, or an empty one."""
     try:
         done = work(*arguments)
         if isgenerator(done):
             for _ in done:
                 pipe.send_bytes(_ALIVE)
     except ImageError as error:
-        return str(error)
+        kind = _UNREADABLE if isinstance(error, UnreadableImageError) else _REFUSED
+        return kind + str(error).encode()
+    except MemoryError:
+        # The task has no limit of its own, and would be killed.
+        reason = f"{name} needs more memory than there is. Give the tasks more memory."
+        return _UNREADABLE + reason.encode()
     except Exception:  # noqa: BLE001
         # The image is not at fault. The task meets the same error, and reports it.
-        return ""
-    return ""
+        return b""
+    return b""
 
 
 def _limit(memory_mb: int) -> None:

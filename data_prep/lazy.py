@@ -200,9 +200,9 @@ def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     SchemaError
         If a value does not describe a tile, or an image is of another type.
     ImageError
-        If an image cannot be decoded, has changed, or has no such tile.
+        If an image cannot be read to its end or decoded, has changed, or has no such tile.
     StorageError
-        If an image cannot be read.
+        If an image cannot be opened.
     """
     # A task has one core, unless the environment says otherwise.
     cv2.setNumThreads(1)

@@ -20,7 +20,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from data_prep.folders import Companions, Folder, copied, has_companions, is_folder
-from distkeras_grid.errors import GridError, ImageError, PathNotFoundError, StorageError
+from distkeras_grid.errors import (
+    GridError,
+    PathNotFoundError,
+    StorageError,
+    UnreadableImageError,
+)
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
 
 if TYPE_CHECKING:
@@ -54,14 +59,22 @@ class Content:
         A file that can be read at any position.
     state : callable, optional
         Returns a value that differs once the file has changed; not needed where all bytes are held.
+    name : str, default "The image"
+        Named in errors.
 
     Attributes
     ----------
     stream : file
     """
 
-    def __init__(self, stream: BinaryIO, state: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        state: Callable[[], object] | None = None,
+        name: str = "The image",
+    ) -> None:
         self.stream = stream
+        self._name = name
         self._state = state or (lambda: None)
         self._before = self._state()
 
@@ -90,12 +103,21 @@ class Content:
             return True
 
     def sha256(self) -> str:
-        """Return the digest of all bytes."""
-        if isinstance(self.stream, Folder):
-            return self.stream.sha256()
-        self.stream.seek(0)
-        digest = hashlib.file_digest(cast("BufferedReader", self.stream), "sha256").hexdigest()
-        self.stream.seek(0)
+        """Return the digest of all bytes.
+
+        Raises
+        ------
+        UnreadableImageError
+            If the file cannot be read to its end.
+        """
+        try:
+            if isinstance(self.stream, Folder):
+                return self.stream.sha256()
+            self.stream.seek(0)
+            digest = hashlib.file_digest(cast("BufferedReader", self.stream), "sha256").hexdigest()
+            self.stream.seek(0)
+        except (OSError, StorageError) as error:
+            raise UnreadableImageError(f"{self._name} cannot be read: {_reason(error)}") from error
         return digest
 
 
@@ -104,7 +126,7 @@ def open_local(path: str | Path) -> Content:
     is_of_many = has_companions(str(path)) and os.path.isfile(path)
     if is_of_many or (is_folder(str(path)) and os.path.isdir(path)):
         folder = (Companions if is_of_many else Folder)(Path(path))
-        return Content(folder, folder.state)
+        return Content(folder, folder.state, str(path))
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
     if os.fstat(stream.fileno()).st_size <= HELD_BYTES:
         with stream:
@@ -114,13 +136,13 @@ def open_local(path: str | Path) -> Content:
         found = os.stat(path)
         return found.st_ino, found.st_size, found.st_mtime_ns
 
-    return Content(stream, state)
+    return Content(stream, state, str(path))
 
 
 def open_web(connection: Connection, path: str) -> Content:
     """Open a file on HDFS; an image that is a folder is copied."""
     if is_folder(path) and (status := connection.status(path)) and status.is_directory:
-        return Content(copied(connection, path))
+        return Content(copied(connection, path), name=path)
     first = connection.read_range(path, 0, HELD_BYTES + 1)
     if len(first) <= HELD_BYTES:
         return Content.of(first)
@@ -131,7 +153,7 @@ def open_web(connection: Connection, path: str) -> Content:
     found = connection.status(path)
     size = found.size if found else 0
     ranges = _Ranges(lambda start, count: connection.read_range(path, start, count), size)
-    return Content(BufferedReader(ranges, RANGE_BYTES), state)
+    return Content(BufferedReader(ranges, RANGE_BYTES), state, path)
 
 
 class _Ranges(RawIOBase):
@@ -203,7 +225,7 @@ class Opening:
 
         Raises
         ------
-        ImageError
+        UnreadableImageError
             If the file is missing or forbidden, or the server does not answer.
         """
         try:
@@ -211,9 +233,9 @@ class Opening:
                 return open_local(local_path(uri))
             return open_web(connection_to(self.address), parse_path(uri).path)
         except (FileNotFoundError, PathNotFoundError) as error:
-            raise ImageError(f"{uri} is gone. Nothing else is known of it.") from error
+            raise UnreadableImageError(f"{uri} is gone. Nothing else is known of it.") from error
         except (OSError, StorageError) as error:
-            raise ImageError(f"{uri} cannot be read: {_reason(error)}") from error
+            raise UnreadableImageError(f"{uri} cannot be read: {_reason(error)}") from error
 
 
 def local_path(uri: str) -> str:

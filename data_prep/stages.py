@@ -35,7 +35,7 @@ from data_prep.split import SPLITS
 from data_prep.survey import Survey, survey
 from data_prep.tiles import Tile, group_by_base, iter_tiles
 from data_prep.zones import Zones
-from distkeras_grid.errors import ImageError
+from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
 from distkeras_grid.spark.session import task_slots
@@ -253,7 +253,13 @@ def _inspect_row(
         with care.in_time(), content_of(row, opening) as content:
             return inspect_image(uri, content, cutting, is_shown=uri in shown)
     except ImageError as error:
-        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
+        return _refused(uri, sha256, error)
+
+
+def _refused(uri: str, sha256: str, error: ImageError) -> Inspected:
+    """Return why an image cannot be tiled; without a digest where it may be good, see `judged`."""
+    digest = "" if isinstance(error, UnreadableImageError) else sha256
+    return Inspected(uri, digest, 0, 0, 0, "", 0.0, str(error))
 
 
 def _inspect_for_nothing(row: dict[str, Any], opening: Opening, cutting: Cutting) -> None:
@@ -270,15 +276,16 @@ def inspect_image(
     uri: str, content: Content, cutting: Cutting, *, is_shown: bool = False
 ) -> Inspected:
     """Look at one file."""
-    began = time.process_time()
-    sha256 = content.sha256()
+    began, sha256 = time.process_time(), ""
     try:
+        sha256 = content.sha256()
         with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
             found = _look_at(ready, sha256, uri, cutting, began, is_shown=is_shown)
     except ImageError as error:
-        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, str(error))
+        return _refused(uri, sha256, error)
     if content.is_changed:
-        return Inspected(uri, sha256, 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
+        # It may be good, and nobody may have touched it: a server that does not answer looks so.
+        return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
     return found
 
 

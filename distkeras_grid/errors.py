@@ -12,7 +12,8 @@
     │   ├── EmptySplitError                 a class would have no tiles in a split
     │   ├── SplitLeakError                  rows of more than one split, or a source in two splits
     │   └── ImageError                      an image that cannot be read or tiled
-    │       └── AmbiguousImageError         a file of several images, and none chosen
+    │       ├── AmbiguousImageError         a file of several images, and none chosen
+    │       └── UnreadableImageError        a disk, a server or memory fails; the image may be good
     ├── EnvironmentMismatchError            executors lack packages, or have other versions
     ├── ClusterError                        Spark cannot run what was asked
     │   ├── ApplicationNotFoundError        YARN does not know an application
@@ -179,6 +180,10 @@ class ImageError(DataError):
 
 class AmbiguousImageError(ImageError):
     """A file holds several pages, channels or focal planes, and nothing says which to take."""
+
+
+class UnreadableImageError(ImageError):
+    """A disk, a server or memory fails while an image is read; the image itself may be good."""
 
 
 class EnvironmentMismatchError(GridError):

@@ -1,3 +1,5 @@
+import errno
+import os
 import struct
 import zlib
 from io import BytesIO
@@ -7,9 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from data_prep.images import decode_image, read_image
+from data_prep import images
+from data_prep.images import decode_image, open_image, read_image
 from data_prep.picture import Choice, as_channels
-from distkeras_grid.errors import AmbiguousImageError, ImageError
+from distkeras_grid.errors import (
+    AmbiguousImageError,
+    ImageError,
+    StorageError,
+    UnreadableImageError,
+)
 
 RNG = np.random.default_rng(3)
 GRAY = RNG.integers(0, 256, (20, 31), dtype=np.uint8)
@@ -201,3 +209,44 @@ def test_channels():
     assert gray.shape == (20, 31, 1)
     assert np.abs(gray[..., 0].astype(int) - pillow).max() <= 1
     assert as_channels(DEEP_COLOUR, 1).dtype == np.uint16
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+FAILURES = {
+    "full disk": FULL,
+    "bad sector": OSError(errno.EIO, os.strerror(errno.EIO)),
+    "mount that is gone": OSError(errno.ESTALE, os.strerror(errno.ESTALE)),
+    "memory": MemoryError(),
+    "lost block": StorageError("Cannot read /raw/x: BlockMissingException."),
+    "told by a library": caused(ValueError("cannot write"), FULL),
+}
+DAMAGES = {
+    "Pillow's": OSError("image file is truncated"),
+    "position that does not exist": OSError(errno.EINVAL, os.strerror(errno.EINVAL)),
+    "damage": ValueError("bad"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_what_a_disk_or_memory_does_is_not_the_images_fault(monkeypatch, failure):
+    assert is_unreadable(monkeypatch, failure)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_libraries_say_about_a_file_is_damage(monkeypatch, damage):
+    assert not is_unreadable(monkeypatch, damage)
+
+
+def is_unreadable(monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(images, "_read_by_pillow", fail)
+    with pytest.raises(ImageError, match=r"x\.png") as caught:
+        open_image(BytesIO(encode(GRAY)), "x.png")
+    return isinstance(caught.value, UnreadableImageError)

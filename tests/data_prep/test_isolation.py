@@ -24,7 +24,7 @@ from data_prep.job import surviving
 from data_prep.leak_check import check_leaks_of
 from data_prep.reading import FILE, Opening
 from data_prep.stages import Reader
-from distkeras_grid.errors import ImageError
+from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 
 
@@ -43,11 +43,23 @@ def test_what_ends_the_process_is_an_error_and_the_next_is_tried_in_another(tmp_
         assert not done.exists()
 
 
+def take_memory(bytes_):
+    return np.ones(bytes_, np.uint8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+def test_what_needs_too_much_memory_beside_the_decoder_is_told():
+    """The task has no limit of its own: Spark or the system would end it, at each attempt."""
+    with Trials(memory_mb=4) as trials, pytest.raises(UnreadableImageError, match=r"0\.png"):
+        trials.survive("0.png", take_memory, 1 << 30)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
 def test_what_needs_more_memory_than_there_may_be_is_an_error():
     content = BytesIO()
     Image.new("L", (4000, 4000)).save(content, "PNG")
-    with Trials(memory_mb=4) as trials, pytest.raises(ImageError, match=r"0\.png .*MemoryError"):
+    expected = pytest.raises(UnreadableImageError, match=r"0\.png .*MemoryError")
+    with Trials(memory_mb=4) as trials, expected:
         trials.survive("0.png", read_image, content.getvalue(), "0.png")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from data_prep import reading
-from data_prep.reading import FILE, SPARK, WEBHDFS, Opening, local_path
-from distkeras_grid.errors import ImageError
+from data_prep.reading import FILE, SPARK, WEBHDFS, Content, Opening, local_path
+from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.webhdfs.addresses import Address
-from tests.distkeras_grid.webhdfs.loopback import loopback
+from tests.data_prep.bad_sector import open_bad_sector
+from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 
 def test_a_file_is_read_by_its_path_whatever_its_name(tmp_path):
@@ -25,17 +27,34 @@ def test_a_file_is_read_by_its_path_whatever_its_name(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gone", "folder", "forbidden"])
-def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path, kind):
+def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path, monkeypatch, kind):
     path = tmp_path / "0.png"
     if kind == "folder":
         path.mkdir()
     elif kind == "forbidden":
-        path.write_bytes(b"x")
-        path.chmod(0)
-        if os.access(path, os.R_OK):
-            pytest.skip("this user may read everything")
-    with pytest.raises(ImageError, match=r"0\.png"):
+        # Permissions of the file would not do: root may read everything.
+        def forbidden(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+        monkeypatch.setattr(reading, "open_local", forbidden)
+    with pytest.raises(UnreadableImageError, match=r"0\.png"):
         Opening(FILE).open(f"file:{path}")
+
+
+def test_a_large_file_with_a_bad_sector_is_an_error_with_its_name():
+    content = Content(open_bad_sector(), name="/raw/0.tif")
+    with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+        content.sha256()
+
+
+def test_a_large_file_on_hdfs_that_lost_a_block_is_an_error_with_its_name(monkeypatch):
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(3000)
+        with Opening(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif") as content:
+            hdfs.faults["OPEN data"] = Fault("BlockMissingException", times=-1)
+            with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+                content.sha256()
 
 
 def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -15,11 +17,12 @@ import pytest
 import tifffile
 from PIL import Image
 
-from data_prep import TileSpec, iter_tiles, reading, sampling
+from data_prep import TileSpec, images, iter_tiles, reading, sampling
 from data_prep.cutting import Cutting
 from data_prep.digests import pixel_digest
 from data_prep.filters import parse_filter
 from data_prep.images import decode_image
+from data_prep.isolation import Care
 from data_prep.job import executor_errors, load_contents
 from data_prep.normalising import count_values, normalise, parse_normalising
 from data_prep.picture import Choice
@@ -38,8 +41,9 @@ from data_prep.stages import (
     tile_frame,
 )
 from data_prep.zones import ZoneRules
-from distkeras_grid.errors import ImageError
+from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
+from tests.data_prep.bad_sector import open_bad_sector
 
 SPEC = TileSpec(16, angles=[0, 90])
 
@@ -272,6 +276,51 @@ def test_a_look_tells_which_part_of_the_tiles_is_kept():
     assert look_at("a.png", png(pixels), cutting).kept == 1
     some = replace(cutting, keep=parse_filter("bg_fraction<0.5"))
     assert look_at("a.png", png(pixels), some).kept == 0.5
+
+
+class BadDisk(Opening):
+    """Opens files that cannot be read to their end."""
+
+    def open(self, uri):
+        return Content(open_bad_sector(), name=uri)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always):
+    """With a second attempt of the task, which tries each image first, and in the first one."""
+    look = inspector(CUTTING, BadDisk("file"), care=Care(always))
+    (found,) = (row for batch in look(table(path="file:/a.tif")) for row in batch.to_pylist())
+    assert "a.tif" in found["error"]
+    assert found["sha256"] == ""
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+    row |= {"path": "file:/a.tif", "sha256": "0" * 64}
+    cut = cutter(FIELD, CUTTING, BadDisk("file"), tolerant=True, care=Care(always))
+    assert list(cut(table(**row))) == []
+    with pytest.raises(UnreadableImageError, match=r"a\.tif"):
+        list(cutter(FIELD, CUTTING, BadDisk("file"), tolerant=False)(table(**row)))
+
+
+def test_a_disk_that_fails_while_an_image_is_decoded_says_nothing_about_the_image(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(images, "_read_by_pillow", full)
+    found = look_at("a.png", png(np.zeros((24, 24), np.uint8)), CUTTING)
+    assert "a.png" in found.error
+    assert found.sha256 == ""
+
+
+def test_a_file_that_seems_to_have_changed_is_not_judged():
+    """A server that does not answer looks so, too."""
+    states = iter(range(2))
+    content = Content(BytesIO(png(np.zeros((24, 24), np.uint8))), lambda: next(states))
+    found = inspect_image("a.png", content, CUTTING)
+    assert "a.png" in found.error
+    assert found.sha256 == ""
 
 
 def table(**row):

@@ -21,6 +21,7 @@ EXPECTED = {
     errors.EmptySplitError: 3,
     errors.ImageError: 3,
     errors.AmbiguousImageError: 3,
+    errors.UnreadableImageError: 3,
     errors.BusyError: 75,
     errors.StorageError: 4,
     errors.PathNotFoundError: 4,
