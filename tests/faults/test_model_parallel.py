@@ -9,11 +9,9 @@ import sys
 import pytest
 
 from tests.cluster import driver_environment
-from tests.faults import placed_job, split_job, towers_job
+from tests.faults.divided_job import EPOCHS, ROWS
 
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
-
-EPOCHS = 20
 
 
 @pytest.mark.parametrize("disturbed", [False, True])
@@ -22,9 +20,9 @@ EPOCHS = 20
     "The others compute its part; the weights are those of `fit` up to rounding.",
 )
 def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, disturbed):
-    found = result("split_job", cluster, project, tmp_path, disturbed)
+    found = result("split", cluster, project, tmp_path, disturbed)
     assert found["largest_difference"] < 1e-3
-    assert found["samples"] == split_job.ROWS * EPOCHS
+    assert found["samples"] == ROWS * EPOCHS
     # One attempt of the master trained all of it.
     assert found["attempts"] == 1
     assert (found["killed"] > 0) == disturbed
@@ -38,9 +36,9 @@ def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, 
     "are those of `fit` up to rounding.",
 )
 def test_after_a_killed_stage_all_go_on_from_the_last_window(cluster, project, tmp_path, disturbed):
-    found = result("placed_job", cluster, project, tmp_path, disturbed)
+    found = result("placed", cluster, project, tmp_path, disturbed)
     assert found["largest_difference"] < 1e-3
-    assert found["samples"] == placed_job.ROWS * EPOCHS
+    assert found["samples"] == ROWS * EPOCHS
     assert found["attempts"] == 1 + disturbed
     assert (found["killed"] > 0) == disturbed
 
@@ -52,17 +50,17 @@ def test_after_a_killed_stage_all_go_on_from_the_last_window(cluster, project, t
     "are those of `fit` up to rounding.",
 )
 def test_after_a_killed_tower_all_go_on_from_the_last_window(cluster, project, tmp_path, disturbed):
-    found = result("towers_job", cluster, project, tmp_path, disturbed)
+    found = result("towers", cluster, project, tmp_path, disturbed)
     assert found["largest_difference"] < 1e-3
-    assert found["samples"] == towers_job.ROWS * EPOCHS
+    assert found["samples"] == ROWS * EPOCHS
     assert found["attempts"] == 1 + disturbed
     assert (found["killed"] > 0) == disturbed
 
 
-def result(job, cluster, project, folder, disturbed):
+def result(kind, cluster, project, folder, disturbed):
     """What a driver of its own found."""
-    settings = json.dumps({"epochs": EPOCHS, "disturbed": disturbed})
-    command = [sys.executable, "-m", f"tests.faults.{job}", cluster.url, str(folder), settings]
+    settings = json.dumps({"kind": kind, "disturbed": disturbed})
+    command = [sys.executable, "-m", "tests.faults.divided_job", cluster.url, str(folder), settings]
     ended = subprocess.run(
         command,
         check=False,
