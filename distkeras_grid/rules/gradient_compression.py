@@ -9,9 +9,10 @@ largest magnitudes of each tensor::
     send r on M, then r <- 0 and u <- 0 on M, the largest of |r|: momentum factor masking
 
 Only tensors of more than one dimension are compressed. Biases are few and are sent as they are, and
-so are the statistics. What a worker holds back belongs to its attempt: the next attempt on the seat
-begins with nothing, so a failed attempt loses at most its `residual`. A commit that arrives after
-its round is dropped as a whole, with everything that earlier commits had left to it.
+so are the statistics. What a worker holds back goes with the state that it sends to the server now
+and then. The next attempt on the seat begins with it, so a failed attempt loses at most what has
+been held back since. A commit that arrives after its round is dropped as a whole, with everything
+that earlier commits had left to it.
 
 What is left when a run ends is dropped, as in the paper. If it were sent at once, old changes could
 lead away from the minimum, and no later step would correct that (two workers with momentum 0.9 and
