@@ -49,6 +49,13 @@ class TiledSource(msgspec.Struct, frozen=True):
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
     split: str | None = None
     update: int = -1
+    tiles: int = 1
+    set_aside: str | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of it are read: it may be excluded, or keep no tile."""
+        return self.status == "tiled" and self.tiles > 0 and self.set_aside is None
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -366,7 +373,7 @@ def model_of(runs: str, name: str) -> str:
 
 
 def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) -> list[str]:
-    """Return the digests of a split's tiled images that the latest run has not seen.
+    """Return the digests of a split's images with rows that the latest run has not seen.
 
     Examples
     --------
@@ -382,10 +389,7 @@ def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) ->
     return [
         each.sha256
         for each in manifest.sources
-        if each.status == "tiled"
-        and each.sha256
-        and each.update > since
-        and split in (None, each.split)
+        if each.has_rows and each.sha256 and each.update > since and split in (None, each.split)
     ]
 
 

@@ -74,6 +74,15 @@ def test_new_is_what_was_tiled_after_the_latest_run():
     assert new_sources(manifest, "train", None) == ["a", "b", "d"]
 
 
+@pytest.mark.parametrize("change", [{"set_aside": "blurred"}, {"tiles": 0}, {"status": "removed"}])
+def test_an_image_without_rows_is_not_new(change):
+    """An exclusion made an image new: the week read no row, and ended with an error."""
+    source = {"status": "tiled", "split": "train", "update": 5, "sha256": "a" * 64, "tiles": 4}
+    for told, new in ((source, ["a" * 64]), ({**source, **change}, [])):
+        text = json.dumps({"last_update": 5, "sources": [told]})
+        assert new_sources(parse(text, Manifest, ""), "train", LATEST) == new
+
+
 def test_all_is_new_in_a_data_set_that_was_made_anew():
     """Its numbers began at 0 again: for as many nights nothing was new."""
     manifest = Manifest((TiledSource("tiled", "a", "train", 0),), 0)
