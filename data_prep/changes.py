@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from data_prep.alike import joining
+from data_prep.by_hand import decided_of, predecessors, said_of
 from data_prep.labels import Annotation
 from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry, revised
 from data_prep.near_duplicates import Likeness
@@ -82,6 +84,8 @@ class Changes:
         New paths of images that lie elsewhere now, by their former ones.
     relabelled : set of str
         Images that have another label now; their tiles stay as they are.
+    decided : dict of str to dict
+        Fields that the entries of images to tile take over, because they were set by hand.
     """
 
     entries: dict[str, Entry]
@@ -90,6 +94,12 @@ class Changes:
     problems: dict[str, str] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     relabelled: set[str] = field(default_factory=set)
+    decided: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def excluded(self, path: str) -> str | None:
+        """Return why the new tiles of an image will not be read; None if they will."""
+        reason: str | None = self.decided.get(path, {}).get("set_aside")
+        return reason
 
     def replaced(self) -> list[str]:
         """Return which images to tile have tiles already."""
@@ -264,6 +274,8 @@ def decide(
     for former in (entries[path] for path in touched if path in entries):
         _replace(changes, former, found[former.source])
     _sort_touched(changes, touched, listed, said, found)
+    before = predecessors(entries, comparison.unchanged, found)
+    changes.decided = {path: decided_of(before.get(path)) for path in changes.work}
     return changes
 
 
@@ -306,12 +318,6 @@ def _keep(changes: Changes, entry: Entry, said: Annotation, path: str | None = N
             changes.relabelled.add(path)
         entry = revised(entry, source=path, label=said.label)
     changes.entries[path] = entry
-
-
-def said_of(entry: Entry, said: Annotation) -> Annotation:
-    """Return the annotation of an image; what was set by hand stays."""
-    by_hand = {name: getattr(entry, name) for name in entry.by_hand or ()}
-    return replace(said, **by_hand) if by_hand and entry.status == TILED else said
 
 
 def _origins(

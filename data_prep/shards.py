@@ -347,8 +347,9 @@ class Shards:
 
 def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
     file = night.listed[planned.source]
-    stamp = {"length": file.length, "modified": file.modified}
+    stamp: dict[str, Any] = {"length": file.length, "modified": file.modified}
     stamp |= {"filtered": planned.filtered} if planned.filtered else {}
+    stamp |= night.changes.decided.get(planned.source, {})
     shard = state.last if planned.tiles else None
     return tiled_entry(planned, shard=shard, update=state.update, **stamp)
 

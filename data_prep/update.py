@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from data_prep.alike import alike_among, describe, still_true, to_json
+from data_prep.by_hand import annotated, predecessors, said_of
 from data_prep.changes import (
     Changes,
     Comparison,
@@ -24,7 +25,6 @@ from data_prep.changes import (
     decide,
     judged,
     quarantine,
-    said_of,
     splits_of,
     unusable,
     with_zones,
@@ -389,8 +389,10 @@ class _Night:
         looks = self._settings.near_duplicates != "off"
         # Fingerprints of a replaced data set serve the new one.
         prints = load_fingerprints(self._storage, self._root) if looks else {}
-        said, broken, comparison = self._compare(before, known, listed, prints)
+        plain, said, broken, comparison = self._compare(before, known, listed, prints)
         found = self._look(comparison.candidates, listed, said)
+        classes = before.image.classes if before and not self._settings.new_classes else ()
+        said = annotated(plain, said, predecessors(known, comparison.unchanged, found), classes)
         image = before.image if before else self._new_image(found, said, comparison.problems)
         prune = self._settings.prune
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
@@ -441,18 +443,15 @@ class _Night:
         known: Mapping[str, Entry],
         listed: Mapping[str, Listed],
         prints: Mapping[str, bytes],
-    ) -> tuple[dict[str, Annotation], set[str], Comparison]:
-        """Return labels, files that are known to be broken, and the result of the comparison."""
+    ) -> tuple[dict[str, Annotation], dict[str, Annotation], set[str], Comparison]:
+        """Return labels, those with what was set by hand, broken files, and the comparison."""
         settings = self._settings
-        said, problems = annotate_each(
+        plain, problems = annotate_each(
             list(listed), settings.labels, self._storage.read_text, settings.group
         )
         if problems and self._fails:
             raise LabelError(first_of(problems))
-        said = {
-            path: said_of(known[path], each) if path in known else each
-            for path, each in said.items()
-        }
+        said = {path: said_of(known.get(path), each) for path, each in plain.items()}
         broken = unusable(listed, said, self._reader.opening.most_bytes)
         if broken and self._fails:
             raise ImageError(f"{first_of(broken)} Nothing was written.")
@@ -465,7 +464,7 @@ class _Night:
             judged=prints if settings.near_duplicates != "off" else None,
             new_classes=settings.new_classes,
         )
-        return said, set(broken), comparison
+        return plain, said, set(broken), comparison
 
     def _look(
         self,
@@ -594,6 +593,9 @@ class _Night:
             self._say("no image to tile")
         for path, reason in sorted((_copies(changes) | changes.problems).items()):
             self._say(f"  left out: {path}: {reason}")
+        for path in sorted(changes.work):
+            if reason := changes.excluded(path):
+                self._say(f"  tiled, and still excluded: {path}: {reason}")
         return plan
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from data_prep.by_hand import annotated, predecessors, said_of
 from data_prep.changes import (
     Listed,
     compare,
@@ -51,9 +52,10 @@ class Night:
         self.listed = {path: Listed(path, 10, stamps.get(path, 1)) for path in there}
         problems = problems or {}
         groups = groups or {}
-        self.said = {
+        self.plain = {
             p: Annotation(p.split("/")[0], groups.get(p)) for p in there if p not in problems
         }
+        self.said = {p: said_of(self.entries.get(p), each) for p, each in self.plain.items()}
         self.comparison = compare(
             self.entries, self.listed, self.said, problems, ("a", "b"), prune=prune
         )
@@ -61,6 +63,8 @@ class Night:
 
     def decide(self, *found):
         self.found = {each.uri: each for each in found}
+        before = predecessors(self.entries, self.comparison.unchanged, self.found)
+        self.said = annotated(self.plain, self.said, before, ("a", "b"))
         self.changes = decide(
             self.entries,
             self.listed,
@@ -246,6 +250,57 @@ def test_a_picture_that_was_removed_under_two_labels_ends_no_night():
     night = Night(old, ["a/1", "a/2"])
     night.decide(seen("a/2"))
     assert night.splits({"train": 1.0}) == {"a/2": "train"}
+
+
+AS_DECIDED = {"set_aside": "blurred", "by_hand": ("label", "group")}
+
+
+def decided(path, sha=None, **more):
+    return tiled(path, sha, label="b", group="G", **AS_DECIDED, **more)
+
+
+@pytest.mark.parametrize("picture", ["S", "T"])
+def test_what_was_set_by_hand_stands_if_the_file_is_saved_again(picture):
+    """The image was trained on again, and the night after it had its former label."""
+    night = Night([decided("a/0", "S"), tiled("a/1")], ["a/0", "a/1"], stamps={"a/0": 2})
+    saved = replace(seen("a/0", "S2", pixels=f"pixels of {picture}"))
+    changes = night.decide(saved)
+    assert (changes.work, changes.decided) == (["a/0"], {"a/0": AS_DECIDED})
+    assert changes.excluded("a/0") == "blurred"
+    assert night.said["a/0"] == Annotation("b", "G")
+    assert night.splits() == {"a/0": "train"}
+
+
+@pytest.mark.parametrize("path", ["a/0", "a/9"])
+def test_what_was_set_by_hand_stands_if_a_pruned_image_comes_back(path):
+    gone = Night([decided("a/0", "S"), tiled("a/1")], ["a/1"], prune=True).decide()
+    night = Night(gone.entries.values(), ["a/1", path])
+    changes = night.decide(seen(path, "S"))
+    assert (changes.work, changes.decided) == ([path], {path: AS_DECIDED})
+    assert night.said[path] == Annotation("b", "G")
+
+
+def test_what_was_set_by_hand_goes_with_the_picture_if_two_files_change_places():
+    old = [decided("a/0", "S"), tiled("a/1", "T")]
+    night = Night(old, ["a/0", "a/1"], stamps={"a/0": 2, "a/1": 2})
+    changes = night.decide(seen("a/0", "T"), seen("a/1", "S"))
+    assert changes.decided == {"a/0": {}, "a/1": AS_DECIDED}
+    assert night.said == {"a/0": Annotation("a"), "a/1": Annotation("b", "G")}
+
+
+def test_a_copy_takes_nothing_that_was_set_by_hand_for_its_original():
+    night = Night([decided("b/0", "S")], ["b/0", "b/9"], groups={"b/9": "h"})
+    changes = night.decide(seen("b/9", "S"))
+    assert (changes.work, changes.entries["b/9"].group) == ([], "h")
+    # And an image that is new has nobody before it.
+    assert Night([], ["a/0"]).decide(seen("a/0")).decided == {"a/0": {}}
+
+
+def test_a_class_that_the_data_set_lacks_is_not_taken_because_files_changed_places():
+    old = [decided("c/0", "S"), tiled("a/1", "T")]
+    night = Night(old, ["c/0", "a/1"], stamps={"c/0": 2, "a/1": 2})
+    night.decide(seen("c/0", "T"), seen("a/1", "S"))
+    assert night.said["c/0"].label == "b"
 
 
 def test_two_files_that_change_places_take_their_splits_along():

@@ -133,3 +133,27 @@ def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, t
     assert told(data, "train", "test", version=0) == before
     assert files(data) == stored
     assert main(flags) == 2
+
+
+@pytest.mark.slow
+def test_what_the_verb_said_stands_if_files_are_saved_again_and_told_it_is(
+    spark, settings, tmp_path
+):
+    """The excluded image was trained on again, and the other one had its former label."""
+    data = settings.output
+    (tmp_path / "labels.csv").write_text("file,label\na/0.png,b\n")
+    (tmp_path / "bad.csv").write_text("file,reason\nb/0.png,blurred\n")
+    assert main(["--data", data, "--labels", str(tmp_path / "labels.csv")]) == 0
+    assert main(["--data", data, "--exclude", str(tmp_path / "bad.csv")]) == 0
+    before = told(data, "train", "test")
+    draw(Path(settings.input) / "a" / "0.png", 98)
+    draw(Path(settings.input) / "b" / "0.png", 99)
+    said = []
+    night = update_tiles(settings, spark=spark, say=said.append)
+    assert (night.changed, night.tiles) == (2, 4)
+    assert told(data, "train", "test") == before
+    assert [line for line in said if "b/0.png" in line and "blurred" in line]
+    again = update_tiles(settings, spark=spark)
+    assert (again.changed, again.relabelled) == (0, 0)
+    assert main(["--data", data, "--include", str(tmp_path / "bad.csv")]) == 0
+    assert set(told(data, "train", "test")) == {*before, "b/0.png"}

@@ -145,6 +145,7 @@ def publish(monkeypatch, disk, night, *, keeps_half=False, lost=()):
         return missing, {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
 
     monkeypatch.setattr(writer, "_write", write)
+    monkeypatch.setattr(writer, "_copy", lambda *what: disk.held.update({what[-1]: "tiles"}))
     monkeypatch.setattr(writer, "_spark", None, raising=False)
     monkeypatch.setattr(writer, "_reader", None, raising=False)
     monkeypatch.setattr(shards, "look_at", lambda *_: {})
@@ -245,6 +246,19 @@ def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monke
     }
     again = next_night(disk, [name])
     assert [each.split for each in again.planned] == [former.split]
+
+
+def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
+    """It was trained on again as soon as somebody saved the file again."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    disk = Disk()
+    publish(monkeypatch, disk, first_night())
+    name = "class0/specimen00000/000005.tif"
+    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    former = replace(former, set_aside="blurred", by_hand=("label",), zones="other")
+    night = next_night(disk, [name], former=former)
+    after = DataSet.from_json(publish(monkeypatch, disk, night)).entries[name]
+    assert (after.set_aside, after.by_hand, after.has_rows) == ("blurred", ("label",), False)
 
 
 class Counted(list):

@@ -1,0 +1,86 @@
+"""What people have decided about images, and who keeps it; no I/O.
+
+A label, a group or an exclusion that `distkeras-grid revise` set stands until it is revised again. It
+goes with the picture, under whatever name that comes back. A file whose picture is new keeps what was
+decided for its name: mostly the same image, edited or converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from data_prep.labels import Annotation
+from data_prep.manifest import REMOVED, TILED, Entry
+from data_prep.stages import Inspected
+
+
+def said_of(entry: Entry | None, said: Annotation) -> Annotation:
+    """Return the annotation of an image; what was set by hand stays."""
+    by_hand = {name: getattr(entry, name) for name in _names(entry)}
+    return replace(said, **by_hand) if by_hand else said
+
+
+def _names(entry: Entry | None) -> tuple[str, ...]:
+    return (entry.by_hand or ()) if entry and entry.status in (TILED, REMOVED) else ()
+
+
+def decided_of(entry: Entry | None) -> dict[str, Any]:
+    """Return the fields of an entry that the entry of its new tiles takes over."""
+    told = {} if entry is None else {"set_aside": entry.set_aside, "by_hand": entry.by_hand}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def predecessors(
+    entries: Mapping[str, Entry], unchanged: Iterable[str], found: Mapping[str, Inspected]
+) -> dict[str, Entry]:
+    """Return from which entries images that were read take what was set by hand, by their paths.
+
+    Parameters
+    ----------
+    entries : mapping of str to Entry
+        Entries that were known before, by path.
+    unchanged : iterable of str
+        Images that need not be read. What has their content is a copy, and takes nothing.
+    found : mapping of str to Inspected
+        What was found in the others, by path.
+    """
+    standing = {entries[path].content for path in unchanged}
+    known = [entry for entry in entries.values() if entry.status in (TILED, REMOVED)]
+    # Of several entries of one picture, the one with tiles is the latest.
+    known.sort(key=lambda entry: entry.status == TILED)
+    by_content = {entry.content: entry for entry in known}
+    by_path = {entry.source: entry for entry in known}
+    result = {}
+    for path, seen in found.items():
+        own = by_path.get(path)
+        if seen.error is None and not (own and own.content == seen.content):
+            other = None if seen.content in standing else by_content.get(seen.content)
+            own = other or own
+        if own is not None:
+            result[path] = own
+    return result
+
+
+def annotated(
+    plain: Mapping[str, Annotation],
+    said: Mapping[str, Annotation],
+    before: Mapping[str, Entry],
+    classes: Collection[str],
+) -> dict[str, Annotation]:
+    """Return the annotations of all images, now that it is known which picture is in which file.
+
+    Parameters
+    ----------
+    plain : mapping of str to Annotation
+        What folders, names or tables say, by path.
+    said : mapping of str to Annotation
+        The same with what was set by hand for the paths.
+    before : mapping of str to Entry
+        See `predecessors`.
+    classes : collection of str
+        Names of the classes that can be taken; all if it is empty.
+    """
+    now = {path: said_of(entry, plain[path]) for path, entry in before.items() if path in said}
+    return {**said, **{p: each for p, each in now.items() if not classes or each.label in classes}}
