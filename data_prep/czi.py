@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from data_prep.picture import Pixels
 from data_prep.tiff_planes import Window
-from data_prep.vendor import Form, library, local_path
+from data_prep.vendor import Form, library, local_path, places_of
 from distkeras_grid.errors import ImageError
 
 START = b"ZISRAWFILE"
@@ -18,10 +18,14 @@ START = b"ZISRAWFILE"
 ITEMSIZES = {"Gray8": 1, "Gray16": 2, "Bgr24": 1, "Bgr48": 2}
 # A file consists of fields of view of any size. Reading joins those that a rectangle touches.
 GRAIN = (1024, 1024)
+# Times, rotations, illuminations, phases, views and blocks.
+PAGE_AXES = "TRIHVB"
 
 
 class CziFile:
-    """A CZI file as a `data_prep.vendor.Container`; pages are scenes, then times.
+    """A CZI file as a `data_prep.vendor.Container`.
+
+    Pages are scenes, then times, then rotations, illuminations, phases, views and blocks.
 
     Parameters
     ----------
@@ -51,11 +55,12 @@ class CziFile:
             axis: stop - start for axis, (start, stop) in self._file.total_bounding_box.items()
         }
         self._firsts = {axis: start for axis, (start, _) in self._file.total_bounding_box.items()}
-        self._scenes = dict(self._file.scenes_bounding_rectangle) or {
+        scenes = dict(self._file.scenes_bounding_rectangle) or {
             None: self._file.total_bounding_rectangle
         }
-        self._times = lengths.get("T", 1)
-        self.pages = len(self._scenes) * self._times
+        places = places_of({axis: lengths[axis] for axis in PAGE_AXES if axis in lengths})
+        self._pages = [(scene, place) for scene in scenes.items() for place in places]
+        self.pages = len(self._pages)
         metadata = _below(self._file.metadata, "ImageDocument", "Metadata")
         image = _below(metadata, "Information", "Image")
         names = [
@@ -77,17 +82,17 @@ class CziFile:
 
     def form(self, page: int) -> Form:
         """Return what the planes of a page are like."""
-        rectangle = list(self._scenes.values())[page // self._times]
+        (_, rectangle), _ = self._pages[page]
         return replace(self._form, size=(rectangle.h, rectangle.w))
 
     def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
         """Decode a rectangle, array [height, width] or [height, width, 3]."""
-        scene, rectangle = list(self._scenes.items())[page // self._times]
+        (scene, rectangle), others = self._pages[page]
         region = (
             *(rectangle.x + window.left, rectangle.y + window.top),
             *(window.right - window.left, window.bottom - window.top),
         )
-        wanted = {"C": channel, "Z": plane, "T": page % self._times}
+        wanted = {**others, "C": channel, "Z": plane}
         place = {axis: at + self._firsts.get(axis, 0) for axis, at in wanted.items()}
         pixels: Pixels = self._file.read(roi=region, plane=place, scene=scene)
         # The library gives blue first.

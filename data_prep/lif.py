@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Any, BinaryIO
@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.picture import Pixels
 from data_prep.tiff_planes import Window
-from data_prep.vendor import Form, library, local_path
+from data_prep.vendor import Form, library, local_path, places_of
 from distkeras_grid.errors import ImageError
 
 START = b"\x70\0\0\0"
@@ -20,12 +20,16 @@ START = b"\x70\0\0\0"
 GRAIN = (256, 256)
 # Axes of a plane; S are red, green and blue.
 PLANE_AXES = "CZYXS"
+# Rows and columns of an image, and the numbers by which the file calls these axes. In a scan across
+# the focal planes these are the rows.
+SIDES = (("Y", "X"), ("Z", "X"), ("Z", "Y"))
+NUMBERS = {"X": "1", "Y": "2", "Z": "3"}
 
 
 class LifFile:
     """A file of Leica as a `data_prep.vendor.Container`.
 
-    Pages are its images, then times, positions, and any further axes of an image.
+    Pages are its images, then times, positions, wavelengths, and any further axes of an image.
 
     Parameters
     ----------
@@ -41,8 +45,8 @@ class LifFile:
             path = local_path(stream, opening)
             file = opening.enter_context(liffile.LifFile(path))
             self._bytes = os.path.getsize(path)
-            # Series without rows and columns, such as lifetimes, are not images.
-            images = [each for each in file.images if {"Y", "X"} <= set(each.sizes)]
+            # Series without rows and columns are not images: lifetimes, and lines over time.
+            images = [each for each in file.images if _sides(each.sizes)]
             self._pages = [(each, place) for each in images for place in _places(each.sizes)]
             self._resources = opening.pop_all()
         if not self._pages:
@@ -60,20 +64,25 @@ class LifFile:
             )
         if image.memory_block.offset + image.memory_block.size > self._bytes:
             raise ImageError(f"{self._name} ends before its pixels do. Copy it again.")
+        rows, columns = _sides(sizes) or SIDES[0]
         is_colour = sizes.get("S", 1) == 3
+        if is_colour and rows == "Z":
+            raise ImageError(
+                f"{self._name} holds a scan across the focal planes in colour. Convert it to TIFF."
+            )
         descriptions = image.xml_element.findall(".//ChannelDescription")
         bits = {int(each.get("Resolution", 0)) for each in descriptions}
         return Form(
-            (sizes["Y"], sizes["X"]),
+            (sizes[rows], sizes[columns]),
             dtype.itemsize,
             # Red and blue are exchanged for the whole image.
-            (sizes["Y"], sizes["X"]) if is_colour else GRAIN,
+            (sizes[rows], sizes[columns]) if is_colour else GRAIN,
             sizes.get("C", 1),
-            sizes.get("Z", 1),
+            1 if rows == "Z" else sizes.get("Z", 1),
             (),
             is_colour,
             bits.pop() if len(bits) == 1 else None,
-            _pixel_size(image.xml_element),
+            _pixel_size(image.xml_element, rows, columns),
         )
 
     def read(self, page: int, channel: int, plane: int, window: Window) -> Pixels:
@@ -84,32 +93,36 @@ class LifFile:
             at = {axis: number for axis, number in at.items() if axis in image.sizes}
             found = image.frame(**at)[window.top : window.bottom, window.left : window.right]
             return np.asarray(found if found.shape[-1] == 3 else found[..., 0])
+        rows, columns = _sides(image.sizes) or SIDES[0]
         parts: dict[str, int | slice] = {
             **at,
-            "Y": slice(window.top, window.bottom),
-            "X": slice(window.left, window.right),
+            rows: slice(window.top, window.bottom),
+            columns: slice(window.left, window.right),
         }
         axes = list(image.sizes)
         mapped = image.asarray(out="memmap")
         found = np.asarray(mapped[tuple(parts[axis] for axis in axes)])
-        return found if axes.index("Y") < axes.index("X") else found.T
+        return found if axes.index(rows) < axes.index(columns) else found.T
 
     def close(self) -> None:
         """Close the file."""
         self._resources.close()
 
 
-def _places(sizes: dict[str, int]) -> list[dict[str, int]]:
+def _sides(sizes: Mapping[str, int]) -> tuple[str, str] | None:
+    """Return the axes that are the rows and the columns of an image; None if it has none."""
+    return next((sides for sides in SIDES if set(sides) <= set(sizes)), None)
+
+
+def _places(sizes: Mapping[str, int]) -> list[dict[str, int]]:
     """Return all places on the axes that do not belong to a plane."""
-    others = [axis for axis in sizes if axis not in PLANE_AXES]
-    places = itertools.product(*(range(sizes[axis]) for axis in others))
-    return [dict(zip(others, place, strict=True)) for place in places]
+    return places_of({axis: sizes[axis] for axis in sizes if axis not in PLANE_AXES})
 
 
-def _pixel_size(image: Any) -> tuple[float, float] | None:
+def _pixel_size(image: Any, rows: str, columns: str) -> tuple[float, float] | None:
     """Return the size of a pixel from the XML of an image; its lengths are in metres."""
     sides = []
-    for number in "12":
+    for number in (NUMBERS[columns], NUMBERS[rows]):
         found = image.find(f".//DimensionDescription[@DimID='{number}']")
         if found is None or found.get("Unit") != "m":
             return None

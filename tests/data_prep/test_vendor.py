@@ -113,6 +113,23 @@ def stack(request):
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.parametrize("axis", "RIHVB")
+def test_further_dimensions_of_a_czi_are_pages(folder, axis):
+    """Phases of Airyscan and SIM, illuminations, views, rotations and blocks."""
+    path = folder / f"{axis}.czi"
+    with pyczi.create_czi(str(path)) as file:
+        # The library writes only channels, times and focal planes of its own accord.
+        file._create_plane = lambda place, scene: {**place, "S": scene}
+        for t, c, z in np.ndindex(STACK.shape[:3]):
+            file.write(STACK[t, c, z], plane={"T": t, "C": c, axis: z})
+    content = path.read_bytes()
+    with pytest.raises(AmbiguousImageError, match="6 pages"):
+        read_image(content, "x", Choice(channel="0"))
+    for page, (t, z) in enumerate(np.ndindex(2, 3)):
+        found = read_image(content, "x", Choice(page, "1")).pixels
+        np.testing.assert_array_equal(found[:, :, 0], STACK[t, 1, z])
+
+
 CHOICES = {
     "one plane": (Choice(1, "GFP", "2"), STACK[1, 1, 2]),
     "by number": (Choice(0, "0", "0"), STACK[0, 0, 0]),
@@ -318,6 +335,30 @@ def test_lif(stack_lif, choice, expected):
 def test_what_is_not_chosen_of_a_lif_is_asked_for(stack_lif, choice):
     with pytest.raises(AmbiguousImageError, match="x"):
         read_image(stack_lif.read_bytes(), "x", choice)
+
+
+def test_scans_across_the_focal_planes_of_a_lif_are_pages(tmp_path):
+    """They were left out without a word beside images of rows and columns."""
+    scans = [("YX", STACK[0, 0, 0]), ("CZX", STACK[0, :, :, 5]), ("CZY", STACK[0, :, :, :, 9])]
+    images = [(axes, np.ascontiguousarray(pixels)) for axes, pixels in scans]
+    content = write_lif(tmp_path / "a.lif", images).read_bytes()
+    with pytest.raises(AmbiguousImageError, match="3 pages"):
+        read_image(content, "x")
+    across = read_image(content, "x", Choice(1, "1"))
+    np.testing.assert_array_equal(across.pixels[:, :, 0], STACK[0, 1, :, 5])
+    assert across.pixel_size == pytest.approx((0.5, 1.0))
+    other = read_image(content, "x", Choice(2, "0"))
+    np.testing.assert_array_equal(other.pixels[:, :, 0], STACK[0, 0, :, :, 9])
+    assert other.pixel_size == pytest.approx((0.25, 1.0))
+
+
+def test_wavelengths_of_a_lif_are_pages_and_lines_over_time_do_not_count(tmp_path):
+    images = [("λYX", STACK[0, 0]), ("TX", STACK[0, 0, 0])]
+    content = write_lif(tmp_path / "a.lif", images).read_bytes()
+    with pytest.raises(AmbiguousImageError, match="3 pages"):
+        read_image(content, "x")
+    found = read_image(content, "x", Choice(2)).pixels
+    np.testing.assert_array_equal(found[:, :, 0], STACK[0, 0, 2])
 
 
 def test_colour_of_lif_nd2_and_dm(tmp_path):

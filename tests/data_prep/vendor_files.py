@@ -16,7 +16,7 @@ ND2_MAP = b"ND2 FILEMAP SIGNATURE NAME 0001!"
 def write_lif(path, images, size=(0.5e-6, 0.25e-6), *, resolution=16):
     """Write a LIF file.
 
-    `images` are pairs of axes, outermost first, such as "TCZYX" or "YXS", and pixels.
+    `images` are pairs of axes, outermost first, such as "TCZYX", "ZX", "λYX" or "YXS", and pixels.
     """
     elements, blocks = [], []
     for number, (axes, pixels) in enumerate(images):
@@ -28,7 +28,7 @@ def write_lif(path, images, size=(0.5e-6, 0.25e-6), *, resolution=16):
             f'BytesInc="{strides[axis]}" BitInc="0"/>'
             for axis, dimension, step, unit in (
                 *(("X", 1, size[0], "m"), ("Y", 2, size[1], "m")),
-                *(("Z", 3, 1e-6, "m"), ("T", 4, 1.0, "s")),
+                *(("Z", 3, 1e-6, "m"), ("T", 4, 1.0, "s"), ("λ", 5, 1e-9, "m")),
             )
             if axis in axes
         ]
