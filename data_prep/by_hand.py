@@ -1,8 +1,8 @@
 """What people have decided about images, and who keeps it; no I/O.
 
-A label, a group or an exclusion that `distkeras-grid revise` set stands until it is revised again. It
-goes with the picture, under whatever name that comes back. A file whose picture is new keeps what was
-decided for its name: mostly the same image, edited or converted.
+A label, a group or an exclusion that `distkeras-grid revise` set stands until it is revised again.
+It goes with the picture, under whatever name that comes back. A file whose picture is new keeps
+what was decided for its name: mostly it is the same image, edited or converted.
 """
 
 from __future__ import annotations
