@@ -594,8 +594,8 @@ class _Night:
         for path, reason in sorted((_copies(changes) | changes.problems).items()):
             self._say(f"  left out: {path}: {reason}")
         for path in sorted(changes.work):
-            if reason := changes.excluded(path):
-                self._say(f"  tiled, and still excluded: {path}: {reason}")
+            if excluded := changes.excluded(path):
+                self._say(f"  tiled, and still excluded: {path}: {excluded}")
         return plan
 
 
