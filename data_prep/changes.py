@@ -511,7 +511,7 @@ def splits_of(
     SplitLeakError
         If a corrected group joins images that stand in different splits.
     """
-    kept = _kept(changes, entries, found)
+    kept = kept_splits(changes, entries, found)
     sources = sources_of(changes, said, found)
     links = joining(pairs, kept)
     for path, reason in newly_torn(sources, kept, links).items():
@@ -528,10 +528,16 @@ def splits_of(
     return {path: assigned[path] for path in changes.work}
 
 
-def _kept(
+def kept_splits(
     changes: Changes, entries: Mapping[str, Entry], found: Mapping[str, Inspected]
 ) -> dict[str, str]:
-    """Return the splits that stay, by path."""
+    """Return the splits that stay, by path; also those of copies and of removed images.
+
+    Parameters
+    ----------
+    changes, entries, found
+        See `splits_of`.
+    """
     by_content = {entry.content: entry.split for entry in entries.values() if entry.split}
     kept = {}
     for path, entry in changes.entries.items():

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from data_prep.alike import joining
-from data_prep.changes import Changes, sources_of
+from data_prep.changes import Changes, kept_splits, sources_of
 from data_prep.labels import Annotation, class_names
-from data_prep.manifest import TILED, DataSet, Entry, revised, tables_of
-from data_prep.split import assign_splits, check_cells, check_leaks, parse_fractions
+from data_prep.manifest import REMOVED, TILED, DataSet, Entry, revised, tables_of
+from data_prep.split import assign_splits, check_cells, newly_torn, parse_fractions
 from distkeras_grid.errors import LabelError
 from distkeras_grid.feeding.schema import Field
 
@@ -88,6 +88,7 @@ def annotate_tiled(
         by_hand = tuple(sorted({*(entries[source].by_hand or ()), *told}))
         told |= {} if said.split is None else {"split": said.split}
         entries[source] = revised(entries[source], **told, by_hand=by_hand)
+    entries = _with_remembered(known, entries)
     _check(known, entries)
     return _compared(known, entries)
 
@@ -272,24 +273,39 @@ def _links(known: DataSet, kept: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _check(known: DataSet, entries: Mapping[str, Entry]) -> None:
-    """Refuse splits that separate what belongs together and was not separate before."""
-    rows = [entry for entry in entries.values() if entry.has_rows]
-    check_leaks((str(entry.split), str(entry.content), entry.group) for entry in rows)
-    former = {path: str(entry.split) for path, entry in known.entries.items() if entry.has_rows}
-    splits = {entry.source: str(entry.split) for entry in rows}
-    links = [pair for pair in _links(known, former) if splits.keys() >= set(pair)]
-    sources = [
-        replace(each, split=splits[each.path])
-        for each in sources_of(Changes(dict(entries)), {}, {})
-        if each.path in splits
-    ]
-    # If splits are given, the function only checks them.
-    assign_splits(sources, {"train": 1.0}, 0, links=links)
+    """Refuse splits that separate what belongs together and was not separate before.
+
+    Images without rows count, as they do at night: removed and excluded ones, and copies.
+    """
+    changes = Changes(dict(entries))
+    links = _links(known, kept_splits(Changes(dict(known.entries)), known.entries, {}))
+    sources = sources_of(changes, {}, {})
+    paths = {each.path for each in sources}
+    newly_torn(
+        sources,
+        kept_splits(changes, entries, {}),
+        [pair for pair in links if paths.issuperset(pair)],
+    )
+
+
+def _with_remembered(known: DataSet, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the entries; what is remembered of a picture has the split that it has now."""
+    moved = {
+        entry.content: entry.split
+        for path, entry in entries.items()
+        if entry.split != known.entries[path].split
+    }
+    return {
+        path: replace(entry, split=moved[entry.content])
+        if entry.status == REMOVED and entry.content in moved
+        else entry
+        for path, entry in entries.items()
+    }
 
 
 def _compared(known: DataSet, entries: dict[str, Entry]) -> Revised:
     pairs: Sequence[tuple[Entry, Entry]] = [
-        (known.entries[path], entry) for path, entry in entries.items()
+        (known.entries[path], entry) for path, entry in entries.items() if entry.status == TILED
     ]
     differ = {
         name: sum(getattr(old, name) != getattr(new, name) for old, new in pairs)

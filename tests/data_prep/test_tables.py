@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from data_prep.alike import to_json
@@ -96,13 +98,53 @@ def test_excluded_images_have_no_rows_until_they_are_taken_back():
 
 
 def test_what_was_set_aside_comes_back_only_without_a_leak():
-    done = exclude(KNOWN, {"b/0.png": "x"}, "bad.csv")
-    known = DataSet.from_json({**KNOWN.content, **revised_content(KNOWN, done.entries)})
-    table = {f"b/{i}.png": Annotation("b", split="train") for i in (1, 2, 3)}
-    moved = annotate_tiled(known, table, "t.csv")
-    known = DataSet.from_json({**known.content, **revised_content(known, moved.entries)})
+    torn = [entry("b/0.png", number=10, split="train", group="S1", set_aside="x")]
+    known = data_set(*KNOWN.entries.values(), *torn)
     with pytest.raises(SplitLeakError):
         include(known, ["b/0.png"], "bad.csv")
+
+
+GONE = Entry(
+    "a/gone.png",
+    REMOVED,
+    sha256="f" * 64,
+    pixel_sha256="e" * 64,
+    label="a",
+    split="train",
+    group="S0",
+)
+
+
+@pytest.mark.parametrize(
+    "other", [GONE, entry("a/9.png", number=99, group="S0", set_aside="blurred")]
+)
+def test_what_joins_splits_through_an_image_without_rows_is_refused(other):
+    """It was accepted, and every later night ended with an error."""
+    known = data_set(*KNOWN.entries.values(), other)
+    for table in (
+        {"b/0.png": Annotation("b", group="S0")},
+        {"a/0.png": Annotation("a", group="S0", split="test")},
+    ):
+        with pytest.raises(SplitLeakError):
+            annotate_tiled(known, table, "t.csv")
+    done = annotate_tiled(known, {"a/0.png": Annotation("a", group="S0")}, "t.csv")
+    assert done.regrouped == 1
+
+
+def test_what_joins_splits_through_a_copy_is_refused():
+    copy = Entry("b/copy.png", LEFT_OUT, sha256=f"{1:064x}", group="S7", reason="same")
+    known = data_set(*KNOWN.entries.values(), copy)
+    with pytest.raises(SplitLeakError):
+        annotate_tiled(known, {"b/0.png": Annotation("b", group="S7")}, "t.csv")
+
+
+def test_what_is_remembered_of_a_picture_moves_with_it():
+    """Nobody can name it, so the picture could not be moved otherwise."""
+    former = replace(GONE, source="a/9.png#ff", sha256=f"{1:064x}", pixel_sha256=None, group=None)
+    known = data_set(*KNOWN.entries.values(), former)
+    done = annotate_tiled(known, {"a/1.png": Annotation("a", split="test")}, "t.csv")
+    assert {done.entries[path].split for path in ("a/1.png", "a/9.png#ff")} == {"test"}
+    assert done.moved == 1
 
 
 def test_a_new_division_keeps_units_whole_and_remembers_removed_images():
