@@ -6,9 +6,15 @@ here as long as the model exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
+
+# Keras imports the classes of these packages itself, and of no others.
+_IMPORTED = frozenset(("keras", "keras_hub", "keras_cv", "keras_nlp", "distkeras_grid"))
 
 _known: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
@@ -30,3 +36,62 @@ def remember_objects(model: Any, objects: Mapping[str, Any] | None) -> None:
 def objects_of(model: Any) -> dict[str, Any]:
     """Return what `remember_objects` has kept for a model; empty if there is nothing."""
     return dict(_known.get(model, {}))
+
+
+def own_names(config: Any) -> Iterator[str]:
+    """Yield the names by which Keras looks up what is not its own in a description.
+
+    Parameters
+    ----------
+    config : dict, list or other value
+        What ``keras.saving.serialize_keras_object`` returns, or a part of it.
+
+    Examples
+    --------
+    >>> own = {"module": "nets", "class_name": "Net", "config": {}, "registered_name": "mine>Net"}
+    >>> dense = {"module": "keras.layers", "class_name": "Dense", "registered_name": None}
+    >>> list(own_names({"layers": [own, dense]}))
+    ['mine>Net']
+    """
+    if isinstance(config, Mapping):
+        name, module = config.get("class_name"), config.get("module", "keras")
+        # The module of a class of ``__main__`` is None. Code has no module.
+        if name == "__lambda__" or str(module).partition(".")[0] not in _IMPORTED:
+            looked_up = config.get("config" if name == "function" else "registered_name")
+            yield looked_up if isinstance(looked_up, str) else str(name)
+        config = list(config.values())
+    if isinstance(config, list):
+        for part in config:
+            yield from own_names(part)
+
+
+def travelling_objects(archive: bytes, objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the objects with which another process can load a model.
+
+    These are the given ones, and those of the model that are registered in this process by
+    ``keras.saving.register_keras_serializable``. No other process knows them.
+
+    Parameters
+    ----------
+    archive : bytes
+        The model as a ``.keras`` archive.
+    objects : mapping of str to object
+        The user's ``custom_objects``.
+
+    Raises
+    ------
+    ConfigurationError
+        If Keras cannot load the model with them.
+    """
+    import keras
+
+    from distkeras_grid.engine.keras_model import model_from_bytes
+
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        config = json.loads(members.read("config.json"))
+    found = {name: keras.saving.get_registered_object(name) for name in own_names(config)}
+    known = {name: item for name, item in found.items() if item is not None} | dict(objects)
+    if not found.keys() <= known.keys():
+        # Only Keras can tell whether the name is needed. A layer may build its own parts.
+        model_from_bytes(archive, known)
+    return known

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.own_objects import objects_of
+from distkeras_grid.engine.own_objects import objects_of, travelling_objects
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port, check_fit, match, outputs_of
@@ -51,7 +51,8 @@ class ModelPredictor:
     batch_size : int, default 256
         Rows in one call of the model; bounds the memory of a task.
     custom_objects : mapping of str to object, optional
-        The user's own layers, losses and metrics by name.
+        The user's own layers, losses and metrics by name. By default those of the trainer that
+        returned the model. Classes that are registered with Keras need not be named.
 
     Examples
     --------
@@ -95,8 +96,8 @@ class ModelPredictor:
             If a feature column is missing, cannot be used or does not fit the model, or an output
             column exists already.
         ConfigurationError
-            If the model cannot be saved, an input or output has no column, or `df` comes from
-            Spark Connect.
+            If the model cannot be saved or needs custom objects that are not given, an input or
+            output has no column, or `df` comes from Spark Connect.
         EnvironmentMismatchError
             If executors lack the backend of Keras or have another version.
         """
@@ -123,15 +124,16 @@ class ModelPredictor:
                 )
         fields = resolve_features(df, self.features_col, self.keras_model)
         check_fit(self.keras_model, fields)
+        archive = model_to_bytes(self.keras_model)
+        objects = travelling_objects(archive, self.custom_objects)
         backend = current_backend()
         ship_backend(spark, backend)
         check_executors(spark, training_packages(backend))
-        archive = model_to_bytes(self.keras_model)
         columns, places, added = _with_features(df, fields)
         plan = PredictionPlan(
-            key=_key(archive, self.custom_objects),
+            key=_key(archive, objects),
             archive=spark.sparkContext.broadcast(archive),
-            custom_objects=self.custom_objects,
+            custom_objects=objects,
             backend=backend,
             fields=fields,
             places=places,

@@ -399,13 +399,17 @@ class Trainer(ABC):
                 model = self.execute(prepared, progress)
             except BaseException:
                 if prepared.left is not None:
-                    self.model = self.assemble(prepared.left, prepared.centers)
+                    self._keep(prepared.left, prepared)
                 raise
-            self.model = self.assemble(model, prepared.centers)
-            remember_objects(self.model, request.source.objects)
+            self._keep(model, prepared)
             # Last of all: an interrupt here must not take the trained model away.
             prepared.recalibrate(progress)
         return self.model
+
+    def _keep(self, model: keras.Model, prepared: PreparedRun) -> None:
+        """Keep the model of a run, whole or not, and with it the user's own classes."""
+        self.model = self.assemble(model, prepared.centers)
+        remember_objects(self.model, prepared.objects)
 
     def simulate(
         self,

@@ -219,7 +219,7 @@ def check(
     )
     speeds: tuple[EngineSpeed, ...] = ()
     if request.engine == AUTO:
-        spec, speeds = _on_fastest(spark, spec, request, compiled, data)
+        spec, speeds = _on_fastest(spark, spec, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
     size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
     warnings += _check_memory(spark, spec, size, validation, method.devices)
@@ -234,7 +234,6 @@ def check(
 def _on_fastest(
     spark: SparkSession,
     spec: RunSpec,
-    request: RunRequest,
     compiled: CompiledModel,
     data: CheckedData,
 ) -> tuple[RunSpec, tuple[EngineSpeed, ...]]:
@@ -251,7 +250,7 @@ def _on_fastest(
             "KERAS_BACKEND."
         )
     block = measured_block(data.frame, data.columns, spec)
-    speeds = measure_backends(spark, spec, compiled.archive, request.source.objects, block)
+    speeds = measure_backends(spark, spec, compiled.archive, compiled.objects, block)
     backend = speeds[0].backend
     # Tasks that Spark starts from now on.
     ship_backend(spark, backend)

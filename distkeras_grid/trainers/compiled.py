@@ -15,6 +15,7 @@ from distkeras_grid.engine.compile_settings import (
     compile_model,
 )
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.engine.own_objects import travelling_objects
 
 if TYPE_CHECKING:
     import keras
@@ -34,11 +35,14 @@ class CompiledModel:
         What workers load.
     described : dict
         What `CompileSettings.to_json` returned, for the run's description.
+    objects : dict of str to object
+        With what workers load the archive: the user's custom objects, and what is registered.
     """
 
     model: keras.Model
     archive: bytes
     described: dict[str, Any]
+    objects: dict[str, Any]
 
 
 def compiled_copy(source: ModelSource) -> CompiledModel:
@@ -63,7 +67,7 @@ def compiled_copy(source: ModelSource) -> CompiledModel:
     if source.settings.empty:
         # The archive has the model's own compilation, with its optimizer's state.
         compile_model(model)
-        return CompiledModel(model, archive, described)
+        return CompiledModel(model, archive, described, travelling_objects(archive, source.objects))
     # Built again from their description, so that the user's objects keep their state, and objects
     # without a name in custom_objects are refused here and not on an executor.
     settings = CompileSettings.from_json(described, source.objects)
@@ -71,4 +75,5 @@ def compiled_copy(source: ModelSource) -> CompiledModel:
     check_travels(model)
     # Saved once more: Keras cannot exchange the compilation of an archive alone, which may have the
     # state of another optimizer.
-    return CompiledModel(model, model_to_bytes(model), described)
+    archive = model_to_bytes(model)
+    return CompiledModel(model, archive, described, travelling_objects(archive, source.objects))

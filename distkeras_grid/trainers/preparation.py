@@ -407,9 +407,7 @@ def prepare(
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
     checked = check(request, RowStorage(store, rows, progress.note), resources, executors)
     if resumed is not None:
-        checked = replace(
-            checked, compiled=compiled_again(checked.compiled, resumed, request.source.objects)
-        )
+        checked = replace(checked, compiled=compiled_again(checked.compiled, resumed))
         check_same_run(checked.spec, resumed)
     if store is not None:
         newer = store.settle(0 if resumed is None else resumed.manifest.number, notes.append)
@@ -437,7 +435,7 @@ def prepare(
         callbacks,
         str(spark.sparkContext.master),
         this_driver(spark),
-        request.source.objects,
+        checked.compiled.objects,
         version_of(checked.data.frame),
     )
     description["engines"] = describe_speeds(checked.speeds)
@@ -450,7 +448,7 @@ def prepare(
         checked.notes.extend(going_on_notes(spec, history, told))
     history.params.update(description)
     prepared = PreparedRun(
-        settings, checked, request.source.objects, observer, history, description, began
+        settings, checked, checked.compiled.objects, observer, history, description, began
     )
     prepared.metrics_port = request.server.metrics_port
     if store is not None:

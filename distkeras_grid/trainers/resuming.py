@@ -47,9 +47,7 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
     return replace(request, draft=draft, data=data, engine=engine)
 
 
-def compiled_again(
-    compiled: CompiledModel, resumed: Resumed, objects: Mapping[str, Any]
-) -> CompiledModel:
+def compiled_again(compiled: CompiledModel, resumed: Resumed) -> CompiledModel:
     """Return the run's own model, with its frozen weights and the seeds of its layers.
 
     Parameters
@@ -58,12 +56,10 @@ def compiled_again(
         The model of the present request.
     resumed : Resumed
         The checkpoint.
-    objects : mapping of str to object
-        The user's own classes and functions.
     """
-    model = model_from_bytes(resumed.model, objects)
+    model = model_from_bytes(resumed.model, compiled.objects)
     compile_model(model)
-    return CompiledModel(model, resumed.model, compiled.described)
+    return replace(compiled, model=model, archive=resumed.model)
 
 
 def check_same_run(spec: RunSpec, resumed: Resumed) -> None:

@@ -113,7 +113,7 @@ def _simulate(
     resources: ExitStack,
 ) -> SimulatedRun:
     """Run what was checked; `resources` receives what must be closed."""
-    asked, model, objects = request.data, compiled.model, request.source.objects
+    asked, model, objects = request.data, compiled.model, compiled.objects
     data, held_out = read_data(asked, model, cluster.workers)
     spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
     rule, seats = rule_of(spec.rule), data.seats(spec, resources)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import gc
 
-from distkeras_grid.engine.own_objects import objects_of, remember_objects
+import pytest
+
+from distkeras_grid.engine.own_objects import (
+    objects_of,
+    own_names,
+    remember_objects,
+    travelling_objects,
+)
+from distkeras_grid.errors import ConfigurationError
 
 
 class Model:
@@ -30,3 +38,57 @@ def test_a_model_that_is_gone_leaves_nothing():
     del model
     gc.collect()
     assert len(own_objects._known) == before
+
+
+@pytest.mark.parametrize(
+    ("described", "names"),
+    [
+        ({"module": "nets", "class_name": "Net", "registered_name": "Net"}, ["Net"]),
+        # As Keras describes a class of `__main__`.
+        ({"module": None, "class_name": "Net", "registered_name": "mine>Net"}, ["mine>Net"]),
+        ({"module": "nets", "class_name": "Net"}, ["Net"]),
+        ({"module": "builtins", "class_name": "function", "config": "loss"}, ["loss"]),
+        ({"class_name": "__lambda__", "config": {"value": ""}}, ["__lambda__"]),
+        ({"module": "keras.layers", "class_name": "Dense", "registered_name": None}, []),
+        ({"module": "keras_hub.src.a", "class_name": "B", "registered_name": "keras_hub>B"}, []),
+        ({"module": "kerasy", "class_name": "B", "registered_name": "B"}, ["B"]),
+        ({"class_name": "__tensor__", "config": {"value": [1.0]}}, []),
+        (["relu", 1, None, {"config": {"axis": 1}}], []),
+    ],
+)
+def test_names_that_only_the_user_can_explain(described, names):
+    assert list(own_names({"config": {"layers": [described]}})) == names
+
+
+def archive_of(layer):
+    import keras
+
+    from distkeras_grid.engine.keras_model import model_to_bytes
+
+    return model_to_bytes(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), layer]))
+
+
+@pytest.mark.tensorflow
+def test_what_is_registered_travels_with_what_is_given():
+    import keras
+
+    class Own(keras.layers.Layer):
+        def call(self, x):
+            return x
+
+    archive = archive_of(Own())
+    assert travelling_objects(archive, {"Own": Own}) == {"Own": Own}
+    with pytest.raises(ConfigurationError):
+        travelling_objects(archive, {})
+    with keras.saving.custom_object_scope({"Own": Own}):
+        assert travelling_objects(archive, {"other": 1}) == {"Own": Own, "other": 1}
+    assert travelling_objects(archive_of(keras.layers.ReLU()), {}) == {}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_code_in_a_model_is_refused():
+    import keras
+
+    with pytest.raises(ConfigurationError):
+        travelling_objects(archive_of(keras.layers.Lambda(lambda x: x)), {})

@@ -131,6 +131,20 @@ class TestOnSpark:
         assert loads
         assert set(loads) == {1}
 
+    def test_own_classes_are_refused_on_the_driver_or_travel(self, spark):
+        import keras
+
+        class Own(keras.layers.Layer):
+            def call(self, x):
+                return keras.ops.reshape(x, (-1, 4))
+
+        own = keras.Sequential([keras.Input((2, 2, 1)), Own()])
+        with pytest.raises(ConfigurationError):
+            ModelPredictor(own, "image").predict(images(spark))
+        with keras.saving.custom_object_scope({"Own": Own}):
+            predicted = ModelPredictor(own, "image").predict(images(spark))
+        assert predicted.count() == len(predicted.collect()) == 10
+
     def test_encoded_images_are_decoded(self, spark, model):
         import cv2
 

@@ -30,8 +30,8 @@ def travelled(model, **arguments):
 
     source = ADAG(model, **arguments).request("tiles").source
     compiled = compiled_copy(source)
-    load_engine(compiled.archive, custom_objects=source.objects)
-    worker = model_from_bytes(compiled.archive, source.objects)
+    load_engine(compiled.archive, custom_objects=compiled.objects)
+    worker = model_from_bytes(compiled.archive, compiled.objects)
     assert worker.get_compile_config() == compiled.model.get_compile_config()
     return compiled.model, worker
 
@@ -106,6 +106,17 @@ def test_a_loss_of_the_users_own_travels_by_its_name():
     # Not on an executor, minutes later.
     with pytest.raises(ConfigurationError):
         travelled(build(), **given)
+
+
+def test_what_is_registered_travels_though_workers_register_nothing():
+    import keras
+
+    from distkeras_grid import ADAG
+    from distkeras_grid.trainers.compiled import compiled_copy
+
+    source = ADAG(build(), loss=doubled, worker_optimizer="sgd").request("tiles").source
+    with keras.saving.custom_object_scope({"doubled": doubled}):
+        assert compiled_copy(source).objects == {"doubled": doubled}
 
 
 def net_class(*, described):

@@ -1,0 +1,52 @@
+"""What a trainer keeps of a run: its model, whole or not, with the user's own classes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from distkeras_grid import DOWNPOUR
+from distkeras_grid.engine.own_objects import objects_of
+from distkeras_grid.trainers import base
+
+
+class Model:
+    """Stands for a Keras model."""
+
+    get_config = fit = None
+
+
+class Stopped(DOWNPOUR):
+    """Its runs end as `ending` says."""
+
+    ending = None
+
+    def execute(self, prepared, _):
+        if self.ending is not None:
+            raise self.ending
+        return prepared.left
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt(), RuntimeError()])
+def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
+    left, own = Model(), {"Own": Model}
+    prepared = SimpleNamespace(
+        history=None,
+        description=None,
+        spec=None,
+        left=left,
+        centers=(),
+        objects=own,
+        recalibrate=lambda _: None,
+    )
+    monkeypatch.setattr(base, "prepare", lambda *_: prepared)
+    trainer = Stopped(Model(), custom_objects=own, progress=False)
+    trainer.ending = ending
+    if ending is None:
+        assert trainer.train("tiles") is left
+    else:
+        with pytest.raises(type(ending)):
+            trainer.train("tiles")
+    assert trainer.model is left
+    assert objects_of(left) == own
