@@ -15,8 +15,9 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
@@ -67,8 +68,20 @@ class TcpTransport:
         self._target = (host, port)
 
     def connect(self, seconds: float) -> SocketStream:
-        """Return a connected stream; see `Transport`."""
-        return _stream_of(socket.create_connection(self._target, timeout=seconds))
+        """Return a connected stream; see `Transport`.
+
+        The time is divided among the addresses of the host. Thus a silent one does not take it all.
+        """
+        until = time.monotonic() + seconds
+        found = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
+        failed = OSError(errno.EADDRNOTAVAIL, "the host has no address")
+        for number, (family, kind, protocol, _, address) in enumerate(found):
+            share = (until - time.monotonic()) / (len(found) - number)
+            try:
+                return _connected(socket.socket(family, kind, protocol), address, share)
+            except OSError as error:
+                failed = error
+        raise failed
 
 
 class UnixTransport:
@@ -79,14 +92,18 @@ class UnixTransport:
 
     def connect(self, seconds: float) -> SocketStream:
         """Return a connected stream; see `Transport`."""
-        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connected.settimeout(seconds)
-            connected.connect(self._path)
-        except OSError:
-            connected.close()
-            raise
-        return _stream_of(connected)
+        return _connected(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), self._path, seconds)
+
+
+def _connected(connected: socket.socket, address: Any, seconds: float) -> SocketStream:
+    try:
+        # Zero would mean not to wait at all.
+        connected.settimeout(max(0.001, seconds))
+        connected.connect(address)
+    except OSError:
+        connected.close()
+        raise
+    return _stream_of(connected)
 
 
 def _stream_of(connected: socket.socket) -> SocketStream:

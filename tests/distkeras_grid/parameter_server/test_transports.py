@@ -6,6 +6,7 @@ A run on a Unix socket has its vectors in shared memory.
 from __future__ import annotations
 
 import _socket
+import contextlib
 import errno
 import os
 import socket
@@ -85,6 +86,49 @@ def test_where_a_worker_has_no_unix_sockets_it_takes_tcp(serve, tools, monkeypat
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.road == "tcp"
+
+
+@pytest.fixture
+def silent():
+    """Addresses that answer nothing: the queue of each is full, so Linux ignores a connect."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(2):
+            listening = stack.enter_context(socket.socket())
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(0)
+            for _ in range(3):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(listening.getsockname())
+            found.append(listening.getsockname())
+        yield found
+
+
+def resolve_to(addresses, monkeypatch):
+    entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: entries)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others refuse where the queue is full")
+class TestHostWithSeveralAddresses:
+    def test_silent_ones_share_the_time(self, silent, monkeypatch):
+        resolve_to(silent, monkeypatch)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            TcpTransport("host", 1).connect(0.5)
+        assert 0.4 < time.monotonic() - began < 0.9
+
+    def test_the_one_behind_a_silent_one_is_reached(self, silent, monkeypatch, tmp_path):
+        transport, door = tcp(tmp_path)
+        resolve_to([silent[0], transport._target], monkeypatch)
+        transport.connect(1.0).close()
+        door.close()
+
+    def test_a_host_without_addresses_is_an_error_of_the_system(self, monkeypatch):
+        resolve_to([], monkeypatch)
+        with pytest.raises(OSError, match="address"):
+            TcpTransport("host", 1).connect(0.5)
 
 
 @pytest.mark.parametrize("kind", [tcp, unix, memory], ids=lambda kind: kind.__name__)
