@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from data_prep.export.job import FORMATS, ROWS_PER_FILE, ExportSettings, export_tiles
+from data_prep.export.job import (
+    FORMATS,
+    ROWS_PER_FILE,
+    ExportSettings,
+    export_kind,
+    export_tiles,
+)
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.doing import doing, started
@@ -93,7 +99,7 @@ def run(flags: argparse.Namespace) -> None:
         seed=flags.seed,
         overwrite=flags.overwrite,
     )
-    early.check_input(flags.data, "--data")
+    check_before_spark(settings, flags)
     spark = started("distkeras-grid export", flags.master)
     with doing("looking at the data"):
         rows = _rows(spark, flags)
@@ -101,6 +107,24 @@ def run(flags: argparse.Namespace) -> None:
     told = ", ".join(f"{split} {count:,}" for split, count in counts.items())
     tell(f"exported {told}; wrote {flags.output}")
     report(output=flags.output, format=flags.format, rows=counts)
+
+
+def check_before_spark(settings: ExportSettings, flags: argparse.Namespace) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no input.
+    OutputExistsError
+        If the output must not be replaced. Without names of splits only the session knows what
+        else an export has.
+    """
+    early.check_input(flags.data, "--data")
+    names = ["*"] if flags.split is None else flags.split.split(",")
+    early.check_output(
+        settings.output, export_kind(names), flags.data, overwrite=settings.overwrite
+    )
 
 
 def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:

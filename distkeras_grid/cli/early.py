@@ -47,6 +47,15 @@ class Files(Protocol):
             If there is neither.
         """
 
+    def read(self, uri: str) -> bytes:
+        """Return the content of a small file.
+
+        Raises
+        ------
+        OSError, GridError
+            If there is none, or it cannot be read.
+        """
+
 
 class LocalFiles:
     """Files of this machine."""
@@ -71,6 +80,10 @@ class LocalFiles:
         names = os.listdir(path) if path.is_dir() else [path.name]
         return sorted(name for name in names if not name.endswith(".crc"))
 
+    def read(self, uri: str) -> bytes:
+        """Return the content of a small file."""
+        return local_path(uri).read_bytes()
+
 
 class WebFiles:
     """Files on HDFS, by WebHDFS."""
@@ -92,6 +105,12 @@ class WebFiles:
         from distkeras_grid.webhdfs.listing import list_directory
 
         return [each.path.rpartition("/")[2] for each in list_directory(uri)]
+
+    def read(self, uri: str) -> bytes:
+        """Return the content of a small file."""
+        from distkeras_grid.webhdfs.reading import read_file
+
+        return read_file(uri, seconds=WEB_SECONDS)
 
 
 def local_path(uri: str) -> Path:
@@ -168,14 +187,15 @@ def in_later_attempt() -> bool:
 
 
 def json_at(uri: str) -> dict[str, Any] | None:
-    """Return the object in a small JSON file of this machine, None where it cannot be told."""
-    try:
-        if not isinstance(files_of(uri), LocalFiles):
-            return None
-        content = json.loads(local_path(uri).read_text("utf-8"))
-    except (OSError, GridError, *UNREADABLE):
+    """Return the object in a small JSON file, None where it cannot be told."""
+    content = _asked(uri, lambda files: files.read(uri))
+    if content is None:
         return None
-    return content if isinstance(content, dict) else None
+    try:
+        found = json.loads(content)
+    except UNREADABLE:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def check_output_file(uri: str | None, *, overwrite: bool) -> None:

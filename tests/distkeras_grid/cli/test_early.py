@@ -8,6 +8,8 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -47,6 +49,9 @@ def here(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     (tmp_path / "predictions" / "_predictions.json").write_text("{}")
+    for name in ("exported", "mixed"):
+        (tmp_path / name / "a").mkdir(parents=True)
+        (tmp_path / name / "_export.json").write_text("{}")
     (tmp_path / "thesis" / "chapter").write_text("")
     (tmp_path / "figures.json").write_text("{}")
     (tmp_path / "m.keras").write_text("")
@@ -60,6 +65,7 @@ def here(tmp_path, monkeypatch):
 TRAIN = ("train", "--data", "data", "--output", "new")
 FILE = ("--model", "m.keras")
 MANY = ("--workers", "3", "--master", "local[2]")
+EXPORT = ("export", "--data", "data", "--format", "png")
 PREDICT = ("predict", "--data", "data", "--model", "m.keras")
 
 
@@ -85,6 +91,9 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
         (("evaluate", "--data", "data", "--output", "figures.json"), 4, "OutputExistsError"),
         (("tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
         (("tile", "--input", "lost", "--output", "new"), 4, "PathNotFoundError"),
+        ((*EXPORT, "--output", "thesis"), 4, "OutputExistsError"),
+        ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
+        ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
         (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -106,12 +115,17 @@ def test_it_takes_less_than_2_s_and_no_spark(here, arguments, code, error):
     assert used < SECONDS
 
 
-def test_an_update_that_disagrees_with_what_is_there(here):
+@pytest.mark.parametrize("scheme", ["", "hdfs://name-node/"])
+def test_an_update_that_disagrees_with_what_is_there(here, monkeypatch, scheme):
+    # On HDFS the same files, but by way of WebHDFS.
+    for name in ("list_names", "read"):
+        by_web = partial(call_without_scheme, getattr(early.LocalFiles(), name), scheme)
+        monkeypatch.setattr(early.WebFiles, name, staticmethod(by_web))
     from data_prep import TileSpec, TilingSettings
     from data_prep.command import check_before_spark
 
     spec = TileSpec(64)
-    made = TilingSettings("images", "tiles", spec, channels="3", update=True)
+    made = TilingSettings("images", f"{scheme}tiles", spec, channels="3", update=True)
     (here / "tiles").mkdir()
     content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
     content |= {"last_shard": -1, "last_update": 0}
@@ -126,7 +140,11 @@ def test_an_update_that_disagrees_with_what_is_there(here):
     (here / "tiles" / "_dataset.json").write_text(json.dumps(content))
     check_before_spark(made)
     with pytest.raises(ConfigurationError):
-        check_before_spark(TilingSettings("images", "tiles", spec, channels="1", update=True))
+        check_before_spark(replace(made, channels="1"))
+
+
+def call_without_scheme(function, scheme, uri):
+    return function(uri.removeprefix(scheme))
 
 
 def test_an_output_that_may_be_written_passes(here):
