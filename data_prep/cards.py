@@ -1,4 +1,4 @@
-"""Files that describe a data set of tiles to other programs, written after each publication."""
+"""Files that describe a data set of tiles to other programs, written at the end of each run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def write_cards(
     """Write ``.huggingface.yaml``, ``_croissant.json`` and ``_README.md``.
 
     The data set can be read without them. If a run is killed before it writes them, the files of
-    the former version stay.
+    the former version stay until the next run, which need not change anything else. A file that
+    says the same already is not written.
 
     Parameters
     ----------
@@ -27,12 +28,17 @@ def write_cards(
     root : str
         The data set.
     manifest : mapping
-        The content of ``_dataset.json``.
+        The content of ``_dataset.json``. Earlier releases gave versions no hash: such a one is not
+        described.
     say : callable
         Receives a line for each file that could not be written.
     """
+    if "hash" not in manifest:
+        return
     try:
-        storage.write_in_place(f"{root}/{CARD}", describe_tiles(manifest))
+        text = describe_tiles(manifest)
+        if _text_of(storage, f"{root}/{CARD}") != text:
+            storage.write_in_place(f"{root}/{CARD}", text)
     except GridError as error:
         say(f"{CARD} could not be written: {error}")
     name = storage.resolve(root).rpartition("/")[2]
@@ -60,8 +66,18 @@ def _replace(
 ) -> None:
     """Replace a file by what `write` makes of its content, which keeps what people wrote."""
     try:
-        text = write(storage.read_text(uri) if storage.exists(uri) else None)
-        # One rename replaces the file, so a killed run loses nothing.
-        storage.write_text(uri, text, overwrite=True)
+        former = storage.read_text(uri) if storage.exists(uri) else None
+        text = write(former)
+        if text != former:
+            # One rename replaces the file, so a killed run loses nothing.
+            storage.write_text(uri, text, overwrite=True)
     except GridError as error:
         say(f"{uri.rpartition('/')[2]} could not be written: {error}")
+
+
+def _text_of(storage: Storage, uri: str) -> str | None:
+    """Return the content of a file; None if it is missing, or was only half written."""
+    try:
+        return storage.read_text(uri) if storage.exists(uri) else None
+    except GridError:
+        return None

@@ -28,6 +28,10 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from data_prep.croissant import FILE as CROISSANT
+from data_prep.likeness_store import FOLDER as LIKENESS
+from data_prep.likeness_store import SUFFIX
+from data_prep.readable_card import FILE as PAGE
 from distkeras_grid.errors import (
     UNREADABLE,
     DataError,
@@ -56,7 +60,13 @@ HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_version.*", "_new-*.*", "_old-*
 _SHARD = re.compile(r"shard=(\d{1,18})")
 _NUMBERED = re.compile(r"(?:shard=|_new-|_old-)(\d{1,18})(?:\.|\Z)")
 _VERSION = re.compile(rf"{VERSIONS}/(\d{{1,18}})\.json")
-_NAMES = (*_HIDDEN, OWNER, _SHARD, _VERSION, re.compile(r"_(dataset|update)\.json"))
+# Names that `Storage` gives to files until they are whole: descriptions, and fingerprints.
+_CARD = re.compile(rf"_(?:{re.escape(CROISSANT)}|{re.escape(PAGE)})\.{_ID}\.tmp")
+_PRINTS = re.compile(rf"{LIKENESS}/_{_ID}{re.escape(SUFFIX)}\.{_ID}\.tmp")
+_NAMES = (
+    *(*_HIDDEN, OWNER, _SHARD, _VERSION, _CARD, _PRINTS),
+    re.compile(r"_(dataset|update)\.json"),
+)
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}\\Z")]
@@ -428,7 +438,8 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
     """Do what `recover` does, for a run that is alone because all others are dead.
 
     It also deletes shards that were never published and that no ``_update.json`` lists: their
-    numbers are above the last number of the manifest.
+    numbers are above the last number of the manifest. And it deletes files that were not whole yet.
+    Their names do not tell the run, but no run lives that could still write them.
     """
     journal = yield Read(JOURNAL)
     used = {-1, *(read_decision(journal).come if journal is not None else ())}
@@ -443,6 +454,12 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
         orphans = {number for number in numbers - _named(manifest) if number > last}
         for name in (shard_name(number) for number in sorted(orphans)):
             yield Delete(name)
+    for name in (yield Names()):
+        if _CARD.fullmatch(name):
+            yield Delete(name)
+    for name in (yield Names(LIKENESS)):
+        if _PRINTS.fullmatch(path := f"{LIKENESS}/{name}"):
+            yield Delete(path)
     return TakenOver(outcome, max(used))
 
 

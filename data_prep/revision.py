@@ -59,9 +59,9 @@ def publish_tables(
         basis = storage.read_text(uri)
         before = DataSet.from_text(basis)
         changed = change(before)
-        if changed is None:
-            return before.content
-        content, _ = publish_next(storage, root, owner.id, basis, changed)
+        content = before.content
+        if changed is not None:
+            content, _ = publish_next(storage, root, owner.id, basis, changed)
         write_cards(storage, root, content, say)
     return content
 

@@ -303,6 +303,8 @@ class Shards:
         manifest["history"] = [msgspec.to_builtins(each) for each in history]
         if not is_new:
             if list(history) == list(read_history(str(state.basis), MANIFEST).history):
+                # A run that was killed after its decision may have left it undescribed.
+                write_cards(self._storage, self._root, state.content, self._say)
                 return
             # The same version, with fewer former versions.
             told = ("created", "last_update")

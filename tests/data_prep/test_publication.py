@@ -314,6 +314,21 @@ def test_only_what_is_proven_dead_is_swept():
     assert not perform(Disk(), ROOT, recover({A}))
 
 
+def test_files_that_a_dead_run_was_writing_are_swept():
+    """They stayed for ever: a description, and fingerprints."""
+    disk = start()
+    left = [
+        f"__croissant.json.{C}.tmp",
+        f"__README.md.{C}.tmp",
+        f"_likeness/_{A}.msgpack.{C}.tmp",
+    ]
+    others = ["_README.md", f"_likeness/{A}.msgpack", f"_mine.{C}.tmp", f"_likeness/mine.{C}.tmp"]
+    disk.held |= dict.fromkeys([*left, *others], "x")
+    perform(disk, ROOT, take_over({A}))
+    assert set(others) < set(disk.held)
+    assert not set(left) & set(disk.held)
+
+
 def test_the_change_of_a_living_run_is_left_alone():
     disk = start()
     night_of_a(disk).run(8)

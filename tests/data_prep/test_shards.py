@@ -116,7 +116,7 @@ def next_night(disk, there, **entries):
     before = DataSet.from_json(basis)
     known = before.entries | {each.source: each for each in entries.values()}
     before = replace(before, entries=known)
-    listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7, 2) for name in there}
+    listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in there}
     found = found_in(listed)
     said, problems = annotate_each(there, SETTINGS.labels, str, SETTINGS.group)
     comparison = compare(known, listed, said, problems, before.image.classes, prune=False)
@@ -255,10 +255,32 @@ def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
     publish(monkeypatch, disk, first_night())
     name = "class0/specimen00000/000005.tif"
     former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
-    former = replace(former, set_aside="blurred", by_hand=("label",), zones="other")
+    former = replace(former, set_aside="blurred", by_hand=("label",))
+    former = replace(former, zones="other", modified=0)
     night = next_night(disk, [name], former=former)
     after = DataSet.from_json(publish(monkeypatch, disk, night)).entries[name]
     assert (after.set_aside, after.by_hand, after.has_rows) == ("blurred", ("label",), False)
+
+
+CARDS = [".huggingface.yaml", "_croissant.json", "_README.md"]
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_a_night_without_changes_describes_what_a_killed_one_did_not(monkeypatch, card):
+    """Other programs were told of shards that had been deleted, until something changed."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 10)
+    disk = Disk()
+    manifest = publish(monkeypatch, disk, first_night())
+    fresh = {name: disk.held[f"/tiles/{name}"] for name in CARDS}
+    names = [each["source"] for each in manifest["sources"]]
+    stale = fresh[card].replace("shard=7", "shard=1").replace(manifest["hash"], "0" * 64)
+    assert stale != fresh[card]
+    for former in (None, stale, *(["{"] if card == CARDS[0] else [])):
+        disk.held.pop(f"/tiles/{card}")
+        disk.held |= {} if former is None else {f"/tiles/{card}": former}
+        again = publish(monkeypatch, disk, next_night(disk, names))
+        assert again["last_update"] == manifest["last_update"]
+        assert {name: disk.held[f"/tiles/{name}"] for name in CARDS} == fresh
 
 
 class Counted(list):

@@ -709,12 +709,17 @@ update_tiles(settings, spark=build_session("night", master="local[1]"))
 @pytest.mark.usefixtures("first")
 @pytest.mark.parametrize(
     "step",
-    [pytest.param(step, marks=[] if step == 3 else pytest.mark.full) for step in range(1, 6)],
+    [
+        pytest.param(step, marks=[] if step == 3 else pytest.mark.full)
+        for step in (*range(1, 8), 11, 13)
+    ],
 )
 def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, cut, tmp_path):
     """Killed before each rename of a change: that decides nothing, of two shards, and so on.
 
-    1: ``_update.json``. 2 and 3: two shards. 4: ``_dataset.json``. 5: the former shard goes.
+    1: ``_update.json``. 2 and 3: two shards. 4: ``_dataset.json``. 5: the former shard goes. 6
+    and 7: what describes the change to others. 8 to 12: the same for the second image. 13:
+    fingerprints.
     """
     splits = splits_of(spark, settings.output)
     before = Counter((row[1], row[-2]) for row in rows_of(spark, settings.output).elements())
@@ -735,13 +740,18 @@ def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, c
         deadline.cancel()
         os.kill(night.pid, signal.SIGKILL)
     said = []
-    update_tiles(settings, spark=spark, say=said.append)
+    done = update_tiles(settings, spark=spark, say=said.append)
     decided = step > 1
-    assert any("finished the change" in line for line in said) == decided
-    assert sorted(cut) == (["a/new.png"] if decided else ["a/new.png", "b/1.png"])
+    assert any("finished the change" in line for line in said) == (1 < step < 6)
+    assert sorted(cut) == ["a/new.png"] * (step < 11) + ["b/1.png"] * (not decided)
     fresh = replace(settings, output=str(tmp_path / "fresh"), update=False)
     tile_images(fresh, spark=spark)
     assert rows_of(spark, settings.output) == rows_of(spark, fresh.output)
     now = splits_of(spark, settings.output)
     assert {path: now[path] for path in splits} == splits
     assert hidden(settings) == ["_dataset.json"]
+    assert list(Path(settings.output).glob("_likeness/_*")) == []
+    for card in ("_croissant.json", "_README.md"):
+        assert done.manifest["hash"] in (Path(settings.output) / card).read_text()
+    told = (Path(settings.output) / ".huggingface.yaml").read_text()
+    assert set(re.findall("shard=[0-9]+", told)) == set(done.manifest["shards"])
