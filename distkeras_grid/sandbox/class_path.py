@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from distkeras_grid import durable
 from distkeras_grid.errors import SandboxError
 
 FETCH_SECONDS = 300.0
@@ -136,6 +137,8 @@ OF_DISTRIBUTION = (
 def daemon_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the class path of the daemons; fetches their jars if they are not here yet.
 
+    Each jar that is not PySpark's is compared with its digest, however it came here.
+
     Parameters
     ----------
     environment : mapping of str to str
@@ -144,8 +147,8 @@ def daemon_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
     Raises
     ------
     SandboxError
-        If ``HADOOP_HOME`` is no Hadoop, the jars cannot be had, or PySpark's Hadoop is of another
-        version than they are.
+        If ``HADOOP_HOME`` is no Hadoop, the jars cannot be had or are others, or PySpark's Hadoop
+        is of another version than they are.
     """
     if home := environment.get("HADOOP_HOME"):
         return distribution_class_path(Path(home))
@@ -156,7 +159,8 @@ def daemon_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
 def kdc_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the class path of the KDC; fetches its jars if they are not here yet.
 
-    They are the same beside a Hadoop of the user's own: a distribution has no KDC.
+    They are the same beside a Hadoop of the user's own: a distribution has no KDC. Each is
+    compared with its digest, as the daemons' are.
 
     Parameters
     ----------
@@ -166,18 +170,22 @@ def kdc_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
     Raises
     ------
     SandboxError
-        If the jars cannot be had.
+        If the jars cannot be had, or are others.
     """
     bundled = (path for pattern in FOR_KDC for path in _pyspark_folder().glob(pattern))
     return [*_here(KDC_JARS, environment), *sorted(map(str, bundled))]
 
 
 def _here(jars: Sequence[Jar], environment: Mapping[str, str]) -> list[str]:
-    """Return the paths of jars; fetches those that are missing."""
+    """Return the paths of jars, each with its digest; fetches those that are missing."""
     folder = jar_folder(environment)
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
     if missing:
         fetch(missing, folder)
+    # At each start: they may have been put here by hand, or changed since. A digest that is
+    # remembered by size and time would not notice it. 68 MB take a fraction of a second.
+    for jar in jars:
+        check_digest(folder / jar.file_name, jar)
     return [str(folder / jar.file_name) for jar in jars]
 
 
@@ -254,7 +262,7 @@ def fetch(jars: Sequence[Jar], folder: Path) -> None:
             check_digest(fetched, jar)
         for jar in jars:
             # In one step: another process may be fetching, too.
-            (work / "lib" / jar.file_name).replace(folder / jar.file_name)
+            durable.replace(work / "lib" / jar.file_name, folder / jar.file_name)
 
 
 def ivy_file(jars: Sequence[Jar]) -> str:
@@ -313,8 +321,8 @@ def check_digest(file: Path, jar: Jar) -> None:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != jar.sha256:
         raise SandboxError(
-            f"{jar.file_name} must have the SHA-256 {jar.sha256}. Received: {digest}. The mirror "
-            f"or the network changed it: get it from {jar.url}."
+            f"{jar.file_name} must have the SHA-256 {jar.sha256}. Received: {digest}, of {file}. "
+            f"It is damaged, or somebody changed it: put what {jar.url} has in its place."
         )
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from distkeras_grid import durable
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
 from distkeras_grid.sandbox.class_path import (
@@ -24,27 +27,76 @@ def test_the_folder_of_fetched_jars_is_in_the_users_cache(tmp_path: Path) -> Non
     assert jar_folder({"XDG_CACHE_HOME": str(tmp_path)}).parent.parent == tmp_path
 
 
-def test_jars_in_the_cache_are_taken_first_and_nothing_is_fetched(tmp_path: Path) -> None:
-    environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    folder = jar_folder(environment)
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of fetched jars, with small ones in place of all that are pinned."""
+    folder = jar_folder({"XDG_CACHE_HOME": str(tmp_path)})
     folder.mkdir(parents=True)
-    for jar in JARS:
-        (folder / jar.file_name).touch()
-    path = daemon_class_path(environment)
-    assert path[: len(JARS)] == [str(folder / jar.file_name) for jar in JARS]
+    for name in ("JARS", "KDC_JARS"):
+        jars = [small(jar) for jar in getattr(class_path, name)]
+        monkeypatch.setattr(class_path, name, tuple(jars))
+        for jar in jars:
+            (folder / jar.file_name).write_bytes(content(jar))
+    return folder
+
+
+def content(jar: Jar) -> bytes:
+    return f"content of {jar.file_name}".encode()
+
+
+def small(jar: Jar) -> Jar:
+    return replace(jar, sha256=hashlib.sha256(content(jar)).hexdigest())
+
+
+def test_jars_in_the_cache_are_taken_first_and_nothing_is_fetched(
+    tmp_path: Path, cached: Path
+) -> None:
+    path = daemon_class_path({"XDG_CACHE_HOME": str(tmp_path)})
+    assert path[: len(JARS)] == [str(cached / jar.file_name) for jar in JARS]
     assert any("hadoop-client-api" in entry for entry in path)
 
 
-def test_the_kdc_is_the_same_beside_a_hadoop_of_the_users(tmp_path: Path) -> None:
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "HADOOP_HOME": "/opt/hadoop"}
-    folder = jar_folder(environment)
-    folder.mkdir(parents=True)
-    for jar in KDC_JARS:
-        (folder / jar.file_name).touch()
-    path = kdc_class_path(environment)
-    assert path[: len(KDC_JARS)] == [str(folder / jar.file_name) for jar in KDC_JARS]
+def test_the_kdc_is_the_same_beside_a_hadoop_of_the_users(tmp_path: Path, cached: Path) -> None:
+    path = kdc_class_path({"XDG_CACHE_HOME": str(tmp_path), "HADOOP_HOME": "/opt/hadoop"})
+    assert path[: len(KDC_JARS)] == [str(cached / jar.file_name) for jar in KDC_JARS]
     assert any("slf4j-api" in entry for entry in path)
     assert not any("/opt/hadoop" in entry for entry in path)
+
+
+@pytest.mark.parametrize("jar", [*JARS, *KDC_JARS], ids=lambda jar: str(jar.artifact))
+def test_each_jar_is_hashed_at_each_start_however_it_came(
+    tmp_path: Path, cached: Path, jar: Jar
+) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    find = daemon_class_path if jar in JARS else kdc_class_path
+    find(environment)
+    file = cached / jar.file_name
+    before = file.stat()
+    # As long and as old as the right one.
+    file.write_bytes(content(jar).swapcase())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(SandboxError, match=r"must have the SHA-256 .* Received"):
+        find(environment)
+
+
+def test_what_was_fetched_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = []
+    monkeypatch.setattr(
+        durable, "replace", lambda source, target: replaced.append((source.read_bytes(), target))
+    )
+    jars = [small(jar) for jar in JARS]
+
+    def fetched(work: Path) -> list[str]:
+        (work / "lib").mkdir()
+        for jar in jars:
+            (work / "lib" / jar.file_name).write_bytes(content(jar))
+        return ["true"]
+
+    monkeypatch.setattr(class_path, "ivy_command", fetched)
+    class_path.fetch(jars, tmp_path)
+    assert replaced == [(content(jar), tmp_path / jar.file_name) for jar in jars]
 
 
 def test_a_hadoop_of_the_users_is_taken_with_its_web_pages(tmp_path: Path) -> None:
@@ -65,9 +117,7 @@ def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a-1.jar"
     file.write_bytes(b"right")
     check_digest(file, Jar("g", "a", "1", hashlib.sha256(b"right").hexdigest()))
-    with pytest.raises(
-        SandboxError, match=r"a-1.jar must have the SHA-256 .* get it from https://repo1"
-    ):
+    with pytest.raises(SandboxError, match=r"a-1.jar must have the SHA-256 .* https://repo1"):
         check_digest(file, Jar("g", "a", "1", hashlib.sha256(b"left").hexdigest()))
 
 
