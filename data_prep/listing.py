@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -11,7 +11,7 @@ from data_prep.folders import ENDING
 from data_prep.job import escaped, executor_errors, relative_to
 from data_prep.plan import counted
 from data_prep.settings import TilingSettings
-from distkeras_grid.errors import EmptyDataError, GridError
+from distkeras_grid.errors import EmptyDataError, GridError, StorageError
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
@@ -28,18 +28,23 @@ def list_images(
 ) -> dict[str, Listed]:
     """Return all images of the input folder, by path; their content is not read.
 
+    Folders that cannot be opened are passed over; `hidden_images` tells them.
+
     Raises
     ------
     EmptyDataError
         If there is none.
     """
-    files = _binary_files(spark, settings.file_glob).load(settings.input)
-    columns = ("path", "length", "unix_millis(modificationTime) as modified")
+    try:
+        found = _list_files(spark, settings, [settings.input])
+    except GridError:
+        # Spark ends at the first folder that it may not open, such as lost+found.
+        closed = storage.find_hidden(settings.input, settings.file_glob, ()).closed
+        if not closed:
+            raise
+        others = around(storage.resolve(settings.input), closed, storage.list_names)
+        found = _list_files(spark, settings, [escaped(uri) for uri in others])
     with executor_errors(spark, settings.input):
-        rows = files.selectExpr(*columns).toArrow().to_pylist()
-        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
-        # Spark returns no rows for files of 0 bytes.
-        found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
         found |= _list_folders(spark, storage, settings)
     if not found:
         hidden = hidden_images(spark, storage, settings.input, settings.file_glob, ())
@@ -51,6 +56,52 @@ def list_images(
         )
     below = relative_to(storage.resolve(settings.input))
     return {below(uri): file for uri, file in sorted(found.items())}
+
+
+def _list_files(
+    spark: SparkSession, settings: TilingSettings, paths: list[str]
+) -> dict[str, Listed]:
+    """Return the images below some paths that are files, by their whole paths."""
+    columns = ("path", "length", "unix_millis(modificationTime) as modified")
+    with executor_errors(spark, settings.input, "listing"):
+        files = _binary_files(spark, settings.file_glob).load(paths)
+        rows = files.selectExpr(*columns).toArrow().to_pylist()
+        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
+        # Spark returns no rows for files of 0 bytes.
+        found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
+    return found
+
+
+def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return paths that together hold what lies below a folder, without some folders, sorted.
+
+    Parameters
+    ----------
+    root : str
+        The folder.
+    closed : iterable of str
+        Paths of the folders below it that are left out.
+    names_in : callable
+        Returns the names in a folder. Those that Spark hides are left out.
+
+    Examples
+    --------
+    >>> folders = {"/raw": ["a", "b"], "/raw/b": ["c", "d", "_e"]}
+    >>> around("/raw", ["/raw/b/d"], folders.__getitem__)
+    ['/raw/a', '/raw/b/c']
+    """
+    left_out = set(closed)
+    above = {each[:at] for each in left_out for at, letter in enumerate(each) if letter == "/"}
+    found, waiting = [], [root]
+    while waiting:
+        here = waiting.pop()
+        for name in names_in(here):
+            path = f"{here.rstrip('/')}/{name}"
+            if path in above:
+                waiting.append(path)
+            elif path not in left_out and name[0] not in "_.":
+                found.append(path)
+    return sorted(found)
 
 
 def _list_folders(
@@ -100,9 +151,10 @@ def _as_path(uri: str) -> str:
 def hidden_images(
     spark: SparkSession, storage: Storage, root: str, glob: str, listed: Collection[str]
 ) -> dict[str, str]:
-    """Return why images below a folder are not listed, by path below it: Spark hides their names.
+    """Return why images below a folder are not listed, by path below it.
 
-    Folders whose names begin with a dot are passed over. Of others there is one line for each.
+    Spark hides their names, or their folder cannot be opened. Folders whose names begin with a dot
+    are passed over. Of others there is one line for each.
 
     Parameters
     ----------
@@ -117,8 +169,13 @@ def hidden_images(
     """
     whole = storage.resolve(root)
     below = relative_to(whole)
-    files, folders = storage.find_hidden(root, glob, [f"{whole}/{path}" for path in listed])
-    found = {}
+    known = [f"{whole}/{path}" for path in listed]
+    files, folders, closed = storage.find_hidden(root, glob, known)
+    found = {
+        below(uri): "this folder cannot be opened, and what it holds is not known. Let the user of "
+        "this Spark session read it, or give a folder without it."
+        for uri in closed
+    }
     for path in map(below, files):
         folder, _, name = path.rpartition("/")
         twin = f"{folder}/{name.removeprefix(ATTRIBUTES)}".lstrip("/")
@@ -130,6 +187,30 @@ def hidden_images(
         if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
             found[path] = reason
     return found
+
+
+def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
+    """Refuse to prune images whose folder cannot be opened now: they need not be gone.
+
+    Parameters
+    ----------
+    tiled : iterable of str
+        Paths of images that have tiles and are not listed.
+    hidden : collection of str
+        From `hidden_images`.
+
+    Raises
+    ------
+    StorageError
+        Names the first one.
+    """
+    for path in tiled:
+        above = (path[:at] for at, letter in enumerate(path) if letter == "/")
+        if folder := next((each for each in above if each in hidden), None):
+            raise StorageError(
+                f"{folder} cannot be opened, and {path} in it has tiles, which --prune would drop. "
+                "Let the user of this Spark session read the folder, or run without --prune."
+            )
 
 
 def _hidden_folder(spark: SparkSession, uri: str, glob: str) -> str | None:

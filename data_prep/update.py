@@ -44,7 +44,7 @@ from data_prep.job import (
 )
 from data_prep.labels import Annotation, annotate_each, class_names
 from data_prep.likeness_store import load_fingerprints
-from data_prep.listing import hidden_images, list_images
+from data_prep.listing import check_pruning, hidden_images, list_images
 from data_prep.manifest import LEFT_OUT, TILED, DataSet, Entry, planned_source
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
@@ -381,6 +381,9 @@ class _Night:
         self._say(f"listing the images in {self._settings.input} ...")
         listed = list_images(self._spark, self._storage, self._settings)
         self._find_hidden(listed)
+        if self._settings.prune:
+            tiled = (path for path, entry in known.items() if entry.status == TILED)
+            check_pruning((path for path in tiled if path not in listed), self._hidden)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
         # The table of zones may still name removed images.

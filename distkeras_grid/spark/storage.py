@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from distkeras_grid import durable, file_systems
 from distkeras_grid.errors import (
@@ -48,6 +48,11 @@ HINTS = {
     "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "
     "again.",
 }
+
+# Java's exceptions of a directory that this user may not open, and what it says of one whose disk
+# fails.
+CLOSED = ("AccessControlException", "AccessDeniedException")
+BROKEN_DIRECTORY = "I/O error occurred for dir"
 
 # A folder gets its name here file by file, or a file may replace another of its name.
 OBJECT_STORES = frozenset(
@@ -92,6 +97,22 @@ class Access:
 
     owner: str
     mode: int
+
+
+class Hidden(NamedTuple):
+    """What a listing by Spark does not show, full paths, sorted.
+
+    Parameters
+    ----------
+    files, directories : list of str
+        Those whose names begin with ``_`` or ``.``.
+    closed : list of str
+        Other directories that cannot be opened.
+    """
+
+    files: list[str]
+    directories: list[str]
+    closed: list[str]
 
 
 class Storage:
@@ -165,7 +186,8 @@ class Storage:
         glob : str
             Pattern for the names, in Hadoop's syntax.
         ending : str
-            End of the names. Directories with this ending are not searched themselves.
+            End of the names. Directories with this ending are not searched themselves, and those
+            that cannot be opened are passed over; see `find_hidden`.
         """
         pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
         found: list[str] = []
@@ -175,16 +197,17 @@ class Storage:
             while waiting:
                 here = waiting.pop()
                 if not str(here.getName()).endswith(ending):
-                    entries = file_system.listStatus(here)
+                    entries = self._entries(file_system, here, path) or ()
                     waiting += [entry.getPath() for entry in entries if entry.isDirectory()]
                 elif pattern.matches(here.getName()):
                     found.append(str(here.toString()))
         return sorted(found)
 
-    def find_hidden(self, uri: str, glob: str, known: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return the full paths of hidden files and directories below `uri`, sorted.
+    def find_hidden(self, uri: str, glob: str, known: Iterable[str]) -> Hidden:
+        """Return what Spark passes over below `uri`, and directories that cannot be opened.
 
-        Spark and Hadoop pass over names that begin with ``_`` or ``.``.
+        Spark and Hadoop pass over names that begin with ``_`` or ``.``. A directory that this user
+        may not open ends a listing by Spark.
 
         Parameters
         ----------
@@ -198,19 +221,34 @@ class Storage:
         """
         hadoop = self._jvm.org.apache.hadoop.fs
         pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
-        found: tuple[list[str], list[str]] = ([], [])
+        found = Hidden([], [], [])
         with translated("list", uri):
             file_system, path = self._open(uri)
             inside = _directories_below(str(path.toString()), known)
             waiting = [path] if file_system.getFileStatus(path).isDirectory() else []
             while waiting:
                 here = waiting.pop()
-                for entry in file_system.listStatus(here, hidden):
+                entries = self._entries(file_system, here, path, hidden)
+                if entries is None:
+                    found.closed.append(str(here.toString()))
+                    continue
+                for entry in entries:
                     there = entry.getPath()
                     if entry.isDirectory() or pattern.matches(there.getName()):
                         found[entry.isDirectory()].append(str(there.toString()))
                 waiting += self._directories_in(file_system, here, inside)
-        return sorted(found[0]), sorted(found[1])
+        return Hidden(*map(sorted, found))
+
+    def _entries(self, file_system: Any, path: Any, root: Any, *names: Any) -> Any:
+        """Return the entries of a directory; None if it cannot be opened, and is not the root."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        try:
+            return file_system.listStatus(path, *names)
+        except Py4JJavaError as error:
+            if path == root or not _is_closed(_causes(error.java_exception)):
+                raise
+            return None
 
     def _directories_in(
         self, file_system: Any, path: Any, known: Mapping[str, set[str]]
@@ -540,7 +578,7 @@ class Storage:
         Where a directory has no quota, HDFS adds up all that lies below, and refuses if others have
         locked some of that: ``/tmp`` and ``/`` on most clusters. There is nothing to yield then.
         """
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JJavaError
 
         while path is not None:
             try:
@@ -620,6 +658,11 @@ class Storage:
         except BaseException as error:
             self.discard(temporary, error)
             raise
+
+
+def _is_closed(causes: list[tuple[str, str]]) -> bool:
+    """Tell whether a directory cannot be opened, from class names and messages of exceptions."""
+    return any(name in CLOSED or BROKEN_DIRECTORY in message for name, message in causes)
 
 
 def _count_directories(file_system: Any, path: Any) -> int | None:

@@ -118,10 +118,11 @@ def test_what_spark_hides_is_found_wherever_it_lies(storage, root, tmp_path):
     whole = storage.resolve(root)
     known = [f"{whole}/{name}" for name in shown]
     for listed in (known, []):
-        files, folders = storage.find_hidden(root, "*.{png,PNG}", listed)
+        files, folders, closed = storage.find_hidden(root, "*.{png,PNG}", listed)
+        assert closed == []
         assert files == sorted(f"{whole}/{name}" for name in hidden)
         assert folders == [f"{whole}/_old", f"{whole}/a/.cache"]
-    assert storage.find_hidden(f"{root}/a/1.png", "*.png", []) == ([], [])
+    assert storage.find_hidden(f"{root}/a/1.png", "*.png", []) == ([], [], [])
 
 
 def test_a_hidden_name_stands_beside_and_is_never_the_same(storage, root, tmp_path):
