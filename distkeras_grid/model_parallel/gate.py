@@ -11,11 +11,12 @@ from typing import Self
 from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.wire import ArrayChannel, accept
+from distkeras_grid.parameter_server.accepting import accept_all
 from distkeras_grid.parameter_server.auth import NonceMemory, seat_key
 from distkeras_grid.parameter_server.messages import Goodbye, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import Stream
-from distkeras_grid.parameter_server.transports import Door, Listener
+from distkeras_grid.parameter_server.transports import Listener
 
 #: Most clients at a time that have not proved yet that they have a key.
 STRANGERS = 64
@@ -57,7 +58,8 @@ class Gate:
         self._lock = threading.Lock()
         self._strangers = threading.BoundedSemaphore(STRANGERS)
         for door in listener.doors:
-            threading.Thread(target=self._open, args=(door,), daemon=True).start()
+            meeting = (door, self._strangers, self._meet)
+            threading.Thread(target=accept_all, args=meeting, daemon=True).start()
 
     @property
     def address(self) -> ServerAddress:
@@ -79,20 +81,6 @@ class Gate:
         """Record the nonce of a client that has proved that it has the key; for `accept`."""
         with self._lock:
             self._nonces.remember(nonce)
-
-    def _open(self, door: Door) -> None:
-        while True:
-            try:
-                stream = door.accept()
-            except OSError as error:
-                sys.stderr.write(f"cannot accept a connection: {error}\n")
-                continue
-            if stream is None:
-                return
-            if not self._strangers.acquire(blocking=False):
-                stream.close()
-                continue
-            threading.Thread(target=self._meet, args=(stream,), daemon=True).start()
 
     def _meet(self, stream: Stream) -> None:
         channel = ArrayChannel(stream)

@@ -11,13 +11,13 @@ import json
 import os
 import selectors
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
@@ -98,6 +98,8 @@ class ServerProcess:
         self._key = key
         self._saved = list(saved)
         self._turn = ServerTurn(replaceable=replaceable)
+        self._child: _Child | None = None
+        self._driver: DriverClient | None = None
 
     def __enter__(self) -> Self:
         self._turn = replace(self._turn, folder=new_folder())
@@ -153,25 +155,22 @@ class ServerProcess:
 
     def _start(self, saved: Sequence[Packed]) -> None:
         deadline = time.monotonic() + START_SECONDS
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _end
-        self._process = _spawn(self._log)
-        self._driver: DriverClient | None = None
+        self._driver = None
+        self._child = _Child.spawn()
         self.address = self._launch(saved, deadline)
         self._driver = self._connect(deadline - time.monotonic())
 
     def _end(self, *, at_once: bool = False) -> None:
         if self._driver is not None:
             self._driver.close()
-        if at_once:
+        if self._child is not None:
             # A stopped or hanging process must not go on beside its successor.
-            self._process.kill()
-        _stop(self._process)
-        self._log.close()
+            self._child.stop(at_once=at_once)
 
     @property
     def pid(self) -> int:
         """Number of the process, which is another one after `replace`."""
-        return self._process.pid
+        return self._started.process.pid
 
     @property
     def addresses(self) -> tuple[ServerAddress, ...]:
@@ -268,7 +267,7 @@ class ServerProcess:
     def _connect(self, seconds: float) -> DriverClient:
         # The client must not refer to this object: the center would be kept until Python's next
         # collection of garbage.
-        process = self._process
+        process = self._started.process
         return DriverClient.connect(
             self.address,
             driver_key(self._key),
@@ -283,13 +282,20 @@ class ServerProcess:
             raise ParameterServerError("The server was not started: use it in a with statement.")
         return self._driver
 
+    @property
+    def _started(self) -> _Child:
+        if self._child is None:
+            raise ParameterServerError("The server was not started: use it in a with statement.")
+        return self._child
+
     def _died(self, error: Exception) -> ServerUnreachableError:
+        child = self._started
         try:
             # A connection breaks shortly before the process ends.
-            fate = f"ended with exit code {self._process.wait(1.0)}"
+            fate = f"ended with exit code {child.process.wait(1.0)}"
         except subprocess.TimeoutExpired:
             fate = "still runs"
-        tail = _tail(self._log)
+        tail = _tail(child.log)
         return ServerUnreachableError(
             f"The parameter server process {fate}: {error} It wrote: {tail or 'nothing'}"
         )
@@ -303,17 +309,66 @@ class ServerProcess:
         }
         body = json.dumps(settings).encode("ascii")
         center: memoryview = self._center.data
-        if self._process.stdin is None or self._process.stdout is None:
+        process = self._started.process
+        if process.stdin is None or process.stdout is None:
             raise ParameterServerError("The parameter server process has no pipes.")
         try:
             head = memoryview(LENGTH.pack(len(body)) + body)
             for part in (head, center.cast("B"), *(each.data for each in saved)):
-                _write(self._process.stdin, part, deadline)
-            length = LENGTH.unpack(_read(self._process.stdout, LENGTH.size, deadline))[0]
-            data = json.loads(_read(self._process.stdout, length, deadline))
+                _write(process.stdin, part, deadline)
+            length = LENGTH.unpack(_read(process.stdout, LENGTH.size, deadline))[0]
+            data = json.loads(_read(process.stdout, length, deadline))
             return ServerAddress.from_json(data)
         except (OSError, struct.error, ValueError) as error:
             raise self._died(error) from error
+
+
+@dataclass(frozen=True)
+class _Child:
+    """The process of a server, and what it writes.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        Ends when its standard input does.
+    log : file
+        Its output of errors.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    @classmethod
+    def spawn(cls) -> Self:
+        """Start a process.
+
+        Raises
+        ------
+        ParameterServerError
+            If the system has no memory or no process left for it.
+        """
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        try:
+            return cls(_spawn(log), log)
+        except OSError as error:
+            log.close()
+            raise ParameterServerError(
+                f"The parameter server process does not start. Received: {error}."
+            ) from error
+
+    def stop(self, *, at_once: bool) -> None:
+        """Close the input of the process, which ends it; kill it `at_once` or after a while."""
+        if at_once:
+            self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+        self.log.close()
 
 
 def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -337,18 +392,6 @@ def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
         # The driver handles Ctrl-C in a terminal or a notebook.
         start_new_session=True,
     )
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Close the input of the process, which ends it; kill it if it does not end in time."""
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.wait(STOP_SECONDS)
 
 
 def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:

@@ -15,6 +15,7 @@ from distkeras_grid.errors import (
     ProtocolError,
     RefusedError,
 )
+from distkeras_grid.parameter_server.accepting import accept_all
 from distkeras_grid.parameter_server.auth import (
     NonceMemory,
     key_of,
@@ -123,7 +124,8 @@ class Service:
             doors = self._listener.doors
         self._doors = doors
         for door in doors:
-            threading.Thread(target=self._accept, args=(door,), daemon=True).start()
+            serving = (door, self._slots, self._serve)
+            threading.Thread(target=accept_all, args=serving, daemon=True).start()
 
     @property
     def address(self) -> ServerAddress:
@@ -144,32 +146,6 @@ class Service:
             door.close()
         if self._listener is not None:
             self._listener.close()
-
-    def _accept(self, door: Door) -> None:
-        while True:
-            try:
-                stream = door.accept()
-            except OSError as error:
-                # Out of file descriptors, or a client that left before it was accepted.
-                sys.stderr.write(f"cannot accept a connection: {error}\n")
-                time.sleep(0.1)
-                continue
-            if stream is None:
-                return
-            if not self._slots.acquire(blocking=False):
-                sys.stderr.write("too many connections: one was turned away\n")
-                stream.close()
-                continue
-            self._start_serving(stream)
-
-    def _start_serving(self, stream: Stream) -> None:
-        try:
-            threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
-        except RuntimeError as error:
-            # Out of threads for now; the client tries again.
-            sys.stderr.write(f"cannot serve a connection: {error}\n")
-            stream.close()
-            self._slots.release()
 
     def _serve(self, stream: Stream) -> None:
         try:

@@ -261,6 +261,7 @@ class TokenServer:
         self._socket = listen(bind_host, port, port_retries)
         self.port: int = self._socket.getsockname()[1]
         self.token = secrets.token_hex(16)
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._answer, daemon=True)
         self._thread.start()
 
@@ -268,6 +269,7 @@ class TokenServer:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._closed.set()
         # Closing alone would leave the thread in accept().
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -275,11 +277,14 @@ class TokenServer:
         self._socket.close()
 
     def _answer(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 stream, _ = self._socket.accept()
             except OSError:
-                return
+                # It is closed, or a client has left before it was accepted, or there are too many
+                # open files for a while.
+                self._closed.wait(0.1)
+                continue
             # The token always fits in the send buffer, so no client can make this thread wait.
             with stream, contextlib.suppress(OSError):
                 stream.settimeout(1.0)

@@ -6,6 +6,7 @@ work as they do for every other program of the cluster.
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -73,8 +74,22 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
             yield HadoopClient(gateway)
         finally:
             gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(STOP_SECONDS)
+            _stop(gateway.proc)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the JVM, which ends by itself when its standard input does.
+
+    One that is too busy for that is killed, so that the error or interrupt that ended the work is
+    told and not the time that its JVM takes.
+    """
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS)
 
 
 class _Settings:

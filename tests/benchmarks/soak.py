@@ -208,7 +208,7 @@ def _samples(server, seconds, every, over, lost, processes, say) -> Iterator[Sam
 
 
 def _told(say, server, elapsed, history, losses) -> Sample:
-    process, driver = psutil.Process(server._process.pid), psutil.Process()
+    process, driver = psutil.Process(server._started.process.pid), psutil.Process()
     sample = Sample(
         elapsed,
         process.memory_info().rss / 1e6,

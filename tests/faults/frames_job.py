@@ -33,7 +33,7 @@ def main(text: str, family: str, kind: str, frame: str, share: str) -> None:
 
     def through(server):
         def die():
-            (folder / "server").write_text(str(server._process.pid))
+            (folder / "server").write_text(str(server._started.process.pid))
             os.kill(os.getpid(), signal.SIGKILL)
 
         relays.append(Relay(server.address, moment=Moment(int(frame), float(share), die)))

@@ -90,7 +90,7 @@ def test_the_server_is_killed_in_the_middle_of_a_frame(undisturbed, tmp_path, se
     frame, share = drawn(seed, frames)
 
     def through(server):
-        moment = Moment(frame, share, server._process.kill)
+        moment = Moment(frame, share, server._started.process.kill)
         return Relay(server.address, moment=moment)
 
     run = execution(tmp_path, family, kind, every=Every(seconds=0.05), through=through)

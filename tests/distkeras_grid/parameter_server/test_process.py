@@ -1,5 +1,6 @@
 """The real server process."""
 
+import errno
 import gc
 import json
 import os
@@ -15,7 +16,12 @@ import numpy as np
 import psutil
 import pytest
 
-from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ParameterServerError,
+    ServerUnreachableError,
+)
+from distkeras_grid.parameter_server import process
 from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -146,15 +152,15 @@ def test_a_center_goes_with_its_server(tools):
 
 def test_an_interrupt_of_the_driver_does_not_reach_it(tools):
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
-        assert os.getpgid(server._process.pid) != os.getpgid(0)
+        assert os.getpgid(server._started.process.pid) != os.getpgid(0)
 
 
 def test_the_key_is_in_neither_command_line_nor_environment(tools):
     key = new_key()
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), key) as server:
-        process = server._process
-        assert key.hex() not in " ".join(process.args)
-        environment = f"/proc/{process.pid}/environ"
+        child = server._started.process
+        assert key.hex() not in " ".join(child.args)
+        environment = f"/proc/{child.pid}/environ"
         if os.path.exists(environment):
             with open(environment, "rb") as file:
                 assert key.hex().encode() not in file.read()
@@ -162,8 +168,8 @@ def test_the_key_is_in_neither_command_line_nor_environment(tools):
 
 def test_a_dead_server_is_named_with_what_it_wrote(tools):
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
-        server._process.send_signal(signal.SIGKILL)
-        server._process.wait(5)
+        server._started.process.send_signal(signal.SIGKILL)
+        server._started.process.wait(5)
         with pytest.raises(ServerUnreachableError, match=r"ended with exit code -9.*It wrote: "):
             server.poll(5)
 
@@ -175,19 +181,31 @@ def test_a_dead_server_is_named_with_what_it_wrote(tools):
 )
 def test_a_server_that_stands_still_for_a_while_ends_no_run(tools):
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key()) as server:
-        process = server._process
-        process.send_signal(signal.SIGSTOP)
-        timer = threading.Timer(1.5, process.send_signal, [signal.SIGCONT])
+        child = server._started.process
+        child.send_signal(signal.SIGSTOP)
+        timer = threading.Timer(1.5, child.send_signal, [signal.SIGCONT])
         timer.start()
         assert server.poll().version == 0
         timer.join()
-        process.send_signal(signal.SIGSTOP)
+        child.send_signal(signal.SIGSTOP)
         # A thread that is answering stops a little later.
-        tools.wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+        tools.wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
         clock = time.monotonic()
         with pytest.raises(ServerUnreachableError, match="still runs"):
             server.poll(1.0)
         assert time.monotonic() - clock < 4
+
+
+def test_a_process_that_cannot_be_forked_is_told_and_leaves_no_folder(tools, monkeypatch, tmp_path):
+    def no_memory(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(process.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(process.subprocess, "Popen", no_memory)
+    server = ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key())
+    with pytest.raises(ParameterServerError, match="Cannot allocate memory"):
+        server.__enter__()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_blocked_port_is_named(tools):
@@ -220,7 +238,7 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 import json
 settings = ServerSettings.from_json(json.loads(sys.argv[1]))
 with ServerProcess(settings, np.zeros(8, np.float32), b"k" * 32) as server:
-    print(server._process.pid, flush=True)
+    print(server._started.process.pid, flush=True)
     sys.stdin.read()
 """
 

@@ -435,7 +435,7 @@ def test_a_dead_server_is_named():
     with ShardedProcess(settings, np.zeros(9, np.float32), new_key()) as running:
         assert running.poll(5).version == 0
         os.kill(running.pids[1], signal.SIGKILL)
-        running._servers[1]._process.wait(5)
+        running._servers[1]._started.process.wait(5)
         with pytest.raises(ServerUnreachableError, match=r"Server 1 of 3 .*exit code -9"):
             running.poll(5)
         with pytest.raises(ServerUnreachableError, match="Server 1 of 3"):

@@ -507,7 +507,7 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
             client.ready(100, 10)
             assert tools.exchange(client, tools.commit(0))[1] == 1
             os.kill(server.pid, signal.SIGKILL)
-            server._process.wait(10)
+            server._started.process.wait(10)
             # What was lent outlives its owner, so that reading it cannot kill the reader.
             np.testing.assert_array_equal(client._conversation.channel.connection._lent[1], 1)
         del client

@@ -28,6 +28,7 @@ from distkeras_grid.parameter_server.transports import (
     InProcess,
     SocketDoor,
     TcpTransport,
+    TokenServer,
     UnixTransport,
     listen,
 )
@@ -328,3 +329,22 @@ def send_all(stream, data):
     view = memoryview(data)
     while view:
         view = view[stream.send([view], 5) :]
+
+
+def test_a_connection_that_is_reset_does_not_end_the_answers(monkeypatch):
+    """As when a client leaves before it was accepted; all later probes found nobody."""
+    accept, failed = socket.socket.accept, []
+
+    def fail_once(self):
+        if not failed:
+            failed.append(self)
+            raise ConnectionAbortedError("the client has left")
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", fail_once)
+    with TokenServer("127.0.0.1", 0) as server:
+        address = ("127.0.0.1", server.port)
+        with socket.create_connection(address, timeout=5) as stream:
+            assert stream.recv(100).decode("ascii") == server.token
+    assert failed
+    assert not server._thread.is_alive()

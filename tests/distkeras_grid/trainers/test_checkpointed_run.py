@@ -125,7 +125,7 @@ class Observer:
         record = self.history.add_epoch(event)
         if event.epoch in self.kills:
             self.kills.remove(event.epoch)
-            self.server._process.kill()
+            self.server._started.process.kill()
         if event.epoch == self.at:
             if callable(self.error):
                 self.error()

@@ -1,0 +1,53 @@
+"""Accepts clients at a door, and serves each in a thread of its own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.transports import Door
+
+#: Until the next try, if there is no client to accept although the door is open [s].
+PAUSE_SECONDS = 0.1
+
+
+def accept_all(
+    door: Door, slots: threading.BoundedSemaphore, serve: Callable[[Stream], None]
+) -> None:
+    """Accept clients until the door is closed.
+
+    What fails costs one client, and the next one is accepted.
+
+    Parameters
+    ----------
+    door : Door
+        Where clients come in.
+    slots : threading.BoundedSemaphore
+        Clients that may still come in; the others are turned away.
+    serve : callable
+        Called with each client's stream in a thread of its own. It releases the slot.
+    """
+    while True:
+        try:
+            stream = door.accept()
+        except OSError as error:
+            # Out of file descriptors, or a client that left before it was accepted.
+            sys.stderr.write(f"cannot accept a connection: {error}\n")
+            time.sleep(PAUSE_SECONDS)
+            continue
+        if stream is None:
+            return
+        if not slots.acquire(blocking=False):
+            sys.stderr.write("too many connections: one was turned away\n")
+            stream.close()
+            continue
+        try:
+            threading.Thread(target=serve, args=(stream,), daemon=True).start()
+        except RuntimeError as error:
+            # Out of threads for now; the client tries again.
+            sys.stderr.write(f"cannot serve a connection: {error}\n")
+            stream.close()
+            slots.release()
