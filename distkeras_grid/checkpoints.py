@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from distkeras_grid.bounds import Count
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
 
 FORMAT = 1
@@ -26,7 +27,6 @@ _ROWS = re.compile("rows-[0-9a-f]{32}")
 _GENERATION = re.compile(r"generation-(\d{8})\.json")
 
 Content: TypeAlias = bytes | memoryview
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,80}\.[a-z]{1,8}$")]
 RowsName: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_ROWS.pattern}$")]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from distkeras_grid.bounds import Count, Metrics, PlaceCounts, RowDigest, Seconds
 from distkeras_grid.errors import UNREADABLE, DataError
 
 
@@ -61,14 +62,14 @@ class LocalSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         and before its commit; empty without a test set.
     """
 
-    train: int
-    test: int
-    digest: str
-    read_seconds: float
-    bytes_read: dict[str, int] = {}
-    failures: dict[str, int] = {}
-    test_seconds: float = 0.0
-    metrics: dict[str, float] = {}
+    train: Count
+    test: Count
+    digest: RowDigest
+    read_seconds: Seconds
+    bytes_read: PlaceCounts = {}
+    failures: PlaceCounts = {}
+    test_seconds: Seconds = 0.0
+    metrics: Metrics = {}
 
 
 class WindowRecord(Record, frozen=True, tag="window"):

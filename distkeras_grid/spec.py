@@ -306,6 +306,8 @@ class ScheduleSpec(Value, frozen=True):
         end; each is kept until the driver fetches it.
     earlier : EarlierSpec, optional
         What other workers have trained; None if the number of workers has not changed.
+    largest_share : int, optional
+        Rows of the largest worker; None if workers differ by one row at most.
     """
 
     rows: int
@@ -319,6 +321,7 @@ class ScheduleSpec(Value, frozen=True):
     bootstrap: bool = False
     snapshots_per_epoch: int = 0
     earlier: EarlierSpec | None = None
+    largest_share: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows", "workers", "batch_size", "epochs", "epochs_per_window"):
@@ -327,6 +330,8 @@ class ScheduleSpec(Value, frozen=True):
             _within(name, getattr(self, name), 0)
         if self.window is not None:
             _within("window", self.window, 1)
+        if self.largest_share is not None:
+            _within("largest_share", self.largest_share, 1)
         if self.earlier is not None and self.earlier.epochs > self.epochs:
             raise ConfigurationError(
                 f"A run of {self.epochs} epochs has no more behind it. Received: "
@@ -355,6 +360,24 @@ class ScheduleSpec(Value, frozen=True):
     def samples(self) -> int:
         """Samples that are trained in the whole run, those that are repeated twice."""
         return self.rows * self.epochs + self.repeated
+
+    def windows_per_epoch(self, rows: int) -> int:
+        """Return the windows that begin in an epoch of a worker.
+
+        Parameters
+        ----------
+        rows : int
+            Rows of the worker.
+
+        Examples
+        --------
+        >>> schedule = ScheduleSpec(rows=1000, batch_size=10, window=2)
+        >>> schedule.windows_per_epoch(50)
+        3
+        """
+        if self.window is None:
+            return 1
+        return math.ceil(math.ceil(rows / self.batch_size) / self.window)
 
     @property
     def communication_window(self) -> int | Literal["epoch", "once"]:
@@ -794,8 +817,8 @@ class RunSpec(Value, frozen=True):
         return math.ceil(round(self.algorithm.quorum * workers, 6))
 
     def largest_share(self) -> int:
-        """Return the rows of the largest worker; workers differ by one row at most."""
-        return -(-self.rows // self.workers)
+        """Return the rows of the largest worker."""
+        return self.schedule.largest_share or -(-self.rows // self.workers)
 
     def steps_per_window(self) -> int:
         """Return the batches of the longest window that a worker may commit."""

@@ -54,6 +54,7 @@ def simulated_spec(rule: Rule, learners: Any, seats: Any, **changes: Any) -> Run
         layout=LayoutSpec.of(learners[0].layout, state),
         rows=sum(map(len, seats)),
         workers=len(seats),
+        largest_share=max(map(len, seats)),
         **terms,
     )
 

@@ -10,16 +10,14 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from distkeras_grid.bounds import Count, Name, Seconds
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
     Challenge,
-    Count,
     Goodbye,
-    Name,
     Proof,
-    Seconds,
     WorkerHello,
 )
 

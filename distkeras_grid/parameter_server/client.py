@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from msgspec.structs import replace
 
+from distkeras_grid.bounds import LONGEST_NAME, LONGEST_PLACE
 from distkeras_grid.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -36,8 +37,6 @@ from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, Doing
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
-    LONGEST_NAME,
-    LONGEST_PLACE,
     Beat,
     Center,
     Command,

@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from distkeras_grid.bounds import Count
 from distkeras_grid.errors import DataError
 from distkeras_grid.judges import Seen
-from distkeras_grid.parameter_server.messages import Count, RowDigits
+from distkeras_grid.parameter_server.messages import RowDigits
 from distkeras_grid.spec import EarlierSpec, RunSpec
 from distkeras_grid.trees import Packed, pack, unpack
 

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from distkeras_grid.bounds import Count, Metrics, Name, Place, Seconds
 from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.records import Event, LocalSet
 
@@ -24,27 +25,14 @@ UPDATE_LIMIT = 64 * 1024 * 1024
 #: Events in one update; with `HEADER_LIMIT` for each commit they stay below `UPDATE_LIMIT`.
 EVENTS_PER_UPDATE = 1000
 
-#: Not negative, and exact in JSON too. The server's mind refuses more than the schedule allows.
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-#: A duration or a Unix time, not negative and finite.
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 #: How vectors travel between a worker and the server; empty if the worker tells nothing.
 Road: TypeAlias = Literal["", "tcp", "unix socket", "shared memory", "in process"]
 #: 32 bytes in hexadecimal: a nonce or a proof.
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Digest of a seat's rows, or nothing.
 RowDigits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{16})?$")]
-#: Longest name and longest place of a log, characters.
-LONGEST_NAME = 200
-LONGEST_PLACE = 1000
-#: Name of a metric, of an exception or of a host.
-Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
-#: Where a worker's log is: a path on its host.
-Place: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_PLACE)]
 #: Longest text of a failure, characters.
 LONGEST_FAILURE = 4000
-#: By name; NaN and infinity are legal, for a metric may have no value.
-Metrics: TypeAlias = Annotated[dict[Name, float], msgspec.Meta(max_length=1000)]
 
 
 class Side(Enum):

@@ -205,7 +205,8 @@ class ServerState:
         Raises
         ------
         RefusedError
-            If an earlier attempt had other rows, or all together have another number.
+            If the rows are more than those of any worker, if an earlier attempt had others, or if
+            those of all together have another number.
         FencedError
             If the seat was taken over.
         """
@@ -220,6 +221,12 @@ class ServerState:
                 f"Worker {session.seat} has other rows than an earlier attempt, but as many. The "
                 "data must be the same each time they are read: write them to Parquet, and train "
                 "on the Parquet files."
+            )
+        if rows > self._spec.largest_share():
+            raise RefusedError(
+                f"A worker of this run has {self._spec.largest_share()} rows at most. Received: "
+                f"{rows} rows of worker {session.seat}. Count the rows of the same data that the "
+                "workers read."
             )
         seat.rows = rows
         total = sum(other.rows or 0 for other in self._seats)
@@ -435,16 +442,42 @@ class ServerState:
                 f"{who}: the center is at version {self.version}. Received: a window that started "
                 f"from version {commit.version}."
             )
-        # Each row is trained once in each epoch, whatever the windows are.
-        most = (seat.rows or 0) * self._spec.schedule.epochs_left
-        left = most - seat.samples_folded - seat.samples_dropped
+        self._check_place(arrival, seat.rows or 0)
+        # Each row is trained once in each epoch, whatever the windows are, and a window lies within
+        # the epochs between two exchanges.
+        rows, schedule = seat.rows or 0, self._spec.schedule
+        left = rows * schedule.epochs_left - seat.samples_folded - seat.samples_dropped
+        left = min(left, rows * schedule.epochs_per_window)
         if not 1 <= commit.steps <= commit.samples <= left:
             raise RefusedError(
                 f"{who}: a window has at least one step, one sample a step, and no more samples "
-                f"than the worker has left. Received: {commit.steps} steps, {commit.samples} "
-                f"samples of {left}."
+                f"than the worker has left for it. Received: {commit.steps} steps, "
+                f"{commit.samples} samples of {left}."
             )
         return True
+
+    def _check_place(self, arrival: Arrival, rows: int) -> None:
+        """Refuse a commit from an epoch or a window that a seat of so many rows does not have."""
+        commit, schedule = arrival.commit, self._spec.schedule
+        first, windows = schedule.epochs_before + 1, schedule.windows_per_epoch(rows)
+        if not (first <= commit.epoch <= schedule.epochs and commit.window < windows):
+            raise RefusedError(
+                f"{_window_of(arrival)}: the worker has the epochs {first} to {schedule.epochs}, "
+                f"with {windows} windows each. Received: a commit of another one."
+            )
+        local, drawn = commit.local, self._spec.data.local
+        if local is None:
+            return
+        if drawn is None:
+            raise RefusedError(
+                f"{_window_of(arrival)}: workers of this run draw no local sets. Received: what "
+                "became of one."
+            )
+        if (local.train, local.test) != (drawn.local_train, drawn.local_test):
+            raise RefusedError(
+                f"{_window_of(arrival)}: a local set has {drawn.local_train} tiles for training "
+                f"and {drawn.local_test} for the test. Received: {local.train} and {local.test}."
+            )
 
     def check_finite(self, arrival: Arrival, finite: bool) -> str:
         """Return what is not finite in an admitted commit, in words; empty if all is.

@@ -157,14 +157,18 @@ class EpochObserver:
             stop=True if self.stopped else None, learning_rate=self._changed_rate()
         )
 
-    def end(self, center: Vector) -> None:
-        """Call the callbacks at the end of training.
+    def settle(self, center: Vector) -> keras.Model:
+        """Return the model of a run that is complete.
 
         If a callback stopped the run, the model keeps the weights of that epoch, or those that the
         callback restored. Otherwise it receives the last center.
         """
         if not self.stopped:
             self._take_over(center)
+        return self._model
+
+    def end(self) -> None:
+        """Call the callbacks at the end of training."""
         self._callbacks.on_train_end()
 
     def take_over(self, center: Vector) -> keras.Model:

@@ -190,10 +190,7 @@ class PreparedRun:
                 server.command(learning_rate=rate)
             center, summaries = run.execute()
             self._fetch_centers(server)
-        if spec.compression:
-            progress.note(compression_sentence(self.history, spec.size))
-        self.observer.end(center)
-        self._describe(summaries, before)
+        self._conclude(center, summaries, before, progress)
         self._measuring = partial(recalibrate, trained, dealt, plan, progress)
         return trained
 
@@ -323,6 +320,21 @@ class PreparedRun:
     def _fetch_centers(self, server: AnyServer) -> None:
         if rule_of(self.spec.rule).traits.own_center:
             self.centers = [server.center(seat=number) for number in range(self.spec.workers)]
+
+    def _conclude(
+        self,
+        center: Vector,
+        summaries: list[dict[str, Any]],
+        before: int,
+        progress: RunProgress,
+    ) -> None:
+        """Keep the trained model, and only then tell what has become of the run."""
+        # Neither a callback that fails nor a figure that cannot be told takes it away.
+        self.left = self.observer.settle(center)
+        if self.spec.compression:
+            progress.note(compression_sentence(self.history, self.spec.size))
+        self.observer.end()
+        self._describe(summaries, before)
 
     @contextmanager
     def _leaving(self, server: AnyServer) -> Iterator[None]:

@@ -7,16 +7,15 @@ is used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from distkeras_grid.bounds import Count
 from distkeras_grid.errors import DataError
 from distkeras_grid.trees import Packed, pack, unpack
-
-Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

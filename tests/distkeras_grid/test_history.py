@@ -65,7 +65,7 @@ def test_local_sets_are_a_table_and_survive_being_written(history):
         local = LocalSet(
             train=60,
             test=worker * 30,
-            digest=f"d{worker}",
+            digest=f"{worker:016x}",
             read_seconds=0.5,
             bytes_read={"http://a": 7, "/b": 3},
             failures={"ftp://c": 2},

@@ -76,6 +76,7 @@ def everything() -> RunSpec:
             bootstrap=True,
             snapshots_per_epoch=1,
             earlier=EarlierSpec(epochs=1, version=70, folded=120, dropped=10),
+            largest_share=30,
         ),
         exchange=ExchangeSpec(
             compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99}),

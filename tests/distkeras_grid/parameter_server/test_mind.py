@@ -52,7 +52,13 @@ from distkeras_grid.parameter_server.mind import (
     received,
 )
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, MOST_STEPS
-from distkeras_grid.records import LateRecord, SkippedRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import (
+    LateRecord,
+    LocalSet,
+    SkippedRecord,
+    WindowRecord,
+    WorkerRecord,
+)
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.simulation.saved_state import read, write
 from distkeras_grid.trees import pack, unpack
@@ -65,6 +71,9 @@ BYTES = 8
 VALUES = st.integers(-8, 8).map(lambda number: np.full(SIZE, number / 4, np.float32))
 NUMBERS = st.integers(0, SEATS - 1)
 CONTENTS = st.integers(0, 255)
+#: What may be wrong with the numbers of a commit, and what it may tell of a local set.
+NOT_FINITE = [{"loss": math.nan}, {"loss": math.inf}, {"payload": math.nan}]
+LOCAL = LocalSet(train=1, test=0, digest="0" * 16, read_seconds=0.0)
 
 
 def idle(worker):
@@ -74,6 +83,14 @@ def idle(worker):
 
 def state_of(content):
     return np.full(BYTES, content, np.uint8)
+
+
+def commit_of(worker, **changes):
+    """Return the next commit of a worker: each of its rows is a window."""
+    epoch, window = divmod(worker.sequence, ROWS)
+    told = {"sequence": worker.sequence, "version": worker.version, "window": window, "steps": 1}
+    told |= {"epoch": 1 + epoch, "samples": 1, "loss": 0.5, "metrics": {}}
+    return WindowCommit(**{**told, "started": 0, "seconds": 0, **changes})
 
 
 @dataclass
@@ -292,18 +309,7 @@ class MindMachine(RuleBasedStateMachine):
         left = ROWS * EPOCHS - worker.folded - worker.dropped
         if left < 1:
             return
-        sent = WindowCommit(
-            worker.sequence,
-            worker.version,
-            1,
-            worker.sequence,
-            1,
-            min(samples, left),
-            loss,
-            {},
-            0,
-            0,
-        )
+        sent = commit_of(worker, samples=min(samples, left), loss=loss)
         vector = payload.copy()
         actions = self.say(worker.session, sent, vector)
         answered = self.take(number, sent, payload)
@@ -353,24 +359,26 @@ class MindMachine(RuleBasedStateMachine):
                 {"samples": 0},
                 {"samples": 2**62},
                 {"steps": 10},
-                {"loss": math.nan},
-                {"loss": math.inf},
-                {"payload": math.nan},
+                *NOT_FINITE,
+                {"epoch": 0},
+                {"epoch": EPOCHS + 1},
+                {"epoch": 2**52},
+                {"window": ROWS},
+                {"window": 2**52},
+                {"local": LOCAL},
             ]
         ),
     )
     def commit_what_is_wrong(self, data, change):
         worker = self.workers[self.those(data, idle)]
-        if self.on_nonfinite == "skip" and not all(map(math.isfinite, change.values())):
+        if self.on_nonfinite == "skip" and change in NOT_FINITE:
             return
-        told = {"sequence": 0, "version": 0, "samples": 1, "steps": 1, "loss": 0.5} | change
-        sent = WindowCommit(
-            worker.sequence + told["sequence"],
-            worker.version + told["version"],
-            *(1, worker.sequence, told["steps"], told["samples"], told["loss"], {}, 0, 0),
-        )
+        told = dict(change)
+        payload = told.pop("payload", 1)
+        for name in {"sequence", "version"} & told.keys():
+            told[name] += getattr(worker, name)
         with pytest.raises(RefusedError):
-            self.say(worker.session, sent, np.full(SIZE, change.get("payload", 1), np.float32))
+            self.say(worker.session, commit_of(worker, **told), np.full(SIZE, payload, np.float32))
 
     @rule(number=NUMBERS)
     def an_old_connection_speaks(self, number):

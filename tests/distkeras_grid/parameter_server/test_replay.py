@@ -239,7 +239,8 @@ class Grid:
 
     def commit(self, seat, sequence):
         """Return the answers to a commit, by worker."""
-        commit = WindowCommit(sequence, sequence, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.1)
+        epoch, window = divmod(sequence, ROWS // 2)
+        commit = WindowCommit(sequence, sequence, 1 + epoch, window, 1, 1, 0.5, {}, 0.0, 0.1)
         actions = self.mind.handle(Received(self.sessions[seat], commit, vector(1)), 0.0)
         return {action.to.seat: action.message for action in actions}
 

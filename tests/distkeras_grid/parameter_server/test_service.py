@@ -538,7 +538,8 @@ def test_snapshots_are_the_center_when_they_are_due_and_given_once(
     bench = serve(rows=4, epochs=2, snapshots_per_epoch=per_epoch)
     client = bench.started(rows=4)
     for sequence in range(8):
-        tools.exchange(client, tools.commit(sequence))
+        epoch, window = divmod(sequence, 4)
+        tools.exchange(client, tools.commit(sequence, epoch=1 + epoch, window=window))
     driver = bench.driver()
     for snapshot, value in enumerate(expected, 1):
         np.testing.assert_array_equal(driver.center(snapshot), value)

@@ -69,9 +69,8 @@ def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
                 version = 0
                 for number in range(rows):
                     sent[:] = seat + 1
-                    commit = commit_of(
-                        number, version=version, epoch=1 + number // WINDOWS, window=number
-                    )
+                    epoch, window = divmod(number, WINDOWS)
+                    commit = commit_of(number, version=version, epoch=1 + epoch, window=window)
                     version = client.exchange(commit, sent, reply).version
                 client.finish()
 
@@ -94,7 +93,7 @@ def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
     np.testing.assert_array_equal(snapshots[-1], last)
     assert (snapshots[0] < total).all()
     windows = [event for event in events if isinstance(event, WindowRecord)]
-    assert len({(w.worker, w.window) for w in windows}) == len(windows) == rows * WORKERS
+    assert len({(w.worker, w.epoch, w.window) for w in windows}) == len(windows) == rows * WORKERS
     assert samples[-1] == rows * WORKERS
     assert samples == sorted(samples)
     # The bytes are those of all servers.
@@ -139,8 +138,8 @@ class Work(threading.Thread):
         for number in range(self.begun, WINDOWS * EPOCHS * EPOCHS):
             if self.ended.is_set():
                 return
-            epoch = 1 + number // (WINDOWS * EPOCHS)
-            commit = commit_of(number, version=version, epoch=epoch, window=number)
+            epoch, window = divmod(number, WINDOWS * EPOCHS)
+            commit = commit_of(number, version=version, epoch=1 + epoch, window=window)
             version = self.client.exchange(commit, sent, reply).version
             time.sleep(0.002)
         self.client.finish()
@@ -193,16 +192,17 @@ def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
         events += new
     np.testing.assert_array_equal(center, WINDOWS * EPOCHS * EPOCHS * WORKERS)
     windows = [event for event in events if isinstance(event, WindowRecord)]
-    assert len({(w.worker, w.window) for w in windows}) == len(windows)
+    assert len({(w.worker, w.epoch, w.window) for w in windows}) == len(windows)
     assert len(windows) == WINDOWS * EPOCHS * EPOCHS * WORKERS
     assert [e.epoch for e in events if isinstance(e, EpochEnded)] == [1, 2]
 
 
-def exchange(client, shards, number, epoch=1):
-    """Send a window to some of the servers only."""
+def exchange(client, shards, number, rows=4):
+    """Send a window of a worker with so many rows to some of the servers only."""
+    epoch, window = divmod(number, rows)
     for part, shard in zip(client._clients, client._shards, strict=True):
         if shard.number in shards:
-            commit = commit_of(number, version=0, epoch=epoch, window=number)
+            commit = commit_of(number, version=0, epoch=1 + epoch, window=window)
             vector = np.ones(shard.size, np.float32)
             part.exchange(commit, vector, np.empty_like(vector))
 
@@ -290,7 +290,7 @@ def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
     ):
         client.ready(2, 10)
         for number in (2, 3):
-            exchange(client, {0, 1}, number, epoch=2)
+            exchange(client, {0, 1}, number, rows=2)
         again.poll(5)
         np.testing.assert_array_equal(again.center(snapshot=2), 4)
 

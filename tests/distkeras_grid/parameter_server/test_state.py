@@ -1,13 +1,13 @@
 """The server's bookkeeping, without arithmetic, sockets or threads."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, ServerState
 from distkeras_grid.records import (
@@ -18,10 +18,14 @@ from distkeras_grid.records import (
     WindowRecord,
     WorkerRecord,
 )
+from distkeras_grid.spec import EarlierSpec, LocalSpec
 from tests.specs import make_spec
 
+#: Tiles of a local training set and of a local test set, where workers draw them.
+LOCAL = LocalSpec(local_train=50, local_test=3)
 
-def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, quorum=1.0):
+
+def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, quorum=1.0, **terms):
     return ServerState(
         make_spec(
             rule=rule,
@@ -31,13 +35,19 @@ def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, qu
             epochs=epochs,
             snapshots_per_epoch=snapshots_per_epoch,
             quorum=quorum,
+            **terms,
         )
     )
 
 
-def arrive(session, sequence, samples=1, steps=1, loss=0.5, version=0):
+def local_set(**changes):
+    told = {"train": 50, "test": 3, "digest": "0123456789abcdef", "read_seconds": 0.5}
+    return LocalSet(**{**told, **changes})
+
+
+def arrive(session, sequence, samples=1, steps=1, loss=0.5, version=0, **changes):
     commit = WindowCommit(sequence, version, 1, sequence, steps, samples, loss, {}, 0.0, 0.0)
-    return Arrival(session, commit, 100)
+    return Arrival(session, structs.replace(commit, **changes), 100)
 
 
 def begin(state, rows):
@@ -61,12 +71,9 @@ def kinds(state, kind):
 
 
 def test_what_a_commit_tells_of_its_local_set_is_an_event_folded_or_late():
-    state = make(seats=2, rule="averaging", quorum=0.5)
-    told = LocalSet(train=1, test=3, digest="a", read_seconds=0.5, metrics={"loss": 2.0})
-    arrivals = []
-    for session in begin(state, [50, 50]):
-        arrival = arrive(session, 0)
-        arrivals.append(replace(arrival, commit=structs.replace(arrival.commit, local=told)))
+    state = make(seats=2, rule="averaging", quorum=0.5, local=LOCAL)
+    told = local_set(metrics={"loss": 2.0})
+    arrivals = [arrive(session, 0, local=told) for session in begin(state, [50, 50])]
     fold(state, arrivals[0])
     assert state.is_late(arrivals[1])
     state.drop(arrivals[1], now=2.0)
@@ -110,7 +117,7 @@ def test_a_seat_that_does_not_exist_is_refused():
 
 
 def test_the_start_waits_for_every_seat_at_once():
-    state = make(seats=2)
+    state = make(seats=2, largest_share=60)
     first, second = state.join(0, 0), state.join(1, 0)
     state.ready(first, 60)
     assert not state.may_start(first)
@@ -124,7 +131,7 @@ def test_the_start_waits_for_every_seat_at_once():
 
 
 def test_a_run_that_the_driver_stops_holds_nobody_at_its_start():
-    state = make(seats=2)
+    state = make(seats=2, largest_share=60)
     first = state.join(0, 0)
     state.ready(first, 60)
     assert not state.may_start(first)
@@ -145,7 +152,7 @@ def test_a_later_attempt_passes_the_start_at_once():
 
 
 def test_a_seat_without_rows_holds_nobody_up():
-    state = make(seats=2)
+    state = make(seats=2, largest_share=100)
     empty, full = state.join(0, 0), state.join(1, 0)
     state.ready(empty, 0)
     assert state.may_start(empty)
@@ -159,7 +166,7 @@ def test_a_seat_without_rows_holds_nobody_up():
 
 
 def test_rows_must_be_those_that_were_announced():
-    state = make(seats=2, rows=10)
+    state = make(seats=2, rows=10, largest_share=7)
     first, second = state.join(0, 0), state.join(1, 0)
     state.ready(first, 6)
     with pytest.raises(RefusedError, match="10 rows, its workers have 9"):
@@ -170,7 +177,7 @@ def test_rows_must_be_those_that_were_announced():
 
 
 def test_too_many_rows_are_refused_before_all_have_told_theirs():
-    state = make(seats=3, rows=10)
+    state = make(seats=3, rows=10, largest_share=6)
     state.ready(state.join(0, 0), 6)
     second = state.join(1, 0)
     with pytest.raises(RefusedError):
@@ -178,6 +185,26 @@ def test_too_many_rows_are_refused_before_all_have_told_theirs():
     state.ready(second, 4)
     state.ready(state.join(2, 0), 0)
     assert state.started
+
+
+def test_a_worker_takes_no_rows_of_others():
+    """Otherwise the honest ones would be refused, and the run would train on one worker's rows."""
+    state = make(seats=2)
+    first, second = state.join(0, 0), state.join(1, 0)
+    with pytest.raises(RefusedError):
+        state.ready(first, 51)
+    state.ready(second, 50)
+    state.ready(first, 50)
+    assert state.started
+
+
+def test_no_commit_has_more_samples_than_its_worker_has_rows_in_a_window():
+    """Otherwise one of them could end all epochs."""
+    state = make(seats=2)
+    first, _ = begin(state, [50, 50])
+    with pytest.raises(RefusedError):
+        state.admit(arrive(first, 0, samples=51))
+    assert state.admit(arrive(first, 0, samples=50))
 
 
 def test_who_is_there_is_counted_at_the_start():
@@ -193,7 +220,7 @@ def test_who_is_there_is_counted_at_the_start():
 
 
 def test_the_driver_reads_what_becomes_of_each_worker():
-    state = make(seats=2)
+    state = make(seats=2, largest_share=60)
     first, second = begin(state, [60, 40])
     state.lose(first)
     again = state.join(0, 0)
@@ -241,6 +268,12 @@ def test_a_later_attempt_learns_what_is_folded():
         ({"loss": float("nan")}, True),
         ({"loss": float("inf")}, True),
         ({}, False),
+        ({"epoch": 0}, True),
+        ({"epoch": 4}, True),
+        ({"epoch": 2**52}, True),
+        ({"window": 100}, True),
+        ({"window": 2**52}, True),
+        ({"local": local_set()}, True),
     ],
 )
 def test_what_must_not_be_folded_is_refused(change, finite):
@@ -254,15 +287,76 @@ def test_what_must_not_be_folded_is_refused(change, finite):
     assert state.admit(arrive(session, 0))
 
 
+@pytest.mark.parametrize("change", [{"train": 49}, {"test": 4}, {"train": 2**52}])
+def test_a_local_set_is_as_large_as_the_run_says(change):
+    state = make(seats=2, local=LOCAL)
+    first, _ = begin(state, [50, 50])
+    with pytest.raises(RefusedError):
+        state.admit(arrive(first, 0, local=local_set(**change)))
+    assert state.admit(arrive(first, 0, local=local_set()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train": -1},
+        {"test": 2**53},
+        {"digest": "a"},
+        {"read_seconds": -1.0},
+        {"read_seconds": float("nan")},
+        {"test_seconds": float("inf")},
+        {"bytes_read": {"a": -1}},
+        {"bytes_read": {"a" * 1001: 1}},
+        {"failures": {str(number): 1 for number in range(101)}},
+        {"metrics": {str(number): 1.0 for number in range(1001)}},
+    ],
+)
+def test_what_is_told_of_a_local_set_is_bounded(change):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(msgspec.to_builtins(local_set(**change)), LocalSet)
+
+
+def test_workers_of_a_changed_number_name_only_the_epochs_that_are_left():
+    earlier = EarlierSpec(epochs=2, version=7, folded=200)
+    state = make(earlier=earlier)
+    (session,) = begin(state, [100])
+    for epoch in (0, 1, 2, 4):
+        with pytest.raises(RefusedError):
+            state.admit(arrive(session, 0, epoch=epoch))
+    assert state.admit(arrive(session, 0, epoch=3))
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        {"window": 2},
+        {"window": 7},
+        {"window": None},
+        {"window": None, "epochs_per_window": 2},
+        {"window": None, "epochs_per_window": 3},
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_every_window_of_the_schedule_is_admitted(pace, before):
+    earlier = EarlierSpec(epochs=before, version=0, folded=11 * before) if before else None
+    state = make(rows=11, batch_size=2, earlier=earlier, **pace)
+    (session,) = begin(state, [11])
+    for window in policy_of(state._spec.schedule, 11, 0).windows():
+        samples = sum(block.size for block in window.blocks)
+        told = {"epoch": window.epoch, "window": window.window, "steps": window.steps}
+        fold(state, arrive(session, window.sequence, samples=samples, **told))
+    assert state.all_through
+
+
 def test_a_worker_trains_no_row_more_often_than_there_are_epochs():
-    state = make(seats=2, rows=10, epochs=2)
+    state = make(seats=2, rows=10, epochs=2, largest_share=6)
     first, second = begin(state, [6, 4])
     fold(state, arrive(first, 0, samples=6))
     fold(state, arrive(first, 1, samples=6, version=1))
     for session, sequence in ((first, 2), (second, 0)):
         with pytest.raises(RefusedError):
             state.admit(arrive(session, sequence, samples=9))
-    assert state.admit(arrive(second, 0, samples=8))
+    assert state.admit(arrive(second, 0, samples=4))
 
 
 def test_who_was_not_told_to_start_folds_nothing():
@@ -322,7 +416,7 @@ def test_a_repeated_sequence_counts_once():
 
 
 def test_an_epoch_ends_at_the_commit_that_completes_it():
-    state = make(seats=2, rows=10, epochs=2)
+    state = make(seats=2, rows=10, epochs=2, largest_share=6)
     first, second = begin(state, [6, 4])
     for session, sequence, samples in [
         (first, 0, 6),
@@ -339,7 +433,7 @@ def test_an_epoch_ends_at_the_commit_that_completes_it():
 
 
 def test_one_commit_may_end_several_epochs_but_none_that_the_run_has_not():
-    state = make(rows=3)
+    state = make(rows=3, window=None, epochs_per_window=3)
     (session,) = begin(state, [3])
     fold(state, arrive(session, 0, samples=9))
     assert [event.epoch for event in kinds(state, EpochEnded)] == [1, 2, 3]
@@ -353,7 +447,7 @@ def test_snapshots_are_due_at_equal_shares_of_the_epochs_samples():
 
 
 def test_a_run_without_snapshots_is_due_none():
-    state = make(rows=2)
+    state = make(rows=2, window=None, epochs_per_window=3)
     (session,) = begin(state, [2])
     assert fold(state, arrive(session, 0, samples=6))[1] == []
 
@@ -496,7 +590,7 @@ def test_seats_with_centers_of_their_own_are_never_stale(rule, staleness):
 
 
 def test_the_books_go_on_from_their_saved_state():
-    spec = make_spec(seats=2, rows=10, epochs=2, snapshots_per_epoch=1)
+    spec = make_spec(seats=2, rows=10, epochs=2, snapshots_per_epoch=1, largest_share=6)
     state = ServerState(spec)
     first, second = begin(state, [6, 4])
     fold(state, arrive(first, 0, samples=6))

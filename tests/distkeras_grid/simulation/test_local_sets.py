@@ -99,6 +99,7 @@ def build(resources, rule=None, window=3, recipe=RECIPE, workers=2, **cluster):
         window=window,
         epochs=ITERATIONS,
         seed=7,
+        local=recipe,
         round_timeout=None,
     )
     works = [resources.enter_context(LocalWork(plan, spec.schedule, j)) for j in range(workers)]

@@ -364,7 +364,7 @@ def test_a_division_of_the_images_that_leaves_too_few_tiles_is_found_before_the_
 
 def test_a_history_tells_the_coverage_of_what_was_folded():
     plan = plan_of([40, 40])
-    local = LocalSet(train=20, test=0, digest="", read_seconds=0.5, bytes_read={"a": 7})
+    local = LocalSet(train=20, test=0, digest="0" * 16, read_seconds=0.5, bytes_read={"a": 7})
     told = [LocalRecord(0, 0, 1, True, local), LocalRecord(1, 0, 1, False, local)]
     described = describe_local(plan, 20, told)
     assert described["folded_coverage"] == 20 / 80

@@ -65,3 +65,21 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
         raise dismissed.error
     assert run.left is None
     assert len(raised.value.__notes__) == 1
+
+
+@pytest.mark.parametrize("fails", ["end", "describe"])
+def test_what_fails_after_the_training_does_not_take_the_trained_model_away(monkeypatch, fails):
+    def fail(*_):
+        raise ValueError(fails)
+
+    settings = make_settings(rows=1)
+    observer = SimpleNamespace(settle=lambda center: center, end=lambda: None)
+    if fails == "end":
+        observer.end = fail
+    else:
+        monkeypatch.setattr(PreparedRun, "_describe", fail)
+    run = PreparedRun(settings, None, {}, observer, History(), {}, 0.0)
+    center = np.ones(settings.spec.size, np.float32)
+    with pytest.raises(ValueError, match=fails):
+        run._conclude(center, [], 0, None)
+    assert run.left is center

@@ -21,6 +21,7 @@ from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord, WindowResult
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
+from distkeras_grid.spec import LocalSpec
 from distkeras_grid.weights import Variable, WeightLayout
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
@@ -92,7 +93,15 @@ def filled(spool):
 class Server:
     """A server of one seat, in this process."""
 
-    def __init__(self, stack, rule="downpour", compression=None, on_nonfinite="stop", **parameters):
+    def __init__(
+        self,
+        stack,
+        rule="downpour",
+        compression=None,
+        on_nonfinite="stop",
+        local=None,
+        **parameters,
+    ):
         self._compression = compression
         self.rule = build_rule(rule, parameters)
         self.key = new_key()
@@ -103,6 +112,7 @@ class Server:
             epochs=EPOCHS,
             compression=compression,
             on_nonfinite=on_nonfinite,
+            local=local,
         )
         self._stack, self._wire = stack, settings.spec.compression
         self._service = Service(settings, np.zeros(ROWS, np.float32), self.key)
@@ -167,12 +177,13 @@ def test_what_is_told_of_a_local_set_goes_with_the_window_after_which_it_was_fou
         seen.append(done.after.copy())
         if done.window.window == 0:
             return None
-        return LocalSet(train=ROWS, test=0, digest=str(done.window.epoch), read_seconds=0.0)
+        return LocalSet(train=ROWS, test=0, digest=f"{done.window.epoch:016x}", read_seconds=0.0)
 
-    seen, server = [], Server(stack)
+    seen, server = [], Server(stack, local=LocalSpec(local_train=ROWS))
     server.train(CountingEngine(), spool, plan=planned(window=2), after_window=after_window)
     told = [each for each in server.driver.poll(5).events if isinstance(each, LocalRecord)]
-    assert [(each.iteration, each.local.digest) for each in told] == [(1, "1"), (2, "2"), (3, "3")]
+    found = [(each.iteration, int(each.local.digest, 16)) for each in told]
+    assert found == [(1, 1), (2, 2), (3, 3)]
     np.testing.assert_array_equal(seen[-1], server.driver.center())
 
 
