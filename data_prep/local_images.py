@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import field as hidden
@@ -25,6 +25,7 @@ from data_prep.folders import refuse_folders
 from data_prep.geometry import TileSpec
 from data_prep.index import frames_of, look_at_images
 from data_prep.job import Say
+from data_prep.listing import list_images
 from data_prep.normalising import Found, found_of
 from data_prep.sampling import Prepared, prepare
 from data_prep.tiles import cut_at
@@ -34,11 +35,14 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.local_sets.pool import Numbers, Pool
 from distkeras_grid.stores.catalogue import Catalogue
 from distkeras_grid.stores.locations import scheme_of
+from distkeras_grid.spark.storage import Storage
 from distkeras_grid.stores.mirrors import Mirrors, Piece
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A worker holds the file of an image as a whole, and for a moment twice while HDFS sends it [bytes].
+MOST_FETCHED_BYTES = 512 << 20
 # Angle, left and top edge of each tile of an image.
 _Places = tuple[NDArray[np.float64], Numbers, Numbers]
 
@@ -83,7 +87,7 @@ def catalogue_images(
     ConfigurationError
         If workers cannot read the folder by themselves.
     EmptyDataError, ImageError, LabelError, SplitLeakError
-        If the images cannot be used.
+        If the images cannot be used, or the file of one has more than 512 MiB.
 
     Examples
     --------
@@ -95,6 +99,9 @@ def catalogue_images(
     scheme_of(root)
     sources = [each for each in looked.plan.sources if each.tiles]
     refuse_folders(each.uri for each in sources)
+    listed = list_images(looked.session, Storage(looked.session), looked.settings)
+    names = [each.source for each in sources if each.source in listed]
+    check_lengths({name: listed[name].length for name in names})
     numbers = np.arange(len(sources))
     store = ImageStore(
         pool=Pool.of(
@@ -117,6 +124,28 @@ def catalogue_images(
     )
     say(f"{len(store.pool):,} tiles of {len(sources):,} images are catalogued")
     return Catalogue(store, tuple(each.split for each in sources))
+
+
+def check_lengths(lengths: Mapping[str, int]) -> None:
+    """Refuse files that a worker should not hold in memory.
+
+    Parameters
+    ----------
+    lengths : mapping of str to int
+        Bytes of the files, by path.
+
+    Raises
+    ------
+    ImageError
+        Names the largest one.
+    """
+    path = max(lengths, key=lengths.__getitem__, default=None)
+    if path is not None and lengths[path] > MOST_FETCHED_BYTES:
+        raise ImageError(
+            f"{path} has {lengths[path]:,} bytes. Workers of local sets hold the file of an image "
+            f"in memory, up to {MOST_FETCHED_BYTES:,} bytes. Cut it into smaller images, write its "
+            "tiles by tile_images, or train on cut(index_tiles(...))."
+        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from PIL import Image
 from data_prep import TileSpec, catalogue_images, cut, index_tiles, iter_tiles
 from data_prep.cutting import Cutting
 from data_prep.index import frames_of
-from data_prep.local_images import ImageFile, ImageStore
+from data_prep.local_images import MOST_FETCHED_BYTES, ImageFile, ImageStore, check_lengths
 from data_prep.picture import Choice
 from data_prep.sampling import resample
 from data_prep.schema import image_field
@@ -106,6 +106,12 @@ def test_values_are_normalised_as_their_image_says(folder):
 
 def test_no_tile_touches_a_zone(folder):
     assert len(store_of(folder, strip=15).pool) < len(store_of(folder).pool)
+
+
+def test_a_file_that_a_worker_cannot_hold_is_refused_by_name():
+    check_lengths({"a.png": MOST_FETCHED_BYTES})
+    with pytest.raises(ImageError, match=r"b\.tif has 536,870,913 bytes"):
+        check_lengths({"a.png": 10, "b.tif": MOST_FETCHED_BYTES + 1})
 
 
 def test_images_come_from_mirrors(folder):
