@@ -33,15 +33,15 @@ from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.local_sets.pool import Numbers, Pool
+from distkeras_grid.spark.storage import Storage
 from distkeras_grid.stores.catalogue import Catalogue
 from distkeras_grid.stores.locations import scheme_of
-from distkeras_grid.spark.storage import Storage
 from distkeras_grid.stores.mirrors import Mirrors, Piece
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A worker holds the file of an image as a whole, and for a moment twice while HDFS sends it [bytes].
+# A worker holds the file of an image as a whole, for a moment twice while HDFS sends it [bytes].
 MOST_FETCHED_BYTES = 512 << 20
 # Angle, left and top edge of each tile of an image.
 _Places = tuple[NDArray[np.float64], Numbers, Numbers]
