@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from data_prep.cells import emptied_cells
 from data_prep.labels import parse_table
 from data_prep.manifest import DataSet
 from data_prep.revision import Say, publish_tables
@@ -126,15 +127,18 @@ def revise_tiles(
         what = exclude if excluded is not None else include
         change = _Publishing(lambda known: what(known, reasons, path))
     manifest = publish_tables(storage, data, change, say)
+    for label, name in change.emptied:
+        say(f"class {label} has no tile in {name} any more")
     return change.counts, manifest
 
 
 class _Publishing:
-    """Makes the next manifest from the revised tables; keeps the counts."""
+    """Makes the next manifest from the revised tables; keeps what it changes."""
 
     def __init__(self, change: Callable[[DataSet], Revised], **settings: Any) -> None:
         self._change, self._settings = change, settings
         self.counts: dict[str, int] = {}
+        self.emptied: list[tuple[str, str]] = []
 
     def __call__(self, known: DataSet) -> dict[str, Any] | None:
         done = self._change(known)
@@ -142,7 +146,9 @@ class _Publishing:
         told = {name: known.content["settings"].get(name) for name in self._settings}
         if not done and told == self._settings:
             return None
-        return revised_content(known, done.entries, **self._settings)
+        content = revised_content(known, done.entries, **self._settings)
+        self.emptied = emptied_cells(known.content["counts"], content["counts"])
+        return content
 
 
 def build_parser() -> argparse.ArgumentParser:

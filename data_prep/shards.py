@@ -12,6 +12,7 @@ import msgspec
 
 from data_prep.alike import to_json
 from data_prep.cards import write_cards
+from data_prep.cells import unfilled_cells
 from data_prep.changes import Changes, Listed, former_name, give_up
 from data_prep.job import (
     Say,
@@ -39,7 +40,7 @@ from data_prep.settings import TilingSettings
 from data_prep.stages import CHANGED, Reader, write_tiles
 from data_prep.stages import settings as spark_settings
 from data_prep.versions import parse_keep, remember, retained, version_hash
-from distkeras_grid.errors import EmptyDataError
+from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import Folds
@@ -149,6 +150,8 @@ class Shards:
             self._drop({path for path in state.going if path not in waiting}, night, state)
             state.entries |= tiled
             state.size += _bytes(shard)
+            if shard is shards[-1]:
+                self._check_cells(night, state)
             # A data set that replaces another appears as a whole.
             if shard is shards[-1] or (state.size >= most and not self._settings.overwrite):
                 self._commit(night, state)
@@ -221,6 +224,24 @@ class Shards:
         for each in done:
             if not each.tiles:
                 self._say(f"  warning: {each.source} keeps no tile: {keep} drops all")
+
+    def _check_cells(self, night: Night, state: _State) -> None:
+        """Report classes of which no tile was kept in a split; refuse them in a new data set.
+
+        What an update of many shards has published already stays.
+        """
+        settings = self._settings
+        cells = unfilled_cells(night.changes, night.planned, state.entries.values())
+        new = (
+            night.before is None
+            and not state.begun
+            and any(e.tiles for e in state.entries.values())
+        )
+        # An image that was lost is a line, and ends no run.
+        if cells and new and settings.keep and not settings.allow_empty:
+            raise EmptySplitError.of(cells, f"keep {settings.keep!r}", "ask for less (--keep)")
+        for label, split, _ in cells:
+            self._say(f"  class {label} has no tile in {split}")
 
     def _lose(self, lost: Sequence[PlannedSource], night: Night, state: _State) -> None:
         """List images that could no longer be cut; their former tiles stay."""

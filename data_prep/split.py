@@ -171,13 +171,21 @@ def empty_cells(
     assigned: Mapping[str, str],
     fractions: Mapping[str, float],
     links: Iterable[tuple[str, str]] = (),
+    labels: Iterable[str] | None = None,
 ) -> list[tuple[str, str, int]]:
-    """Return class, split and units of the class, where a split with a share has none of it."""
+    """Return class, split and units of the class, where a split with a share has none of it.
+
+    Parameters
+    ----------
+    sources, assigned, fractions, links
+        See `check_cells`.
+    labels : iterable of str, optional
+        Names of the classes. Default: those of sources with tiles.
+    """
     filled = {(source.label, assigned[source.path]) for source in sources if source.weight}
-    labels = sorted({label for label, _ in filled})
     missing = [
         (label, split)
-        for label in labels
+        for label in sorted({label for label, _ in filled} if labels is None else labels)
         for split, share in fractions.items()
         if share > 0 and (label, split) not in filled
     ]

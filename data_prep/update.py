@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.alike import alike_among, describe, still_true, to_json
 from data_prep.by_hand import annotated, predecessors, said_of
+from data_prep.cells import missing_cells
 from data_prep.changes import (
     Changes,
     Comparison,
@@ -65,7 +66,7 @@ from data_prep.samples_shown import choose_images, look_up
 from data_prep.schema import image_field
 from data_prep.settings import TilingSettings
 from data_prep.shards import Night, Shards
-from data_prep.split import Source, check_leaks, empty_cells
+from data_prep.split import check_leaks
 from data_prep.stages import Inspected, Reader
 from data_prep.tables import with_classes
 from distkeras_grid.errors import (
@@ -415,8 +416,8 @@ class _Night:
             raise ImageError(f"{first_of(changes.problems)} Nothing was written.")
         planned = self._plan(changes, said, found, splits)
         _check_leaks(changes, planned)
-        if not any(each.split for each in said.values()):
-            self._check_cells(before, changes, planned)
+        chosen = any(each.split for each in said.values())
+        self._check_cells(before, changes, planned, chosen=chosen)
         folds = _renamed(before.folds if before else {}, changes.moved)
         night = Night(before, self._basis, changes, planned, listed, image, pairs, folds, fresh)
         return night, comparison
@@ -562,18 +563,21 @@ class _Night:
         return list(dict.fromkeys([*standing, *new]))
 
     def _check_cells(
-        self, before: DataSet | None, changes: Changes, planned: Sequence[PlannedSource]
+        self,
+        before: DataSet | None,
+        changes: Changes,
+        planned: Sequence[PlannedSource],
+        *,
+        chosen: bool,
     ) -> None:
         """Refuse a new data set that lacks a class in a split; in an update, only report it."""
-        standing = [entry for entry in changes.entries.values() if entry.status == TILED]
-        both: list[Entry | PlannedSource] = [*standing, *planned]
-        sources = [
-            Source(each.source, str(each.content), str(each.label), each.group) for each in both
-        ]
-        splits = {each.source: str(each.split) for each in both}
-        cells = empty_cells(sources, splits, self._settings.fractions)
-        if cells and before is None and not self._settings.allow_empty:
-            raise EmptySplitError.of(cells, f"shares {self._settings.split}")
+        settings = self._settings
+        cells = missing_cells(changes, planned, settings.fractions, chosen=chosen)
+        if cells and before is None and not settings.allow_empty:
+            if not chosen:
+                raise EmptySplitError.of(cells, f"shares {settings.split}")
+            advice = f"give images of the class these splits in {settings.labels}"
+            raise EmptySplitError.of(cells, f"splits of {settings.labels}", advice)
         for label, split, _ in cells:
             self._say(f"  class {label} has no tile in {split}")
 

@@ -137,23 +137,29 @@ def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, t
 
 @pytest.mark.slow
 def test_what_the_verb_said_stands_if_files_are_saved_again_and_told_it_is(
-    spark, settings, tmp_path
+    spark, settings, tmp_path, capsys
 ):
     """The excluded image was trained on again, and the other one had its former label."""
     data = settings.output
-    (tmp_path / "labels.csv").write_text("file,label\na/0.png,b\n")
-    (tmp_path / "bad.csv").write_text("file,reason\nb/0.png,blurred\n")
-    assert main(["--data", data, "--labels", str(tmp_path / "labels.csv")]) == 0
+    first = told(data, "train", "test")
+    corrected = next(path for path, row in first.items() if row[::2] == ("train", "a"))
+    (tmp_path / "labels.csv").write_text(f"file,label\n{corrected},b\n")
+    # The only one of its class and split.
+    (blurred,) = [path for path, row in first.items() if row[::2] == ("test", "b")]
+    (tmp_path / "bad.csv").write_text(f"file,reason\n{blurred},blurred\n")
     assert main(["--data", data, "--exclude", str(tmp_path / "bad.csv")]) == 0
+    assert "class b has no tile in test" in capsys.readouterr().out
+    assert main(["--data", data, "--labels", str(tmp_path / "labels.csv")]) == 0
     before = told(data, "train", "test")
-    draw(Path(settings.input) / "a" / "0.png", 98)
-    draw(Path(settings.input) / "b" / "0.png", 99)
+    draw(Path(settings.input) / corrected, 98)
+    draw(Path(settings.input) / blurred, 99)
     said = []
     night = update_tiles(settings, spark=spark, say=said.append)
     assert (night.changed, night.tiles) == (2, 4)
     assert told(data, "train", "test") == before
-    assert [line for line in said if "b/0.png" in line and "blurred" in line]
+    assert [line for line in said if blurred in line and "excluded" in line]
+    assert [line for line in said if "class b has no tile in test" in line]
     again = update_tiles(settings, spark=spark)
     assert (again.changed, again.relabelled) == (0, 0)
     assert main(["--data", data, "--include", str(tmp_path / "bad.csv")]) == 0
-    assert set(told(data, "train", "test")) == {*before, "b/0.png"}
+    assert set(told(data, "train", "test")) == {*before, blurred}

@@ -16,6 +16,7 @@ from data_prep.schema import image_field
 from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
 from data_prep.stages import Inspected
 from data_prep.update import _update
+from distkeras_grid.errors import EmptySplitError
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
 SETTINGS = TilingSettings(
@@ -130,19 +131,21 @@ def next_night(disk, there, **entries):
     return Night(before, text, changes, planned, listed, before.image)
 
 
-def publish(monkeypatch, disk, night, *, keeps_half=False, lost=()):
+def publish(monkeypatch, disk, night, *, keeps_half=False, lost=(), keeps_none=(), **more):
     """Publish a night whose shards are cut by nobody; return the last manifest."""
     said = []
     monkeypatch.setattr(Shards, "__init__", lambda *_: None)
     writer = Shards()
-    writer._settings, writer._root, writer._storage = SETTINGS, "/tiles", disk
+    writer._settings, writer._root, writer._storage = replace(SETTINGS, **more), "/tiles", disk
     writer._owner, writer._say = Owner(), said.append
     disk.held[f"/tiles/_owner.{Owner.id}"] = ""
 
     def write(plan, image, folder):
         disk.held[folder] = "tiles"
         missing = {each.sha256 for each in plan.sources if each.source in lost}
-        return missing, {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
+        dropped = {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
+        dropped |= {each.sha256: each.tiles for each in plan.sources if each.source in keeps_none}
+        return missing, dropped
 
     monkeypatch.setattr(writer, "_write", write)
     monkeypatch.setattr(writer, "_copy", lambda *what: disk.held.update({what[-1]: "tiles"}))
@@ -260,6 +263,22 @@ def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
     night = next_night(disk, [name], former=former)
     after = DataSet.from_json(publish(monkeypatch, disk, night)).entries[name]
     assert (after.set_aside, after.by_hand, after.has_rows) == ("blurred", ("label",), False)
+
+
+def test_conditions_that_leave_a_class_without_tiles_in_a_split_are_refused(monkeypatch):
+    """Nothing was said of it."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    monkeypatch.setattr(shards, "PUBLICATIONS", 1)
+    night = first_night()
+    cell = night.planned[0].label, night.planned[0].split
+    none = {each.source for each in night.planned if (each.label, each.split) == cell}
+    disk = Disk()
+    with pytest.raises(EmptySplitError) as raised:
+        publish(monkeypatch, disk, night, keeps_none=none, keep="mean>0")
+    assert [each[:2] for each in raised.value.cells] == [cell]
+    assert "/tiles/_dataset.json" not in disk.held
+    accepted = publish(monkeypatch, disk, first_night(), keeps_none=none, allow_empty=True)
+    assert accepted["counts"][cell[1]].get(cell[0], 0) == 0
 
 
 CARDS = [".huggingface.yaml", "_croissant.json", "_README.md"]

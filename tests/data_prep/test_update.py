@@ -38,6 +38,7 @@ from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
     EmptyDataError,
+    EmptySplitError,
     ImageError,
     OutputExistsError,
 )
@@ -454,7 +455,11 @@ def test_names_and_splits_of_a_table_are_wrong_for_single_images(spark, settings
     table.write_text("\n".join(lines))
     draw(folder / "a" / "twin.png", 70)
     draw(folder / "b" / "twin.png", 71)
-    done = update_tiles(replace(settings, labels=str(table)), spark=spark)
+    told = replace(settings, labels=str(table))
+    with pytest.raises(EmptySplitError) as raised:
+        update_tiles(told, spark=spark)
+    assert raised.value.cells == (("b", "train", 1),)
+    done = update_tiles(replace(told, allow_empty=True), spark=spark)
     missing = {"b/1.png", "b/2.png", "b/3.png"}
     assert set(done.left_out) == {"a/twin.png", "b/twin.png", "a/2 [x].png", *missing}
     assert done.new == 4

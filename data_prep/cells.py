@@ -1,0 +1,91 @@
+"""Classes that have no tile in a split, whatever has left them without; no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from data_prep.changes import Changes
+from data_prep.manifest import TILED, Entry
+from data_prep.plan import PlannedSource
+from data_prep.split import SPLITS, Source, empty_cells
+
+# Class, split, and number of units of the class.
+Cell = tuple[str, str, int]
+
+
+def missing_cells(
+    changes: Changes,
+    planned: Sequence[PlannedSource],
+    fractions: Mapping[str, float],
+    *,
+    chosen: bool,
+) -> list[Cell]:
+    """Return the cells without a tile, as far as that is known before tiles are cut.
+
+    Parameters
+    ----------
+    changes : Changes
+    planned : sequence of PlannedSource
+        Images to tile.
+    fractions : mapping of str to float
+        Shares by split.
+    chosen : bool
+        Whether a table chooses the splits. Then the splits count that it has, whatever the shares.
+    """
+    standing = [entry for entry in changes.entries.values() if entry.status == TILED]
+    sources = [_source(entry, entry.tiles if entry.has_rows else 0) for entry in standing]
+    sources += [
+        _source(each, 0 if changes.excluded(each.source) else each.tiles) for each in planned
+    ]
+    both: list[Entry | PlannedSource] = [*standing, *planned]
+    splits = {each.source: str(each.split) for each in both}
+    if chosen:
+        fractions = {split: 1.0 for split in SPLITS if split in splits.values()}
+    return empty_cells(sources, splits, fractions, labels={each.label for each in sources})
+
+
+def _source(image: Entry | PlannedSource, weight: int) -> Source:
+    content = str(image.content)
+    return Source(image.source, content, str(image.label), image.group, weight=weight)
+
+
+def unfilled_cells(
+    changes: Changes, planned: Sequence[PlannedSource], entries: Iterable[Entry]
+) -> list[Cell]:
+    """Return the cells of planned images that no tile is in, now that tiles are cut.
+
+    Parameters
+    ----------
+    changes, planned
+        See `missing_cells`.
+    entries : iterable of Entry
+        All entries. Conditions may have dropped all tiles of an image, or it could not be cut.
+    """
+    filled = {(entry.label, entry.split) for entry in entries if entry.has_rows and entry.tiles}
+    images = Counter(each.label for each in planned)
+    wanted = {(e.label, e.split) for e in planned if not changes.excluded(e.source)}
+    return [(label, split, images[label]) for label, split in sorted(wanted - filled)]
+
+
+def emptied_cells(
+    before: Mapping[str, Mapping[str, int]], now: Mapping[str, Mapping[str, int]]
+) -> list[tuple[str, str]]:
+    """Return class and split of the cells that had tiles and have none any more.
+
+    Parameters
+    ----------
+    before, now : mapping of str to mapping of str to int
+        Numbers of tiles by split and class.
+
+    Examples
+    --------
+    >>> emptied_cells({"train": {"a": 4, "b": 4}, "test": {"a": 4, "b": 0}}, {"train": {"a": 8}})
+    [('b', 'train'), ('a', 'test')]
+    """
+    return [
+        (label, split)
+        for split, by_class in before.items()
+        for label, tiles in by_class.items()
+        if tiles and not now.get(split, {}).get(label)
+    ]
