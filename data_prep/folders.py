@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, NoSpaceError
 from distkeras_grid.feeding.local_file import local_folder
 
 if TYPE_CHECKING:
@@ -55,6 +56,29 @@ def refuse_folders(uris: Iterable[str]) -> None:
         raise ConfigurationError(
             f"{first} is a folder, and can only be read from local and mounted paths, or from HDFS "
             "by WebHDFS; not by local sets. Pack it into one .ozx file."
+        )
+
+
+def check_room(size: int) -> None:
+    """Check that the local disk has room for the copy of an image.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+
+    Raises
+    ------
+    NoSpaceError
+        If it has not.
+    """
+    folder = local_folder()
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise NoSpaceError(
+            f"Its library needs a copy on the local disk of the task, {folder}. Received: "
+            f"{size:,} bytes, with {free:,} bytes free. Free some space, or point spark.local.dir "
+            "at a larger disk."
         )
 
 
@@ -138,7 +162,14 @@ class Companions(Folder):
 
 
 def copied(connection: Connection, path: str) -> Folder:
-    """Return a copy of a folder on HDFS, on the local disk."""
+    """Return a copy of a folder on HDFS, on the local disk.
+
+    Raises
+    ------
+    NoSpaceError
+        If that disk has no room for it.
+    """
+    check_room(connection.summary(path).length)
     with ExitStack() as resources:
         target = resources.enter_context(tempfile.TemporaryDirectory(dir=local_folder()))
         _copy(connection, path, Path(target))

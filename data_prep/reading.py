@@ -141,17 +141,20 @@ def open_local(path: str | Path) -> Content:
 
 def open_web(connection: Connection, path: str) -> Content:
     """Open a file on HDFS; an image that is a folder is copied."""
-    if is_folder(path) and (status := connection.status(path)) and status.is_directory:
+    found = connection.status(path)
+    if found is not None and found.is_directory and is_folder(path):
         return Content(copied(connection, path), name=path)
-    first = connection.read_range(path, 0, HELD_BYTES + 1)
-    if len(first) <= HELD_BYTES:
-        return Content.of(first)
+    if found is None or found.size <= HELD_BYTES:
+        # One that is missing is an error of this request.
+        content = connection.read_range(path, 0, HELD_BYTES + 1)
+        if len(content) > HELD_BYTES:
+            raise StorageError(f"{path} grows while it is read. Read it when it is complete.")
+        return Content.of(content)
+    size = found.size
 
     def state() -> object:
         return connection.status(path)
 
-    found = connection.status(path)
-    size = found.size if found else 0
     ranges = _Ranges(lambda start, count: connection.read_range(path, start, count), size)
     return Content(BufferedReader(ranges, RANGE_BYTES), state, path)
 

@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
+from data_prep.folders import check_room
 from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project
 from data_prep.raster import MOST_PART_BYTES, Raster
 from data_prep.tiff import COLOUR_NAMES, MAX_REGION_PIXELS, channel_number
@@ -262,10 +263,16 @@ def local_path(stream: BinaryIO, resources: ExitStack) -> str:
     stream : file
     resources : ExitStack
         Deletes the copy.
+
+    Raises
+    ------
+    NoSpaceError
+        If the local disk has no room for a copy.
     """
     name = getattr(stream, "name", None)
     if isinstance(name, str) and os.path.isfile(name):
         return name
+    check_room(stream.seek(0, os.SEEK_END))
     copy = tempfile.NamedTemporaryFile(dir=local_folder())  # noqa: SIM115  closed by the stack
     resources.enter_context(copy)
     stream.seek(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 
 import numpy as np
@@ -57,6 +58,17 @@ def test_a_large_file_on_hdfs_that_lost_a_block_is_an_error_with_its_name(monkey
                 content.sha256()
 
 
+def test_a_file_on_hdfs_that_grows_is_an_error_with_its_name(monkeypatch):
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(2000)
+        status = {"type": "FILE", "length": 900, "modificationTime": 1, "permission": "644"}
+        told = {"FileStatus": {**status, "owner": "ada", "group": "lab", "pathSuffix": ""}}
+        hdfs.faults["GETFILESTATUS"] = Fault("answer", body=json.dumps(told).encode())
+        with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+            Opening(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif")
+
+
 def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():
     opening = Opening(WEBHDFS, Address(("http://127.0.0.1:9",), "nobody"))
     with pytest.raises(ImageError, match=r"0\.png"):
@@ -102,6 +114,8 @@ def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
         hdfs.files["/raw/0.tif"] = content
         opening = Opening(WEBHDFS, Address((hdfs.url,), "nobody"))
         with opening.open("hdfs://namenode:8020/raw/0.tif") as found:
+            # The first 100,000 bytes were read to see whether there are more.
+            assert hdfs.asked.count("OPEN data") == 0
             for start, count in ((299_990, 20), (0, 4), (123_456, 70_000), (300_000, 5)):
                 found.stream.seek(start)
                 assert found.stream.read(count) == content[start : start + count]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import zarr
 from pylibCZIrw import czi as pyczi
 from zarr.storage import LocalStore, ZipStore
 
-from data_prep import TilingSettings, update_tiles
+from data_prep import TilingSettings, folders, update_tiles
 from data_prep.cutting import Cutting
 from data_prep.digests import pixel_digest
 from data_prep.geometry import TileSpec
@@ -21,7 +22,7 @@ from data_prep.picture import Choice
 from data_prep.raster import Raster
 from data_prep.reading import FILE, WEBHDFS, Opening
 from data_prep.stages import inspect_image
-from distkeras_grid.errors import AmbiguousImageError, ImageError
+from distkeras_grid.errors import AmbiguousImageError, ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 from tests.data_prep.vendor_files import write_dm, write_lif, write_nd2
 from tests.distkeras_grid.webhdfs.loopback import loopback
@@ -156,6 +157,20 @@ def test_files_that_are_on_no_local_disk_are_copied(stack):
     np.testing.assert_array_equal(picture.pixels[:, :, 0], STACK[0, 1, 1])
 
 
+def leave_free(monkeypatch, free):
+    monkeypatch.setattr(folders.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+
+
+def test_a_copy_for_which_the_local_disk_has_no_room_is_not_begun(stack, monkeypatch):
+    """It filled the disk of the task, and of all others on the host."""
+    content = stack.read_bytes()
+    leave_free(monkeypatch, len(content) - 1)
+    with pytest.raises(UnreadableImageError, match=f"{len(content):,} bytes"):
+        read_image(content, "x", Choice(0, "GFP", "1"))
+    leave_free(monkeypatch, len(content))
+    read_image(content, "x", Choice(0, "GFP", "1"))
+
+
 def test_colour_and_pixel_sizes(colour_czi, stack_zarr):
     content = colour_czi.read_bytes()
     picture = read_image(content, "x")
@@ -246,7 +261,7 @@ def test_a_folder_of_ome_zarr(tmp_path, version):
         assert content.sha256() != digest
 
 
-def test_a_folder_on_hdfs_is_copied_and_the_copy_deleted(tmp_path):
+def test_a_folder_on_hdfs_is_copied_and_the_copy_deleted(tmp_path, monkeypatch):
     path, small = tmp_path / "stack.zarr", STACK[:1, :1, :1, :100, :90]
     write_zarr(path, "0.5", small)
     with loopback() as hdfs:
@@ -263,6 +278,9 @@ def test_a_folder_on_hdfs_is_copied_and_the_copy_deleted(tmp_path):
             picture = open_image(content.stream, "x", region_bytes=None)
             digest = content.sha256()
         assert not copy.exists()
+        leave_free(monkeypatch, 1000)
+        with pytest.raises(UnreadableImageError, match=r"stack\.zarr"):
+            opening.open("hdfs:///raw/stack.zarr")
     np.testing.assert_array_equal(picture.pixels[:, :, 0], small[0, 0, 0])
     with Opening(FILE).open(f"file:{path}") as content:
         assert content.sha256() == digest
