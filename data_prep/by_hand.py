@@ -33,7 +33,7 @@ def decided_of(entry: Entry | None) -> dict[str, Any]:
 
 
 def predecessors(
-    entries: Mapping[str, Entry], unchanged: Iterable[str], found: Mapping[str, Inspected]
+    entries: Mapping[str, Entry], unread: Iterable[str], found: Mapping[str, Inspected]
 ) -> dict[str, Entry]:
     """Return from which entries images that were read take what was set by hand, by their paths.
 
@@ -41,12 +41,12 @@ def predecessors(
     ----------
     entries : mapping of str to Entry
         Entries that were known before, by path.
-    unchanged : iterable of str
-        Images that need not be read. What has their content is a copy, and takes nothing.
+    unread : iterable of str
+        Images that stay as they are. What has their content is a copy, and takes nothing.
     found : mapping of str to Inspected
         What was found in the others, by path.
     """
-    standing = {entries[path].content for path in unchanged}
+    standing = {entries[path].content for path in unread}
     known = [entry for entry in entries.values() if entry.status in (TILED, REMOVED)]
     # Of several entries of one picture, the one with tiles is the latest.
     known.sort(key=lambda entry: entry.status == TILED)

@@ -13,6 +13,7 @@ from typing import Any
 from data_prep.alike import joining
 from data_prep.by_hand import decided_of, predecessors, said_of
 from data_prep.labels import Annotation
+from data_prep.links import folders_of
 from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry, revised
 from data_prep.near_duplicates import Likeness
 from data_prep.schema import white_of
@@ -57,6 +58,8 @@ class Comparison:
         Why other images cannot be tiled, by path.
     quarantined : tuple of str
         Images that are as they were when they were put into quarantine.
+    away : tuple of str
+        Tiled images that cannot be seen now and are not removed.
     """
 
     unchanged: tuple[str, ...]
@@ -64,6 +67,12 @@ class Comparison:
     removed: tuple[str, ...]
     problems: dict[str, str]
     quarantined: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """Images that stay as they are, and are not read."""
+        return self.unchanged + self.away
 
 
 @dataclass
@@ -134,6 +143,7 @@ def compare(
     prune: bool,
     judged: Container[str] | None = None,
     new_classes: bool = False,
+    links: Collection[str] = (),
 ) -> Comparison:
     """Tell which images must be read.
 
@@ -155,6 +165,8 @@ def compare(
         Digests of pixels that have a fingerprint; images without one are read again. Default: all.
     new_classes : bool, default False
         Whether images of classes that `classes` lacks are taken.
+    links : collection of str, optional
+        Paths of links whose target is not there. Tiled images there, and below, are not removed.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
     found = {path: reason for path, reason in problems.items() if path not in quarantined}
@@ -165,12 +177,12 @@ def compare(
                 f"{', '.join(classes)}; models of it know no other. Take it by --new-classes, or "
                 "mend the label"
             )
-    removed = {
-        path for path, entry in entries.items() if entry.status == TILED and path not in listed
-    }
+    gone = {path for path, entry in entries.items() if entry.status == TILED and path not in listed}
+    away = {path for path in gone if any(each in links for each in (path, *folders_of(path)))}
+    removed = gone - away
     usable = [path for path in listed if path not in found]
     unchanged = {path for path in usable if _is_tiled(entries.get(path), listed[path], judged)}
-    standing = unchanged if prune else unchanged | removed
+    standing = unchanged | away if prune else unchanged | gone
     labels = {
         entries[path].content: said[path].label if path in said else entries[path].label
         for path in standing
@@ -188,6 +200,7 @@ def compare(
         removed=tuple(sorted(removed)),
         problems=found,
         quarantined=tuple(sorted(quarantined)),
+        away=tuple(sorted(away)),
     )
 
 
@@ -246,7 +259,7 @@ def decide(
     changes = Changes({})
     for path in comparison.unchanged:
         _keep(changes, entries[path], said[path])
-    changes.entries |= {path: entries[path] for path in comparison.quarantined}
+    changes.entries |= {path: entries[path] for path in (*comparison.quarantined, *comparison.away)}
     changes.entries |= {
         path: entry
         for path, entry in entries.items()
@@ -274,7 +287,7 @@ def decide(
     for former in (entries[path] for path in touched if path in entries):
         _replace(changes, former, found[former.source])
     _sort_touched(changes, touched, listed, said, found)
-    before = predecessors(entries, comparison.unchanged, found)
+    before = predecessors(entries, comparison.standing, found)
     changes.decided = {path: decided_of(before.get(path)) for path in changes.work}
     return changes
 

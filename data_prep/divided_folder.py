@@ -18,6 +18,7 @@ from data_prep.job import Say, executor_errors, load_contents, surviving
 from data_prep.labels import compile_pattern
 from data_prep.leaks import Picture
 from data_prep.likeness import fingerprint
+from data_prep.links import lost_images
 from data_prep.listing import hidden_images, list_images
 from data_prep.picture import Choice
 from data_prep.raster import Raster
@@ -123,6 +124,7 @@ def look_at_folder(
     storage = Storage(spark)
     listed = list_images(spark, storage, settings)
     hidden = hidden_images(spark, storage, settings.input, settings.file_glob, listed)
+    hidden |= lost_images(storage, settings.input, settings.file_glob)
     opening = choose_opening(spark, storage.resolve(settings.input))
     if opening.kind == SPARK:
         refuse_folders(file.uri for file in listed.values())

@@ -8,7 +8,7 @@ that cannot be tiled is listed, and tried again next time.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -45,6 +45,7 @@ from data_prep.job import (
 )
 from data_prep.labels import Annotation, annotate_each, class_names
 from data_prep.likeness_store import load_fingerprints
+from data_prep.links import lost_images
 from data_prep.listing import check_pruning, hidden_images, list_images
 from data_prep.manifest import LEFT_OUT, TILED, DataSet, Entry, planned_source
 from data_prep.near_duplicates import Likeness
@@ -385,6 +386,7 @@ class _Night:
         if self._settings.prune:
             tiled = (path for path, entry in known.items() if entry.status == TILED)
             check_pruning((path for path in tiled if path not in listed), self._hidden)
+        links = self._find_lost(known)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
         # The table of zones may still name removed images.
@@ -393,10 +395,10 @@ class _Night:
         looks = self._settings.near_duplicates != "off"
         # Fingerprints of a replaced data set serve the new one.
         prints = load_fingerprints(self._storage, self._root) if looks else {}
-        plain, said, broken, comparison = self._compare(before, known, listed, prints)
+        plain, said, broken, comparison = self._compare(before, known, listed, prints, links)
         found = self._look(comparison.candidates, listed, said)
         classes = before.image.classes if before and not self._settings.new_classes else ()
-        said = annotated(plain, said, predecessors(known, comparison.unchanged, found), classes)
+        said = annotated(plain, said, predecessors(known, comparison.standing, found), classes)
         image = before.image if before else self._new_image(found, said, comparison.problems)
         prune = self._settings.prune
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
@@ -426,7 +428,19 @@ class _Night:
         """Report images whose names hide them from Spark; they end no run."""
         where = self._settings.input, self._settings.file_glob
         self._hidden = hidden_images(self._spark, self._storage, *where, listed)
-        for path, reason in sorted(self._hidden.items()):
+        self._tell_hidden(self._hidden)
+
+    def _find_lost(self, known: Mapping[str, Entry]) -> Collection[str]:
+        """Report links without a target, which end no run either; return their paths."""
+        where = self._settings.input, self._settings.file_glob
+        tiled = (path for path, entry in known.items() if entry.status == TILED)
+        lost = lost_images(self._storage, *where, tiled)
+        self._tell_hidden(lost)
+        self._hidden |= lost
+        return set(lost)
+
+    def _tell_hidden(self, reasons: Mapping[str, str]) -> None:
+        for path, reason in sorted(reasons.items()):
             self._say(f"  left out: {path}: {reason}")
 
     def _read(self) -> DataSet | None:
@@ -447,6 +461,7 @@ class _Night:
         known: Mapping[str, Entry],
         listed: Mapping[str, Listed],
         prints: Mapping[str, bytes],
+        links: Collection[str],
     ) -> tuple[dict[str, Annotation], dict[str, Annotation], set[str], Comparison]:
         """Return labels, those with what was set by hand, broken files, and the comparison."""
         settings = self._settings
@@ -467,6 +482,7 @@ class _Night:
             prune=settings.prune,
             judged=prints if settings.near_duplicates != "off" else None,
             new_classes=settings.new_classes,
+            links=links,
         )
         return plain, said, set(broken), comparison
 

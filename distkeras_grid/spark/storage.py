@@ -176,6 +176,10 @@ class Storage:
             entries = file_system.listStatus(path)
             return sorted(str(entry.getPath().getName()) for entry in entries)
 
+    def matches(self, glob: str, name: str) -> bool:
+        """Tell whether a name matches a pattern, in Hadoop's syntax."""
+        return bool(self._jvm.org.apache.hadoop.fs.GlobPattern(glob).matches(name))
+
     def find_directories(self, uri: str, glob: str, ending: str) -> list[str]:
         """Return the full paths of directories below `uri` with matching names, sorted.
 

@@ -46,7 +46,9 @@ def seen(path, sha=None, error=None, channels=1, pixels=None):
 class Night:
     """The images that are there, by what they are; then what the night makes of them."""
 
-    def __init__(self, entries, there, *, problems=None, prune=False, stamps=None, groups=None):
+    def __init__(
+        self, entries, there, *, problems=None, prune=False, stamps=None, groups=None, links=()
+    ):
         self.entries = {entry.source: entry for entry in entries}
         stamps = stamps or {}
         self.listed = {path: Listed(path, 10, stamps.get(path, 1)) for path in there}
@@ -57,13 +59,15 @@ class Night:
         }
         self.said = {p: said_of(self.entries.get(p), each) for p, each in self.plain.items()}
         self.comparison = compare(
-            self.entries, self.listed, self.said, problems, ("a", "b"), prune=prune
+            *(self.entries, self.listed, self.said, problems, ("a", "b")),
+            prune=prune,
+            links=links,
         )
         self.prune = prune
 
     def decide(self, *found):
         self.found = {each.uri: each for each in found}
-        before = predecessors(self.entries, self.comparison.unchanged, self.found)
+        before = predecessors(self.entries, self.comparison.standing, self.found)
         self.said = annotated(self.plain, self.said, before, ("a", "b"))
         self.changes = decide(
             self.entries,
@@ -301,6 +305,19 @@ def test_a_class_that_the_data_set_lacks_is_not_taken_because_files_changed_plac
     night = Night(old, ["c/0", "a/1"], stamps={"c/0": 2, "a/1": 2})
     night.decide(seen("c/0", "T"), seen("a/1", "S"))
     assert night.said["c/0"].label == "b"
+
+
+@pytest.mark.parametrize("link", ["a/0", "a"])
+def test_images_behind_a_link_without_a_target_are_not_pruned(link):
+    """A disk that was not mounted for a night took all their tiles."""
+    old = [tiled("a/0", "S"), tiled("b/1")]
+    night = Night(old, ["b/1", "b/2"], prune=True, links={link})
+    changes = night.decide(seen("b/2", "S2", pixels="pixels of S"))
+    assert (changes.dropped, changes.entries["a/0"]) == ([], old[0])
+    # It is not removed, so that nothing has moved.
+    assert (changes.work, changes.moved, set(changes.problems)) == ([], {}, {"b/2"})
+    back = Night(changes.entries.values(), ["a/0", "b/1"])
+    assert back.comparison.unchanged == ("a/0", "b/1")
 
 
 def test_two_files_that_change_places_take_their_splits_along():
