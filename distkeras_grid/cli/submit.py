@@ -52,7 +52,9 @@ Write the flags of the job, and --log-format, after its name. Write --lock befor
 the lock until the job has ended. With --deploy-mode client the driver runs here, its output is
 shown, and its exit code is that of this command. With cluster the driver runs in a container:
 submit waits and prints the state, and status and cancel take the application's id. Ctrl-C and
-SIGTERM stop the application in both modes, and then release the lock.
+SIGTERM stop the application in both modes, and then release the lock. In client mode the job has a
+minute for that, and train writes a last checkpoint. In cluster mode YARN kills the driver, and the
+last checkpoint is the one that train --checkpoint-every has written.
 """
 
 

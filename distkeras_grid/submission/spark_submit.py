@@ -12,14 +12,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import cause_and_end
 
 SAY_SECONDS = 4.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
-# How long the executors may take to end after an interrupt, and what was killed.
+# How long the driver may take to write a last checkpoint and to stop the executors after an
+# interrupt, its JVM to end after it, and what was killed. Less in all than a service manager waits
+# (TimeoutStopSec in jobs/schedule).
 STOP_SECONDS = 60.0
+END_SECONDS = 20.0
 KILL_SECONDS = 10.0
 LAST_LINES = 15
 
@@ -49,8 +54,10 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
 def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
     """Run a command with visible output; return its exit code.
 
-    An interrupt of this process, whoever sends it, interrupts the command once: Spark then stops
-    the executors. One that has not ended after a minute, or at a second interrupt, is killed.
+    An interrupt of this process, whoever sends it, interrupts the driver once: the Python that
+    spark-submit's JVM has started. It needs the JVM to stop the executors and to write what is to
+    be kept, so the JVM is interrupted only if they have not ended after a minute. What does not end
+    then is killed, and all of it at a second interrupt.
 
     Parameters
     ----------
@@ -69,21 +76,53 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt a command and its children; kill them if they do not end, or if hurried."""
+    """Interrupt the driver, then what has started it; kill what does not end, or if hurried."""
     # In a script's background SIGINT is ignored, and children inherit that.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    number = signal.SIGTERM if ignored else signal.SIGINT
+    drivers = _drivers(process)
     try:
-        _send(process, signal.SIGTERM if ignored else signal.SIGINT, STOP_SECONDS)
+        for driver in drivers:
+            with suppress(psutil.NoSuchProcess):
+                driver.send_signal(number)
+        _, left = psutil.wait_procs(drivers, STOP_SECONDS)
+        if drivers and not left:
+            _wait(process, END_SECONDS)
+        if process.poll() is None:
+            _send(process, number, END_SECONDS if drivers else STOP_SECONDS)
     finally:
         # A second interrupt passes through here, too: else the command would go on alone.
         if process.poll() is None:
             _send(process, signal.SIGKILL, KILL_SECONDS)
+        for driver in drivers:
+            with suppress(psutil.NoSuchProcess):
+                driver.kill()
+
+
+def _drivers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return what a command has started in its group: of spark-submit's JVM, the driver's Python.
+
+    In cluster mode, and before there is a driver, there is none.
+    """
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children():
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                # The JVM never asks how the shells ended that were there before it.
+                ended = child.status() == psutil.STATUS_ZOMBIE
+                if not ended and os.getpgid(child.pid) == process.pid:
+                    found.append(child)
+    return found
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals, seconds: float) -> None:
     """Send a signal to a command and its children; wait for the command's end, if it comes."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
+    _wait(process, seconds)
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
 

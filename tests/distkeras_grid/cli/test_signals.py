@@ -63,6 +63,47 @@ while True:
     time.sleep(0.1)
 """
 
+#: Stands for spark-submit's JVM, which cannot be used any more once it is interrupted, and starts
+#: a driver. Both tell what reaches them. Its first child is one that it never asks how it ended.
+JVM = """
+import os, signal, subprocess, sys, time
+def told(number, frame):
+    print("JVM:", signal.Signals(number).name, flush=True)
+    os._exit(1)
+signal.signal(signal.SIGINT, told)
+signal.signal(signal.SIGTERM, told)
+shell = subprocess.Popen(["true"])
+driver = subprocess.Popen([sys.executable, "-c", {driver!r}])
+code = driver.wait()
+print("JVM: the driver ended with", code, flush=True)
+time.sleep({stays})
+raise SystemExit(code)
+"""
+#: Needs the JVM for a while when it is interrupted.
+DRIVER = """
+import os, signal, time
+jvm = os.getppid()
+def told(number, frame):
+    print("driver:", signal.Signals(number).name, flush=True)
+    time.sleep(0.5)
+    print("driver:", "saved" if os.getppid() == jvm else "lost", flush=True)
+    os._exit(3)
+signal.signal(signal.SIGINT, told)
+signal.signal(signal.SIGTERM, told)
+print("working", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+#: Does not end, whatever it is told.
+DEAF = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("working", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
 
 def interrupted(number, program, *arguments):
     with subprocess.Popen(
@@ -108,6 +149,31 @@ def test_in_the_background_of_a_script_what_is_followed_is_terminated():
         signal.SIGTERM, FOLLOWING, "20", FOLLOWED.format(ends=True), "ignored"
     )
     assert (code, out) == (ExitCode.INTERRUPTED, ["SIGTERM"])
+
+
+@pytest.mark.parametrize("background", [[], ["ignored"]])
+def test_the_driver_has_its_jvm_for_as_long_as_it_needs_it(background):
+    code, out, _ = interrupted(
+        signal.SIGTERM, FOLLOWING, "20", JVM.format(stays=0, driver=DRIVER), *background
+    )
+    assert code == ExitCode.INTERRUPTED
+    assert out == [
+        f"driver: {'SIGTERM' if background else 'SIGINT'}",
+        "driver: saved",
+        "JVM: the driver ended with 3",
+    ]
+
+
+def test_a_jvm_that_stays_when_its_driver_has_ended_is_interrupted_soon():
+    following = FOLLOWING.replace("code =", "spark_submit.END_SECONDS = 0.5\ncode =")
+    code, out, _ = interrupted(signal.SIGTERM, following, "60", JVM.format(stays=60, driver=DRIVER))
+    assert (code, out[-1]) == (ExitCode.INTERRUPTED, "JVM: SIGINT")
+
+
+def test_a_driver_that_does_not_end_loses_its_jvm_and_is_killed():
+    # The end of the output, for which this waits, is the end of both.
+    code, out, _ = interrupted(signal.SIGTERM, FOLLOWING, "0.5", JVM.format(stays=0, driver=DEAF))
+    assert (code, out) == (ExitCode.INTERRUPTED, ["JVM: SIGINT"])
 
 
 def test_what_does_not_end_when_it_is_interrupted_is_killed():
