@@ -85,8 +85,8 @@ feature columns it is called without arguments.
 With --local-sets the split of the training tiles is train, unless --split or split= says otherwise.
 
 With --checkpoint-dir and --resume the same command goes on where a killed or interrupted one was.
-Ctrl-C and SIGTERM write a last checkpoint, also with submit in client mode. In cluster mode YARN kills
-the driver, so the last checkpoint is the one that --checkpoint-every has written.
+Ctrl-C and SIGTERM write a last checkpoint, also with submit in client mode. In cluster mode YARN
+kills the driver, so the last checkpoint is the one that --checkpoint-every has written.
 """
 
 
