@@ -8,7 +8,7 @@ the decision.** Before it nothing has happened; after it former shards are delet
 
 A run that was taken for dead, but was only suspended, cannot do harm when it wakes up. Each of its
 steps renames a file that carries its id, and the run that took over has deleted those files first,
-the manifest to come before all others.
+the manifest to come before all others. It has looked again until it found none.
 
 If the new manifest lists the replaced one as a former version, it is kept as ``_versions/N.json``
 (`data_prep.versions`). Shards that a kept version lists are not deleted.
@@ -34,9 +34,11 @@ from data_prep.likeness_store import SUFFIX
 from data_prep.readable_card import FILE as PAGE
 from distkeras_grid.errors import (
     UNREADABLE,
+    BusyError,
     DataError,
     GridError,
     OutputExistsError,
+    PathNotFoundError,
     SchemaError,
     StorageError,
 )
@@ -47,6 +49,9 @@ from distkeras_grid.spark.versions import FOLDER as VERSIONS
 from distkeras_grid.spark.versions import file_of, read_history
 
 JOURNAL = "_update.json"
+# How often a run that takes over looks again for files of dead ones. Each look after the second is
+# due to a run that woke up meanwhile, which writes only a few files before it notices.
+ROUNDS = 20
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["finished", "undone"]
 
@@ -213,25 +218,37 @@ def perform(files: Files, root: str, plan: Plan[T]) -> T:
 
 def _do(files: Files, root: str, operation: Operation) -> Any:
     match operation:
+        # No check first whether it exists: another run may delete it at any moment.
         case Names(folder):
-            uri = f"{root}/{folder}".rstrip("/")
-            return files.list_names(uri) if files.exists(uri) else []
+            try:
+                return files.list_names(f"{root}/{folder}".rstrip("/"))
+            except PathNotFoundError:
+                return []
         case Read(name):
-            uri = _at(root, name)
-            return files.read_text(uri) if files.exists(uri) else None
+            try:
+                return files.read_text(_at(root, name))
+            except PathNotFoundError:
+                return None
         case Write(name, text):
             return files.write_in_place(_at(root, name), text)
         case Move(source, target, replace):
-            uri = _at(root, source)
-            if not files.exists(uri):
-                return False
-            place = _at(root, target)
-            if "/" in target:
-                files.make_dirs(place.rpartition("/")[0])
-            files.rename(uri, place, overwrite=replace)
-            return True
+            return _move(files, root, source, target, replace=replace)
         case Delete(name):
             return files.delete(_at(root, name))
+
+
+def _move(files: Files, root: str, source: str, target: str, *, replace: bool) -> bool:
+    uri, place = _at(root, source), _at(root, target)
+    # What has been moved is no error, although its target exists.
+    if not files.exists(uri):
+        return False
+    if "/" in target:
+        files.make_dirs(place.rpartition("/")[0])
+    try:
+        files.rename(uri, place, overwrite=replace)
+    except PathNotFoundError:
+        return False
+    return True
 
 
 def _at(root: str, name: str) -> str:
@@ -440,12 +457,13 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
     It also deletes shards that were never published and that no ``_update.json`` lists: their
     numbers are above the last number of the manifest. And it deletes files that were not whole yet.
     Their names do not tell the run, but no run lives that could still write them.
+
+    Raises
+    ------
+    BusyError
+        If one of the dead runs goes on writing.
     """
-    journal = yield Read(JOURNAL)
-    used = {-1, *(read_decision(journal).come if journal is not None else ())}
-    names = yield Names()
-    used |= {int(found.group(1)) for name in names if (found := _NUMBERED.match(name))}
-    outcome = yield from recover(dead)
+    taken = yield from _end(dead, finish=True)
     manifest = yield Read(MANIFEST)
     if manifest is not None:
         last = read_last(manifest).last_shard
@@ -460,7 +478,7 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
     for name in (yield Names(LIKENESS)):
         if _PRINTS.fullmatch(path := f"{LIKENESS}/{name}"):
             yield Delete(path)
-    return TakenOver(outcome, max(used))
+    return taken
 
 
 def read_last(manifest: str) -> Last:
@@ -497,17 +515,50 @@ def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | Non
     -------
     {"finished", "undone"} or None
         What became of the change; None if there was none.
+
+    Raises
+    ------
+    BusyError
+        If one of these runs goes on writing.
+    """
+    ended = yield from _end(dead, finish=finish)
+    return ended.outcome
+
+
+def _end(dead: Collection[str], *, finish: bool) -> Plan[TakenOver]:
+    """Do what `recover` does, until nothing of the dead runs is left.
+
+    One that was only suspended may wake up meanwhile, and go on with files that came after all were
+    listed. After a round that has found nothing it decides nothing: its manifest to come is not
+    there, and without its sign of life it begins with no other.
     """
     outcome: Outcome | None = None
-    journal = yield Read(JOURNAL)
-    if journal is not None and (decision := read_decision(journal)).owner in dead:
-        outcome = yield from _conclude(decision, finish=finish)
-    names = yield Names()
-    for kind in (*_HIDDEN, OWNER):
-        for name in names:
-            if (found := kind.fullmatch(name)) and found.group(1) in dead:
-                yield Delete(name)
-    return outcome
+    used = {-1}
+    for _ in range(ROUNDS):
+        concluded: Outcome | None = None
+        journal = yield Read(JOURNAL)
+        if journal is not None:
+            decision = read_decision(journal)
+            used.update(decision.come)
+            if decision.owner in dead:
+                concluded = outcome = yield from _conclude(decision, finish=finish)
+        names = yield Names()
+        used |= {int(found.group(1)) for name in names if (found := _NUMBERED.match(name))}
+        left = _left_by(dead, names)
+        for name in left:
+            yield Delete(name)
+        if concluded is None and not left:
+            return TakenOver(outcome, max(used))
+    raise BusyError(
+        "A run that was taken for dead goes on writing into this data set. Nothing was published. "
+        f"Received: {', '.join(sorted(left)) or JOURNAL}. End that run, and run this one again."
+    )
+
+
+def _left_by(dead: Collection[str], names: Iterable[str]) -> list[str]:
+    """Return which names belong to dead runs, in the order in which they are to be deleted."""
+    theirs = [name for name in names if owner_of(name) in dead]
+    return [name for kind in (*_HIDDEN, OWNER) for name in theirs if kind.fullmatch(name)]
 
 
 def _conclude(decision: Decision, *, finish: bool) -> Plan[Outcome]:

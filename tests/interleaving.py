@@ -9,7 +9,9 @@ files, and have told each actor the same, are one `State`, so all orders can be 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -127,6 +129,9 @@ class Files:
     def read_text(self, uri: str) -> str:
         return self.read_bytes(uri).decode()
 
+    def write_in_place(self, uri: str, text: str) -> None:
+        self._do(("put", uri, text.encode()))
+
     def read_lines(self, uri: str) -> Iterator[str]:
         yield from self.read_text(uri).splitlines(keepends=True)
 
@@ -229,6 +234,16 @@ class State:
     ended: Mapping[str, Ended]
 
 
+@dataclass(frozen=True)
+class _Reached:
+    """Files, what each actor has seen, who did the last operation, and the switches so far."""
+
+    disk: Disk
+    logs: tuple[int, ...]
+    last: int | None = None
+    switches: int = 0
+
+
 class Exploration:
     """All states that actors can reach together.
 
@@ -247,26 +262,52 @@ class Exploration:
         self._logs: list[tuple[int, Any]] = [(0, None)]
         self._next: dict[tuple[str, int], Operation | Ended] = {}
 
-    def states(self, disk: Disk) -> Iterator[State]:
-        """Yield each state that can be reached once."""
-        waiting = [(disk, tuple(0 for _ in self._actors))]
-        seen = set()
+    def states(self, disk: Disk, switches: float = math.inf) -> Iterator[State]:
+        """Yield each state that can be reached once.
+
+        Parameters
+        ----------
+        disk : dict
+            The files at the beginning.
+        switches : float, default infinity
+            How often one actor may stop and another go on. Defects need few switches, and the
+            number of states grows fast with them.
+        """
+        waiting: deque[_Reached] = deque([_Reached(disk, tuple(0 for _ in self._actors))])
+        known: set[Hashable] = set()
+        yielded: set[Hashable] = set()
         while waiting:
-            disk, logs = waiting.pop()
-            if (key := (frozenset(disk.items()), logs)) in seen:
+            # In the order of their switches, so each is reached with as few as it needs.
+            reached = waiting.popleft()
+            place = (frozenset(reached.disk.items()), reached.logs)
+            key = (place, reached.last if switches < math.inf else None)
+            if key in known:
                 continue
-            seen.add(key)
+            known.add(key)
             asked = {
-                name: self._asked(name, log) for name, log in zip(self._actors, logs, strict=True)
+                name: self._asked(name, log)
+                for name, log in zip(self._actors, reached.logs, strict=True)
             }
-            yield State(
-                dict(disk), {name: each for name, each in asked.items() if isinstance(each, Ended)}
-            )
+            if place not in yielded:
+                yielded.add(place)
+                ended = {name: each for name, each in asked.items() if isinstance(each, Ended)}
+                yield State(dict(reached.disk), ended)
             for at, each in enumerate(asked.values()):
-                if not isinstance(each, Ended):
-                    after = dict(disk)
-                    log = self._longer(logs[at], _result(after, each))
-                    waiting.append((after, (*logs[:at], log, *logs[at + 1 :])))
+                if isinstance(each, Ended):
+                    continue
+                after = self._after(reached, at, each)
+                if after.switches == reached.switches:
+                    waiting.appendleft(after)
+                elif after.switches <= switches:
+                    waiting.append(after)
+
+    def _after(self, reached: _Reached, at: int, operation: Operation) -> _Reached:
+        """Return what is reached when an actor does its next operation."""
+        disk = dict(reached.disk)
+        log = self._longer(reached.logs[at], _result(disk, operation))
+        switched = reached.last not in (None, at)
+        logs = (*reached.logs[:at], log, *reached.logs[at + 1 :])
+        return _Reached(disk, logs, at, reached.switches + switched)
 
     def _longer(self, log: int, result: Any) -> int:
         key = (log, repr(result))

@@ -36,7 +36,10 @@ class Folder:
         return Path(uri).exists()
 
     def list_names(self, uri):
-        return sorted(os.listdir(uri))
+        try:
+            return sorted(os.listdir(uri))
+        except FileNotFoundError as error:
+            raise PathNotFoundError(uri) from error
 
     def read_text(self, uri):
         try:

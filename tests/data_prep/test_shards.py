@@ -16,7 +16,7 @@ from data_prep.schema import image_field
 from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
 from data_prep.stages import Inspected
 from data_prep.update import _update
-from distkeras_grid.errors import EmptySplitError
+from distkeras_grid.errors import EmptySplitError, PathNotFoundError
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
 SETTINGS = TilingSettings(
@@ -53,6 +53,8 @@ class Disk:
         assert uri == "/tiles/_versions"
 
     def read_text(self, uri):
+        if uri not in self.held:
+            raise PathNotFoundError(uri)
         self.moved += len(self.held[uri])
         return self.held[uri]
 
