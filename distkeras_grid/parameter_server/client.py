@@ -8,7 +8,6 @@ connection with an answer to another request is treated like a broken one.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -28,7 +27,6 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
     ServerRestartedError,
     ServerUnreachableError,
-    StartTimeoutError,
 )
 from distkeras_grid.parameter_server.allowance import Allowance
 from distkeras_grid.parameter_server.auth import new_nonce
@@ -69,7 +67,6 @@ from distkeras_grid.parameter_server.messages import (
     State,
     Step,
     Update,
-    Waiting,
     WindowCommit,
     WorkerHello,
     WorkerWelcome,
@@ -130,7 +127,6 @@ class WorkerClient:
         self._turn = threading.RLock()
         # The arguments of `ready`.
         self._rows, self._digest, self._window_seconds = 0, "", 0.0
-        self._start_seconds = math.inf
         # Whether the server is not the one that has started this worker.
         self._replaced = False
         self._running = False
@@ -280,19 +276,18 @@ class WorkerClient:
     def ready(
         self,
         rows: int,
-        timeout: float = math.inf,
         window_seconds: float = 0.0,
         digest: str = "",
     ) -> Start:
         """Wait until every seat is ready, and receive the center into `vector`.
 
+        The driver ends the wait for the others. Meanwhile the server sends signs of life; without
+        them the connection counts as broken.
+
         Parameters
         ----------
         rows : int
             Number of rows of this seat.
-        timeout : float, default infinity
-            How long to wait for the others [s]. In a run, the driver ends the wait. Meanwhile the
-            server sends signs of life; without them the connection counts as broken.
         window_seconds : float, default 0.0
             Measured time of one window's batches [s], for the driver's check of the network.
         digest : str, default ""
@@ -300,31 +295,20 @@ class WorkerClient:
 
         Raises
         ------
-        StartTimeoutError
-            If not all seats are ready in time.
         RefusedError
             If the rows are not those of the run.
         FencedError
             If a newer attempt has taken the seat.
         """
         self._rows, self._digest, self._window_seconds = rows, digest, window_seconds
-        self._start_seconds = timeout
-        deadline = time.monotonic() + timeout
         with self._turn:
             self._running = False
             answer = self._again(
-                lambda: self._conversation.ask_until(
-                    Ready(rows, window_seconds, digest, self.road), Start, deadline
+                lambda: self._conversation.ask(
+                    Ready(rows, window_seconds, digest, self.road), Start
                 )
             )
-            if isinstance(answer, Start):
-                self._running, self._generation = True, self._welcome.generation
-        if isinstance(answer, Waiting):
-            raise StartTimeoutError(
-                f"Worker {self.seat} has waited {timeout:g} s, and {answer.present} of"
-                f" {answer.expected} workers are ready: give the run more slots, use fewer"
-                " workers (num_workers), or allow more (start_timeout)."
-            )
+            self._running, self._generation = True, self._welcome.generation
         return answer
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
@@ -489,7 +473,7 @@ class WorkerClient:
             self._running = False
             self._forget_replaced()
             Allowance(self.patience).connect(self._open_again)
-            return self.ready(self._rows, self._start_seconds, self._window_seconds, self._digest)
+            return self.ready(self._rows, self._window_seconds, self._digest)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
@@ -500,7 +484,7 @@ class WorkerClient:
 
         The caller has its own error to raise, so this method raises none. If the server cannot be
         reached any more, it counts the worker as lost. If a request is still open, for example
-        after a start that took too long, a new connection is used.
+        because another thread has interrupted it, a new connection is used.
 
         Parameters
         ----------

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Answer = TypeVar("_Answer", bound=Message)
-#: Seconds after a deadline of `ask_until` in which the server must show that it is alive.
-_GRACE_SECONDS = 10.0
 
 
 class _Forms(NamedTuple):
@@ -197,22 +195,6 @@ class Conversation:
                 return answer
             if not isinstance(answer, Waiting):
                 raise RemoteProtocolError(f"{expected.__name__} was due. Received: {answer!r}.")
-
-    def ask_until(
-        self, message: Message, expected: type[_Answer], deadline: float
-    ) -> _Answer | Waiting:
-        """Send a message; return the answer, or after `deadline` the last `Waiting` message.
-
-        The deadline is a moment on the monotonic clock.
-        """
-        self._send(lambda: self.channel.send(message))
-        while True:
-            left = deadline - time.monotonic()
-            answer = self._receive(min(STALL_SECONDS, max(0.0, left) + _GRACE_SECONDS))
-            if isinstance(answer, expected):
-                return answer
-            if isinstance(answer, Waiting) and time.monotonic() > deadline:
-                return answer
 
     def _send(self, send: Callable[[], None]) -> None:
         try:

@@ -152,11 +152,6 @@ class Coordinator:
             raise letter.error
         return letter
 
-    def presence(self, session: Session) -> tuple[int, int]:
-        """Return how many workers wait where a session waits, and how many are needed."""
-        with self._lock:
-            return self._mind.presence(session)
-
     def lose(self, session: Session) -> None:
         """Record that a connection has ended."""
         with self._lock:

@@ -189,8 +189,6 @@ class Waiting(Message, frozen=True):
     """The server is alive and waits for other seats; the answer is still to come."""
 
     sender: ClassVar[Side] = Side.SERVER
-    present: Count
-    expected: Count
 
 
 class Start(Message, frozen=True):
@@ -225,23 +223,10 @@ class Resume(Message, frozen=True):
 class Resumed(Message, frozen=True):
     """The seat continues where it was; requests without an answer must be repeated.
 
-    Parameters
-    ----------
-    next_sequence : int
-        Number of the seat's commit that is due.
-    version : int
-        Version of the center, which does not follow.
-    stop : bool
-        The driver asks the worker to finish.
-    learning_rate : float or None
-        The rate to go on with, if the driver has set one.
+    What the driver asks for meanwhile, an end or another rate, is in the answer to the next commit.
     """
 
     sender: ClassVar[Side] = Side.SERVER
-    next_sequence: Count
-    version: Count
-    stop: bool
-    learning_rate: float | None
 
 
 class WindowCommit(Message, frozen=True):

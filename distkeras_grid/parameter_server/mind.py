@@ -339,12 +339,6 @@ class ServerMind:
             actions = [*actions, *self._close_round(now)]
         return actions
 
-    def presence(self, session: Session) -> tuple[int, int]:
-        """Return how many workers wait where a session waits, and how many are needed."""
-        if session.seat in self._round:
-            return len(self._round), self._needed()
-        return self.books.present, self._spec.workers
-
     # Seats
 
     def _join(self, event: Join) -> list[Action]:

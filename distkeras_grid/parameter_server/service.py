@@ -313,7 +313,7 @@ class Service:
             if channel.peer_is_gone():
                 return None
             if time.monotonic() - told > KEEPALIVE_SECONDS:
-                channel.send(Waiting(*self._coordinator.presence(session)))
+                channel.send(Waiting())
                 told = time.monotonic()
         return answer
 

@@ -13,7 +13,6 @@ attempt has trained it, in the others as the next one has.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, Future, wait
@@ -136,7 +135,6 @@ class ShardedClient:
     def ready(
         self,
         rows: int,
-        timeout: float = math.inf,
         window_seconds: float = 0.0,
         digest: str = "",
     ) -> Start:
@@ -144,7 +142,7 @@ class ShardedClient:
 
         Parameters
         ----------
-        rows, timeout, window_seconds, digest
+        rows, window_seconds, digest
             As in `WorkerClient.ready`.
 
         Returns
@@ -154,7 +152,7 @@ class ShardedClient:
         """
         # Where one refuses, another may wait for seats that never come.
         starts = self._ask_all(
-            lambda client, _: client.ready(rows, timeout, window_seconds, digest),
+            lambda client, _: client.ready(rows, window_seconds, digest),
             until=FIRST_EXCEPTION,
         )
         self._versions = [start.version for start in starts]

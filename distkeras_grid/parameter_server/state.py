@@ -342,7 +342,7 @@ class ServerState:
             )
         seat.status = "running"
         self._log_worker(session.seat, "resumed", road or None)
-        return Resumed(seat.next_sequence, self.version, self.stop, self.learning_rate)
+        return Resumed()
 
     def finish(self, session: Session, now: float) -> range:
         """Record that a seat has no windows left; a quorum of such seats ends the run.

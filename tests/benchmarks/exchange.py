@@ -53,7 +53,7 @@ def run_client(
     with WorkerClient.connect(
         address, seat_key(workers_key(key), seat), "bench", seat, 0, size, 60
     ) as client:
-        client.ready(1_000_000, 120)
+        client.ready(1_000_000)
         # As in training, the commit is made where the server reads it.
         payload = np.zeros(size, np.float32) if client.outgoing is None else client.outgoing
         began, count = time.monotonic(), 0

@@ -126,7 +126,7 @@ def run_client(job: Job, seat: int) -> Did:
     """Exchange for a while."""
     reply = np.empty(job.spec.size, np.float32)
     with connect(job, seat) as client:
-        client.ready(ROWS, 120)
+        client.ready(ROWS)
         # As in training, the commit is made where the server reads it.
         payload = client.outgoing
         if payload is None:

@@ -106,7 +106,7 @@ class Worker:
         engine = learner_of(rule_of(self.spec.rule), self.told["kind"])
         beginning = Beginning.of(engine, lambda *_: None)
         policy = policy_of(self.spec.schedule, SEAT_ROWS, self.seat)
-        start = client.ready(SEAT_ROWS, 60, 0.02, self.told["digest"])
+        start = client.ready(SEAT_ROWS, 0.02, self.told["digest"])
         self.window = start.next_sequence
         mind = worker_mind(self.spec, rule_of(self.spec.rule), engine.layout, policy, self.seat)
         train(mind, engine, client, start, self, progress=progress, beginning=beginning)

@@ -65,7 +65,7 @@ class Bench:
 
     def started(self, rows: int = 100, **changes) -> WorkerClient:
         client = self.worker(**changes)
-        client.ready(rows, 5)
+        client.ready(rows)
         return client
 
     def driver(self, address=None) -> DriverClient:

@@ -55,7 +55,7 @@ class Several:
 
     def started(self, rows=100, **options):
         client = self.worker(**options)
-        client.ready(rows, 5)
+        client.ready(rows)
         return client
 
     def drivers(self):

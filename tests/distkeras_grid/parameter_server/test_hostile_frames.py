@@ -100,7 +100,7 @@ def test_a_step_or_a_hand_over_that_comes_twice_is_made_once(serve, tools, kind)
         assert relay.struck
     np.testing.assert_array_equal(bench.driver().center(), -6)
     late = bench.worker(attempt=1, state_size=STATE.nbytes)
-    assert late.ready(100, 5).has_state
+    assert late.ready(100).has_state
     np.testing.assert_array_equal(late.fetch_state(), state(2.0))
 
 
@@ -141,7 +141,7 @@ def stepping(serve, tools):
 def assert_nothing_was_told(bench):
     np.testing.assert_array_equal(bench.driver().center(), 0)
     late = bench.worker(attempt=1, state_size=STATE.nbytes)
-    start = late.ready(100, 5)
+    start = late.ready(100)
     assert (start.version, start.has_state) == (0, False)
     with pytest.raises(RefusedError):
         late.fetch_state()
@@ -254,7 +254,7 @@ def test_whatever_a_worker_with_a_key_sends_the_others_go_on(serve, tools, messa
     target = Target("", [frames.fields_of(message)], lambda _: None, (), "msgpack")
     for attempt, fields in enumerate(islice(inputs(target), 60), 1):
         hostile = bench.worker(seat=1, attempt=attempt)
-        hostile.ready(50, 5)
+        hostile.ready(50)
         header = bytearray(frames.encode(message, len(data), content)[: frames.HEADER_SIZE])
         header[8:12] = struct.pack("<I", len(fields))
         channel = hostile._conversation.channel

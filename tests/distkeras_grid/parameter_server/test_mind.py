@@ -291,7 +291,6 @@ class MindMachine(RuleBasedStateMachine):
             return
         (action,) = self.say(worker.session, Resume())
         assert isinstance(action.message, Resumed)
-        assert action.message.next_sequence == worker.sequence
         worker.status = "running"
 
     @precondition(lambda self: self.any("running"))
@@ -1050,20 +1049,6 @@ def test_a_saved_mind_is_a_file_and_goes_on(tmp_path):
     assert_same(other.to_state(), mind.to_state())
 
 
-def test_presence_is_counted_where_a_worker_waits():
-    """At the start of all workers, in a round of those that its quorum waits for."""
-    spec = make_spec(workers=4, rule="averaging", trainable_size=SIZE, rows=4 * ROWS, quorum=0.75)
-    mind = ServerMind(spec, np.zeros(SIZE, np.float32))
-    sessions = [mind.handle(Join(n, 0), 0.0)[0].session for n in range(4)]
-    for present, session in enumerate(sessions, 1):
-        mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
-        assert mind.presence(session) == (present, 4)
-    for present, session in enumerate(sessions[:2], 1):
-        commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-        assert mind.handle(Received(session, commit, np.ones(SIZE, np.float32)), 1.0) == []
-        assert mind.presence(session) == (present, 3)
-
-
 def test_a_run_that_begins_without_a_worker_takes_it_when_it_comes():
     spec = make_spec(workers=3, trainable_size=SIZE, rows=3 * ROWS)
     mind = ServerMind(spec, np.zeros(SIZE, np.float32))
@@ -1140,7 +1125,6 @@ def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
     mind.handle(Received(newest, Resume()), 0.0)
     assert commit(newest, 0) == []
     assert mind.handle(Lost(newer), 0.0) == []
-    assert mind.presence(newest) == (1, 2)
     assert [action.to for action in commit(second, 0)] == [newest, second]
 
 
@@ -1215,7 +1199,6 @@ def test_a_poisoned_worker_is_named_with_its_host():
     first, second = started(mind)
     mind.handle(Received(second, Beat("training", 1, "node-7", "")), 0.0)
     assert send(mind, first, 0, 0.5) == []
-    assert mind.presence(first) == (1, 2)
     replies = send(mind, second, 0, 1e6)
     assert [(reply.to, reply.message.skipped) for reply in replies] == [
         (first, False),

@@ -35,7 +35,7 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
     address = server.address
     own = seat_key(workers_key(key), seat)
     with WorkerClient.connect(address, own, settings.run, seat, 0, size, 10) as client:
-        client.ready(windows, 10)
+        client.ready(windows)
         before = client.vector.copy()
         after, payload, reply = (np.empty_like(before) for _ in range(3))
         answers = []

@@ -125,7 +125,7 @@ SIZES = {"trainable_size": TRAINABLE, "statistics_size": STATISTICS, "rows": 100
 
 def started(bench, rule, tools, addresses, **how):
     clients = [bench.worker(seat, address=addresses[seat], **how) for seat in range(2)]
-    starts = tools.in_threads(*(lambda c=client: c.ready(500, 5) for client in clients))
+    starts = tools.in_threads(*(lambda c=client: c.ready(500) for client in clients))
     return [Worker(*entry) for entry in zip(clients, [rule] * 2, range(2), starts, strict=True)]
 
 
@@ -167,7 +167,7 @@ def take_over(bench, rule, tools, relay, how, workers, told, script):
     if folded:
         script.events.append(told)
     client = bench.worker(SEAT, attempt=1, **how)
-    newer = Worker(client, rule, SEAT, client.ready(500, 5))
+    newer = Worker(client, rule, SEAT, client.ready(500))
     script.events.append(SEAT)
     relay.release()
     if folded:
@@ -191,7 +191,7 @@ def replay(bench, script, tools, rule, how):
     for event in script.events:
         if isinstance(event, int):
             client = bench.worker(event, attempt=1, **how)
-            workers[event] = Worker(client, rule, event, client.ready(500, 5))
+            workers[event] = Worker(client, rule, event, client.ready(500))
             continue
 
         def send(each):

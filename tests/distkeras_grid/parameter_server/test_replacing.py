@@ -55,7 +55,7 @@ def servers(tools):
 
 def test_a_worker_takes_its_seat_at_another_server(servers, tools):
     with servers.worker() as client:
-        client.ready(10, 5)
+        client.ready(10)
         tools.exchange(client, tools.commit())
         servers.next()
         client.close()
@@ -72,7 +72,7 @@ def test_a_worker_takes_its_seat_at_another_server(servers, tools):
 
 def test_what_a_sign_of_life_meets_first_the_next_request_meets_too(servers, tools):
     with servers.worker() as client:
-        client.ready(10, 5)
+        client.ready(10)
         servers.next()
         client.close()
         for _ in range(2):
@@ -87,7 +87,7 @@ def test_what_a_sign_of_life_meets_first_the_next_request_meets_too(servers, too
 
 def test_a_broken_connection_to_the_same_server_changes_nothing(servers, tools):
     with servers.worker() as client:
-        client.ready(10, 5)
+        client.ready(10)
         client.close()
         answer, _ = tools.exchange(client, tools.commit())
         assert answer.version == 1
@@ -96,7 +96,7 @@ def test_a_broken_connection_to_the_same_server_changes_nothing(servers, tools):
 def test_a_worker_that_has_finished_stays_until_the_driver_has_the_result(servers, tools):
     driver, left = servers.driver(), threading.Event()
     with servers.worker() as client:
-        client.ready(10, 5)
+        client.ready(10)
         tools.exchange(client, tools.commit(samples=10))
         thread = threading.Thread(target=lambda: (client.finish(), left.set()), daemon=True)
         thread.start()

@@ -21,7 +21,6 @@ from distkeras_grid.errors import (
     ParameterServerError,
     RefusedError,
     ServerUnreachableError,
-    StartTimeoutError,
 )
 from distkeras_grid.parameter_server import frames, service, transports
 from distkeras_grid.parameter_server.auth import (
@@ -262,7 +261,7 @@ def test_a_newer_attempt_fences_the_older(serve, tools):
     old = bench.started(attempt=3)
     tools.exchange(old, tools.commit(0))
     new = bench.worker(attempt=4)
-    start = new.ready(100, 5)
+    start = new.ready(100)
     assert (start.next_sequence, start.samples_folded) == (1, 1)
     np.testing.assert_array_equal(new.vector, 1)
     with pytest.raises(FencedError, match="attempt 4"):
@@ -282,18 +281,10 @@ def test_sequential_replies_are_empty(serve, tools):
     np.testing.assert_array_equal(bench.driver().center(), 5)
 
 
-def test_the_start_waits_and_then_says_how_many_came(serve, monkeypatch):
-    monkeypatch.setattr(service, "KEEPALIVE_SECONDS", 0.01)
-    monkeypatch.setattr(service, "LOOK_SECONDS", 0.01)
-    bench = serve(seats=2)
-    with pytest.raises(StartTimeoutError, match="1 of 2 workers are ready"):
-        bench.worker().ready(50, 0.1)
-
-
 def test_all_start_together(serve, tools):
     bench = serve(seats=3, rows=3)
     clients = [bench.worker(seat) for seat in range(3)]
-    starts = tools.in_threads(*(lambda c=client: c.ready(1, 5) for client in clients))
+    starts = tools.in_threads(*(lambda c=client: c.ready(1) for client in clients))
     assert [start.version for start in starts] == [0, 0, 0]
 
 
@@ -302,7 +293,7 @@ def test_stop_opens_the_start(serve, tools):
     client = bench.worker()
     driver = bench.driver()
     results = []
-    thread = threading.Thread(target=lambda: results.append(client.ready(50, 5)))
+    thread = threading.Thread(target=lambda: results.append(client.ready(50)))
     thread.start()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
     driver.command(stop=True)
@@ -317,7 +308,7 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     driver = bench.driver()
     gone = Future()
     gone.set_exception(GridError("its process is gone"))
-    thread = threading.Thread(target=lambda: tools.in_threads(lambda: client.ready(50, 5)))
+    thread = threading.Thread(target=lambda: tools.in_threads(lambda: client.ready(50)))
     thread.start()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
     client._join = lambda _: gone.result()
@@ -329,7 +320,7 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
 def test_wrong_rows_reach_worker_and_driver(serve):
     bench = serve()
     with pytest.raises(RefusedError, match="announced with 100 rows, its workers have 99"):
-        bench.worker().ready(99, 5)
+        bench.worker().ready(99)
     assert failures(bench)
 
 
@@ -436,7 +427,7 @@ AVERAGING = {"name": "averaging", "parameters": {}}
 def both_started(bench, tools, rows=(50, 50), **how):
     clients = [bench.worker(seat, **how) for seat in range(len(rows))]
     pairs = zip(clients, rows, strict=True)
-    tools.in_threads(*(lambda c=client, r=count: c.ready(r, 5) for client, count in pairs))
+    tools.in_threads(*(lambda c=client, r=count: c.ready(r) for client, count in pairs))
     return clients
 
 
@@ -481,7 +472,7 @@ def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
     newer = bench.worker(0, attempt=1)
     thread.join(5)
     assert isinstance(commits[0], FencedError)
-    assert newer.ready(50, 5).next_sequence == 0
+    assert newer.ready(50).next_sequence == 0
     answers = tools.in_threads(
         lambda: tools.exchange(newer, tools.commit(0), 1),
         lambda: tools.exchange(clients[1], tools.commit(0), 3),
@@ -496,7 +487,7 @@ def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve,
     assert client.beat("reading", 5, "node", "/log")
     (seat,) = bench.driver().poll(5).seats
     assert (seat.status, seat.doing, seat.done, seat.beats) == ("joined", "reading", 5, 1)
-    client.ready(100, 5)
+    client.ready(100)
     assert client.beat("training", 1, "node", "/log")
     client._conversation.channel.close()
     assert client.beat("training", 2, "node", "/log")
@@ -508,12 +499,12 @@ def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve,
 def test_a_request_that_waits_is_not_disturbed_by_signs_of_life(serve, tools):
     bench = serve(seats=2, rows=2)
     first, second = bench.worker(0), bench.worker(1)
-    thread = threading.Thread(target=lambda: first.ready(1, 5))
+    thread = threading.Thread(target=lambda: first.ready(1))
     thread.start()
     driver = bench.driver()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
     assert not first.beat("training", 0, "", "")
-    assert second.ready(1, 5).next_sequence == 0
+    assert second.ready(1).next_sequence == 0
     thread.join(5)
     assert first.beat("training", 0, "", "")
 

@@ -119,7 +119,7 @@ def test_each_slice_is_what_its_own_folds_make_of_it_one_after_the_other(tools, 
 def test_each_server_has_versions_of_its_own(tools):
     with Several(settings_of(seats=2), 2) as several:
         mine, other = several.worker(seat=0), several.worker(seat=1)
-        tools.in_threads(lambda: mine.ready(50, 5), lambda: other.ready(50, 5))
+        tools.in_threads(lambda: mine.ready(50), lambda: other.ready(50))
         # A commit of the other worker reaches the second server only.
         part = several.shards[1]
         sent = np.ones(part.size, np.float32)
@@ -146,7 +146,7 @@ def test_a_window_that_only_one_server_has_is_folded_by_the_other(ahead):
         client._clients[ahead].exchange(commit_of(1), half, half.copy())
         client.close()
         again = several.worker(attempt=1)
-        start = again.ready(3, 5)
+        start = again.ready(3)
         assert start.next_sequence == 1
         np.testing.assert_array_equal(again.vector[span][0], 3)
         # It is trained again, with another result: 4 in place of 2.
@@ -205,7 +205,7 @@ def test_the_first_server_keeps_what_a_worker_needs_and_its_version_says_nothing
         client.keep(1, answer.version, np.arange(5, dtype=np.uint8))
         client.close()
         again = several.worker(attempt=1)
-        assert again.ready(100, 5).has_kept
+        assert again.ready(100).has_kept
         kept, state = again.recall()
         assert (kept.sequence, kept.version, state.tolist()) == (1, 0, [0, 1, 2, 3, 4])
 
@@ -214,7 +214,7 @@ def test_a_newer_attempt_takes_the_seat_on_every_server():
     with Several(settings_of(), 2) as several:
         old = several.started()
         new = several.worker(attempt=1)
-        assert new.ready(100, 5).next_sequence == 0
+        assert new.ready(100).next_sequence == 0
         with pytest.raises(FencedError):
             exchange(old, 0, 1)
         assert [driver.poll().version for driver in several.drivers()] == [0, 0]
@@ -248,7 +248,7 @@ def test_rows_that_one_server_refuses_end_the_wait_on_the_other():
 
         def wait():
             with suppress(ServerUnreachableError):
-                other._clients[0].ready(5, 30)
+                other._clients[0].ready(5)
 
         waiting = Thread(target=wait, daemon=True)
         waiting.start()
@@ -258,7 +258,7 @@ def test_rows_that_one_server_refuses_end_the_wait_on_the_other():
             assert time.monotonic() < until
         clock = time.monotonic()
         with pytest.raises(RefusedError, match="rows"):
-            client.ready(6, 30)
+            client.ready(6)
         assert time.monotonic() - clock < 20
         other._clients[0].interrupt()
         waiting.join(10)
@@ -272,13 +272,13 @@ def test_a_worker_that_one_server_refuses_tells_the_first_one_that_still_waits(t
 
         def wait():
             with suppress(ServerUnreachableError):
-                other._clients[1].ready(5, 30)
+                other._clients[1].ready(5)
 
         waiting = Thread(target=wait, daemon=True)
         waiting.start()
         tools.wait_until(lambda: second.poll().seats[1].status == "ready")
         with pytest.raises(RefusedError, match="rows"):
-            client.ready(6, 30)
+            client.ready(6)
         assert tools.in_threads(lambda: client.fail("RefusedError", "rows")) == [True]
         assert first.poll().seats[0].status == "failed"
         other._clients[1].interrupt()
@@ -297,7 +297,7 @@ def test_a_request_that_is_interrupted_leaves_none_waiting(monkeypatch):
 
         monkeypatch.setattr(sharded_client, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            client.ready(50, 30)
+            client.ready(50)
         for each in client._clients:
             assert each._turn.acquire(timeout=0)
             each._turn.release()

@@ -64,7 +64,7 @@ def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
                 *(running.addresses, seat_key(workers_key(key), seat), settings.run, seat, 0),
                 *(settings.spec, 10),
             ) as client:
-                client.ready(WINDOWS, 10)
+                client.ready(WINDOWS)
                 sent, reply = np.empty((2, SIZE), np.float32)
                 version = 0
                 for number in range(rows):
@@ -132,7 +132,7 @@ class Work(threading.Thread):
         self.ended, self.begun, self.size = threading.Event(), -1, settings.spec.size
 
     def run(self):
-        start = self.client.ready(WINDOWS * EPOCHS, 20)
+        start = self.client.ready(WINDOWS * EPOCHS)
         self.begun, version = start.next_sequence, start.version
         sent, reply = np.ones(self.size, np.float32), np.empty(self.size, np.float32)
         for number in range(self.begun, WINDOWS * EPOCHS * EPOCHS):
@@ -214,7 +214,7 @@ def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monk
         ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
         sharded(running, key, settings, 0) as client,
     ):
-        client.ready(4, 10)
+        client.ready(4)
         exchange(client, {0, 1}, 0)
         running.gather()
         for _ in range(5):
@@ -263,7 +263,7 @@ def ahead(monkeypatch):
         sharded(running, key, settings, 0) as client,
     ):
         asked = [Asked(monkeypatch, server) for server in running._servers]
-        client.ready(2, 10)
+        client.ready(2)
         exchange(client, {0, 1}, 0)
         exchange(client, {1}, 1)
         running.gather()
@@ -288,7 +288,7 @@ def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
         ShardedProcess(settings, np.zeros(9, np.float32), key, [first, second]) as again,
         sharded(again, key, settings, 0) as client,
     ):
-        client.ready(2, 10)
+        client.ready(2)
         for number in (2, 3):
             exchange(client, {0, 1}, number, rows=2)
         again.poll(5)
@@ -303,7 +303,7 @@ def test_an_update_says_if_its_counts_are_ahead_of_its_events():
         ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
         sharded(running, key, settings, 0) as client,
     ):
-        client.ready(2, 10)
+        client.ready(2)
         running.poll(5)
         exchange(client, {0, 1}, 0)
         # The second server is in another epoch when the first one's state is taken.
@@ -342,7 +342,7 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
         ShardedProcess(settings, np.zeros(9, np.float32), key) as running,
         sharded(running, key, settings, 0) as client,
     ):
-        client.ready(4, 10)
+        client.ready(4)
         exchange(client, {0, 1, 2}, 0)
         running.gather()
         with monkeypatch.context() as patched:
@@ -374,7 +374,7 @@ def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
         ShardedProcess(settings, np.zeros(9, np.float32), key, give_up=told.append) as running,
         sharded(running, key, settings, 0) as client,
     ):
-        client.ready(4, 10)
+        client.ready(4)
         exchange(client, {0}, 0)
         running.gather()
         assert not running.poll(5).captured

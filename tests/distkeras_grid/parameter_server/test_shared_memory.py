@@ -308,7 +308,7 @@ def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch, lie
     client = bench.worker()
     with LIES[lie]() as file, pytest.raises(RefusedError):
         client._conversation.swap_files(Lend(), file, Lent, 5)
-    client.ready(100, 5)
+    client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert roads(bench) == ["unix socket"]
 
@@ -318,7 +318,7 @@ def test_memory_is_shared_once(serve, tools):
     client = bench.worker()
     with memory()() as file, pytest.raises(RefusedError):
         client._conversation.swap_files(Lend(), file, Lent, 5)
-    client.ready(100, 5)
+    client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert bench.service._borrowed == 4 * SIZE
 
@@ -469,7 +469,7 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 host, port, path, key, size = sys.argv[1:]
 address = ServerAddress(host, int(port), path)
 client = WorkerClient.connect(address, bytes.fromhex(key), "test", 0, 0, int(size), 30)
-client.ready(100, 30)
+client.ready(100)
 print(client.road, flush=True)
 sys.stdin.read()
 """
@@ -504,7 +504,7 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
             place, bytes.fromhex(own), "test", 0, 1, SIZE, 10
         )
         with client:
-            client.ready(100, 10)
+            client.ready(100)
             assert tools.exchange(client, tools.commit(0))[1] == 1
             os.kill(server.pid, signal.SIGKILL)
             server._started.process.wait(10)

@@ -311,7 +311,7 @@ class TestTransport:
         service = Service(settings, np.zeros(settings.spec.size, np.float32), key, [door])
         own = seat_key(workers_key(key), 0)
         with WorkerClient.connect(transport, own, "test", 0, 0, settings.spec.size, 5) as client:
-            client.ready(100, 5)
+            client.ready(100)
             for sequence in range(3):
                 assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
             # Broken by the server's end, healed by the client's.

@@ -74,7 +74,7 @@ class Launch:
                 self.spooled.append(seat)
                 engine = learner_of(rule, self._kind)
                 beginning = Beginning.of(engine, lambda *_: None)
-                start = client.ready(SEAT_ROWS, 20)
+                start = client.ready(SEAT_ROWS)
                 plan = policy_of(spec.schedule, SEAT_ROWS, seat)
                 mind = worker_mind(spec, rule, engine.layout, plan, seat)
                 train(mind, engine, client, start, Rows(), beginning=beginning)

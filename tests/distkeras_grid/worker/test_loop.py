@@ -138,7 +138,7 @@ class Server:
 
     def train(self, engine, rows, *, attempt=0, plan=None, after_window=None, **options):
         client = self.worker(attempt)
-        start = client.ready(ROWS, timeout=5)
+        start = client.ready(ROWS)
         kept = None
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
@@ -228,7 +228,7 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     server = Server(stack)
     engine = CountingEngine()
     client = server.worker(attempt=1)
-    start = client.ready(ROWS, timeout=5)
+    start = client.ready(ROWS)
     server.worker(attempt=2)
     with pytest.raises(FencedError, match="newer connection"):
         train(server.mind(engine), engine, client, start, spool)
@@ -239,7 +239,7 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
 def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
     server = Server(stack)
     client = server.worker()
-    start = client.ready(ROWS, timeout=5)
+    start = client.ready(ROWS)
     server.driver.command(stop=True)
     engine = CountingEngine()
     assert train(server.mind(engine), engine, client, start, spool) == 4
@@ -249,7 +249,7 @@ def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
 def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
     server = Server(stack)
     client = server.worker()
-    start = client.ready(ROWS, timeout=5)
+    start = client.ready(ROWS)
     server.driver.command(learning_rate=10.0)
     engine = CountingEngine()
     train(server.mind(engine, first(planned(), 2)), engine, client, start, spool)

@@ -154,7 +154,7 @@ class Seat:
                 yield window
 
         client, engine = self.client(attempt), self.engine()
-        start = client.ready(ROWS, timeout=5)
+        start = client.ready(ROWS)
         held = accumulators(self.compression, engine.layout, workers=1)
         plan = Chosen(PLAN, windows)
         mind = WorkerMind(0, self.rule, engine.layout, plan, accumulator=held)

@@ -94,7 +94,7 @@ class Run:
         `paced` hands the windows on when it likes.
         """
         with self.join(number, attempt) as client:
-            start = client.ready(SEAT_ROWS, 20)
+            start = client.ready(SEAT_ROWS)
             self.train(number, client, start, most, break_before, paced)
 
     def train(self, number, client, start, most=None, break_before=None, paced=iter):
@@ -250,10 +250,10 @@ def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack
 
     def second(wait):
         with run.join(1) as client:
-            client.ready(SEAT_ROWS, 20)
+            client.ready(SEAT_ROWS)
             wait()
         with run.join(1, attempt=1) as client:
-            start = client.ready(SEAT_ROWS, 20)
+            start = client.ready(SEAT_ROWS)
             assert start.has_state
             client.close()
             run.train(1, client, start, most=0)

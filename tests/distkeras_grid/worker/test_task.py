@@ -36,7 +36,7 @@ def test_it_takes_its_seat_on_each_server(servers, kind):
     with Several(settings_of(servers), servers, 5.0) as several:
         with connect(plan_of(several), 0, 7) as client:
             assert isinstance(client, kind)
-            client.ready(1, 5)
+            client.ready(1)
             assert (client.vector == 5).all()
             payload, reply = client.vector.copy(), client.vector.copy()
             client.exchange(commit_of(0), payload, reply)
