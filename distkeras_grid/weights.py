@@ -177,8 +177,8 @@ class WeightLayout:
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     >>> [array.shape for array in layout.unflatten(vector)]
     [(2, 3), (3,)]
-    >>> layout.section("statistics").span
-    slice(6, 9, None)
+    >>> [section.span for section in layout.sections]
+    [slice(0, 6, None), slice(6, 9, None), slice(9, 9, None)]
     """
 
     trainable: tuple[Variable, ...]
@@ -203,10 +203,6 @@ class WeightLayout:
         """All sections in the order of the vector; some may be empty."""
         parts = (self.trainable, self.statistics, self.slots)
         return _in_order((name, _size(v), v) for name, v in zip(SECTIONS, parts, strict=True))
-
-    def section(self, name: SectionName) -> Section:
-        """Return one of the sections."""
-        return self.sections[SECTIONS.index(name)]
 
     @property
     def trainable_size(self) -> int:
@@ -289,38 +285,6 @@ class WeightLayout:
             views.append(vector[start : start + variable.size].reshape(variable.shape))
             start += variable.size
         return views
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the layout as plain JSON values."""
-        return {
-            section.name: [_to_json(variable) for variable in section.variables]
-            for section in self.sections
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> WeightLayout:
-        """Build the layout that `to_json` described.
-
-        Parameters
-        ----------
-        data : mapping
-            What `to_json` returned.
-
-        Raises
-        ------
-        ConfigurationError
-            If the mapping is no layout.
-        """
-        try:
-            if set(data) != set(SECTIONS):
-                raise KeyError(*set(data) ^ set(SECTIONS))
-            parts = {name: tuple(map(_from_json, data[name])) for name in SECTIONS}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigurationError(
-                f"A layout has the sections {', '.join(SECTIONS)}, each a list of variables with "
-                f"path, shape and dtype. Received: {data!r}."
-            ) from error
-        return cls(**parts)
 
 
 @dataclass(frozen=True)
@@ -477,12 +441,3 @@ def _kind(dtype: str) -> str:
 
 def _size(variables: Iterable[Variable]) -> int:
     return sum(variable.size for variable in variables)
-
-
-def _to_json(variable: Variable) -> dict[str, Any]:
-    return {"path": variable.path, "shape": list(variable.shape), "dtype": variable.dtype}
-
-
-def _from_json(data: Mapping[str, Any]) -> Variable:
-    dtype = np.dtype(str(data["dtype"])).name
-    return Variable(str(data["path"]), tuple(int(length) for length in data["shape"]), dtype)

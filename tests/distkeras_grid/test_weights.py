@@ -1,5 +1,4 @@
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -41,7 +40,6 @@ def test_sections_are_slices_in_order_each_with_its_policy_and_variables():
         ("statistics", "average", slice(7, 11), LAYOUT.statistics),
         ("slots", "average", slice(11, 17), LAYOUT.slots),
     ]
-    assert LAYOUT.section("slots") == LAYOUT.sections[2]
 
 
 def test_sizes_alone_give_the_same_slices():
@@ -135,23 +133,3 @@ def test_wrong_arrays_are_refused():
         LAYOUT.flatten([np.zeros((3, 2)), np.zeros(()), np.zeros(4), np.ones((2, 3))])
     with pytest.raises(ConfigurationError):
         LAYOUT.unflatten(np.zeros(10, np.float32))
-
-
-def test_json_round_trip():
-    assert WeightLayout.from_json(json.loads(json.dumps(LAYOUT.to_json()))) == LAYOUT
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {},
-        3,
-        {"trainable": [{}], "statistics": [], "slots": []},
-        {"trainable": 3, "statistics": [], "slots": []},
-        {"trainable": [], "statistics": []},
-        {"trainable": [], "statistics": [], "slots": [], "more": []},
-    ],
-)
-def test_other_json_is_refused(data):
-    with pytest.raises(ConfigurationError):
-        WeightLayout.from_json(data)

@@ -41,7 +41,7 @@ class NormedLearner(QuadraticLearner):
 
     @property
     def _moving(self):
-        return self.layout.section("statistics").span
+        return self.layout.sections[1].span
 
 
 def learner_of(rule, kind):

@@ -56,7 +56,7 @@ def test_the_optimizers_state_has_a_section_of_its_own():
     assert layout.slots_size == 2 * layout.trainable_size
     assert {variable.dtype for variable in layout.slots} == {"float32"}, "no counters"
     vector = get_flat_weights(model, layout)
-    vector[layout.section("slots").span] = np.arange(layout.slots_size)
+    vector[layout.sections[2].span] = np.arange(layout.slots_size)
     set_flat_weights(model, vector, layout)
     np.testing.assert_array_equal(get_flat_weights(model, layout), vector)
 
