@@ -26,7 +26,7 @@ class CompileSettings:
     ----------
     optimizer : str or keras.optimizers.Optimizer, optional
         Name or instance.
-    loss, metrics, loss_weights, weighted_metrics : optional
+    loss, metrics, loss_weights : optional
         As in ``keras.Model.compile``.
     learning_rate : float, optional
         Rate of an optimizer that is given by name.
@@ -46,7 +46,6 @@ class CompileSettings:
     loss: Any = None
     metrics: Any = None
     loss_weights: Any = None
-    weighted_metrics: Any = None
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:

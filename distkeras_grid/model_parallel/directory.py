@@ -70,7 +70,7 @@ class Directory:
     ) -> None:
         self._told = told
         self._archives = archives or {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._master: tuple[int, Announce] | None = None
         listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
         self._gate = Gate(listener, key, run, Welcome(), self._serve)
@@ -86,11 +86,6 @@ class Directory:
         """Address to which tasks connect."""
         return self._gate.address
 
-    def wait_for_master(self, seconds: float) -> bool:
-        """Wait until a master has announced its address; return whether one has."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._master is not None, seconds)
-
     def _serve(self, hello: WorkerHello, channel: ArrayChannel) -> None:
         with channel, contextlib.suppress(*BROKEN):
             while (found := channel.receive(None)) is not None:
@@ -102,7 +97,7 @@ class Directory:
 
     def _answer(self, hello: WorkerHello, message: msgspec.Struct) -> msgspec.Struct:
         if isinstance(message, Locate):
-            with self._changed:
+            with self._lock:
                 known = None if self._master is None else self._master[1]
             if known is None:
                 return Located()
@@ -110,11 +105,10 @@ class Directory:
         if hello.seat != MASTER:
             raise RefusedError(f"Only the master may say so. Received: {message!r}.")
         if isinstance(message, Announce):
-            with self._changed:
+            with self._lock:
                 # An attempt that Spark has given up may still run.
                 if self._master is None or hello.attempt >= self._master[0]:
                     self._master = hello.attempt, message
-                self._changed.notify_all()
         elif isinstance(message, Report):
             self._told(message)
         return Noted()
