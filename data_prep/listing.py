@@ -68,7 +68,7 @@ def _list_files(
         rows = files.selectExpr(*columns).toArrow().to_pylist()
         found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
         # Spark returns no rows for files of 0 bytes.
-        found |= {uri: Listed(uri, 0, 0) for uri in _input_files(spark, files) if uri not in found}
+        found |= {uri: Listed(uri, 0, 0) for uri in input_files(spark, files) if uri not in found}
     return found
 
 
@@ -129,7 +129,7 @@ def _list_folders(
     return {uri: Listed(uri, *sizes.get(uri, empty)[1:]) for uri in folders}
 
 
-def _input_files(spark: SparkSession, files: DataFrame) -> list[str]:
+def input_files(spark: SparkSession, files: DataFrame) -> list[str]:
     """Return the paths of all files of a DataFrame, with one call of the JVM."""
     jvm: Any = spark.sparkContext._jvm
     joined = str(jvm.org.apache.hadoop.util.StringUtils.join("\n", files._jdf.inputFiles()))
@@ -221,7 +221,7 @@ def _hidden_folder(spark: SparkSession, uri: str, glob: str) -> str | None:
         return None
     try:
         with executor_errors(spark, uri, "looking into"):
-            count = len(_input_files(spark, _binary_files(spark, glob).load(escaped(uri))))
+            count = len(input_files(spark, _binary_files(spark, glob).load(escaped(uri))))
     except GridError as error:
         return f"it cannot be looked into: {error}"
     hides = f"whose name begins with {name[0]!r}, which hides it from Spark. Rename it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,20 @@ from data_prep.ingest.stages import (
     transform_rows,
 )
 from data_prep.ingest.transforms import Transform
-from data_prep.job import executor_errors, relative_to, tiling_versions
-from data_prep.listing import hidden_images
+from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
+from data_prep.links import lost_images
+from data_prep.listing import hidden_images, input_files
 from data_prep.plan import format_bytes
 from data_prep.split import SPLITS
 from data_prep.stages import write_splits
 from data_prep.task_status import task_progress
-from distkeras_grid.errors import EmptyDataError, NoSpaceError, PathNotFoundError, StorageError
+from distkeras_grid.errors import (
+    EmptyDataError,
+    ImageError,
+    NoSpaceError,
+    PathNotFoundError,
+    StorageError,
+)
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
@@ -136,12 +143,13 @@ def _plan(
     say(f"looking at the files in {settings.input} ...")
     with task_progress(files.sparkSession, "looking", say):
         found = find_files(files, settings.format)
+    below = relative_to(storage.resolve(settings.input))
+    _refuse_empty(input_files(files.sparkSession, files), {each.uri for each in found}, below)
     if not found:
         raise EmptyDataError(
             f"No file below {settings.input} is of the format {settings.format} "
             f"({GLOBS[settings.format]}). Check the folder, or give another --format."
         )
-    below = relative_to(storage.resolve(settings.input))
     plan = make_plan(found, settings, below, storage.read_text, slots)
     for split, by_class in plan.counts.items():
         told = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
@@ -150,9 +158,22 @@ def _plan(
         *(files.sparkSession, storage, settings.input, GLOBS[settings.format]),
         {below(each.uri) for each in found},
     )
+    hidden |= lost_images(storage, settings.input, GLOBS[settings.format])
     for source, reason in sorted((plan.left_out | hidden).items()):
         say(f"  left out: {source}: {reason}")
     return plan
+
+
+def _refuse_empty(
+    listed: Collection[str], found: Collection[str], below: Callable[[str], str]
+) -> None:
+    """Refuse files of 0 bytes: Spark lists them, and has no row of them."""
+    reasons = {
+        below(uri): f"{below(uri)} is empty (0 bytes). Copy it again, or remove it."
+        for uri in set(listed) - set(found)
+    }
+    if reasons:
+        raise ImageError(f"{first_of(reasons)} Nothing was written.")
 
 
 def _check_space(plan: Plan, field: Field, free: int, output: str) -> None:

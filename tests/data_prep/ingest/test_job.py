@@ -136,8 +136,10 @@ def test_photos(spark, photo_settings):
     said = []
     hidden = Path(photo_settings.input) / "train/boot/_new.png"
     hidden.write_bytes((hidden.parent / "1.png").read_bytes())
+    (hidden.parent / "gone.png").symlink_to("nowhere")
     manifest = ingest_images(photo_settings, spark=spark, say=said.append)
-    assert sum("left out: train/boot/_new.png:" in line for line in said) == 1
+    for name in ("_new.png", "gone.png"):
+        assert sum(f"left out: train/boot/{name}:" in line for line in said) == 1
     train, test = read_tiles(photo_settings.output)
     images, labels = arrays(train)
     assert (images.shape, images.dtype) == ((10, 16, 16, 3), np.uint8)
@@ -196,6 +198,14 @@ def test_principal_components_of_the_training_split(spark, idx_settings, numbers
     exact = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1]
     np.testing.assert_allclose(variances, exact, rtol=0.01)
     assert "_transform.npz" in {path.name for path in Path(settings.output).iterdir()}
+
+
+def test_a_file_of_no_bytes_is_an_error_and_leaves_nothing(spark, photo_settings):
+    """It was passed over without a word: Spark has no row of it."""
+    (Path(photo_settings.input) / "train" / "hat" / "3.png").write_bytes(b"")
+    with pytest.raises(ImageError, match=r"train/hat/3\.png"):
+        ingest_images(photo_settings, spark=spark)
+    assert left_behind(photo_settings) == ["photos"]
 
 
 def test_a_damaged_file_is_one_error_and_leaves_nothing(spark, photo_settings, idx_settings):
