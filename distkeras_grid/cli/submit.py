@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distkeras_grid
-from distkeras_grid.cli import lock, running
+from distkeras_grid.cli import lock, running, whereabouts
 from distkeras_grid.cli.console import note, tell
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
@@ -285,23 +285,30 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
 
 
 def in_client(command: Sequence[str], submission: Submission) -> int:
-    """Run the driver here, and return its exit code; an interrupt stops the application, too."""
+    """Run the driver here, and return its exit code; an interrupt stops the application, too.
+
+    At the end the application's id is told: Spark writes it among its own lines, at the beginning.
+    """
     from distkeras_grid.submission.jvm import hadoop_client
     from distkeras_grid.submission.spark_submit import follow
     from distkeras_grid.submission.yarn import yarn_client
 
     holding = lock.current()
     try:
-        return follow(command, [holding.descriptor] if holding else ())
+        code = follow(command, [holding.descriptor] if holding else ())
     except KeyboardInterrupt:
         if submission.on_yarn:
             # Spark tells YARN when it ends in order; one that was killed does not.
             with (
+                whereabouts.tag_on_error(submission.tag),
                 hadoop_client(client_settings(submission)) as hadoop,
                 yarn_client(hadoop) as yarn,
             ):
                 stop(yarn, submission.tag)
         raise
+    if submission.on_yarn:
+        whereabouts.tell_at_end(submission.tag)
+    return code
 
 
 def in_cluster(
@@ -314,18 +321,18 @@ def in_cluster(
     with yarn_client(hadoop) as yarn:
         try:
             identifier = handed_over(command, tag, yarn)
-            tell(identifier)
             note(f"stop it: distkeras-grid cancel {identifier}")
             if flags.detach:
                 return ExitCode.OK
             application = wait(yarn, identifier, note)
         except KeyboardInterrupt as interrupt:
-            if flags.keep_running and (known := yarn.tagged(tag)):
-                interrupt.add_note(f"{known} goes on; ask: distkeras-grid status {known}")
-            else:
-                stop(yarn, tag)
-                if holding:
-                    holding.forget_application()
+            with whereabouts.tag_on_error(tag):
+                if flags.keep_running and (known := yarn.tagged(tag)):
+                    interrupt.add_note(f"{known} goes on; ask: distkeras-grid status {known}")
+                else:
+                    stop(yarn, tag)
+                    if holding:
+                        holding.forget_application()
             raise
         if holding:
             holding.forget_application()
@@ -333,7 +340,7 @@ def in_cluster(
 
 
 def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
-    """Hand an application over to YARN, and return its id.
+    """Hand an application over to YARN, write its id to standard output, and return it.
 
     From before it starts, the lock names the application by its tag, and spark-submit holds the
     lock, too: whatever is killed meanwhile, the lock is not free while the application may come.
@@ -345,13 +352,16 @@ def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
         holding.add_application(tag)
     try:
         hand_over(command, note, [holding.descriptor] if holding else ())
-    except ClusterError:
-        if holding and yarn.tagged(tag) is None:
+    except ClusterError as error:
+        if not whereabouts.add_name(error, tag, yarn) and holding:
             holding.forget_application()
         raise
-    identifier = yarn.tagged(tag)
-    if identifier is None:
-        raise ClusterError("YARN does not list the application; ask: distkeras-grid status.")
+    with whereabouts.tag_on_error(tag):
+        identifier = yarn.tagged(tag)
+        if identifier is None:
+            raise ClusterError("YARN has accepted the application, and does not list it.")
+    # Before anything else can fail.
+    tell(identifier)
     if holding:
         holding.add_application(identifier)
     return identifier
@@ -361,6 +371,7 @@ def stop(yarn: Yarn, tag: str) -> None:
     """Stop the application with a tag, if there is one; tell how it ended."""
     identifier = yarn.tagged(tag)
     if identifier is not None:
+        note(f"stopping {identifier}")
         application = yarn.cancel(identifier)
         note(f"{application.id}  {application.state}  {application.final}")
 

@@ -16,11 +16,12 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import Lock, held
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.cli.submit import (
     build_parser,
     client_settings,
+    in_client,
     in_cluster,
     main,
     planned,
@@ -29,10 +30,13 @@ from distkeras_grid.cli.submit import (
     the_job,
     verdict,
 )
-from distkeras_grid.errors import ClusterError
+from distkeras_grid.errors import ClusterError, StorageError
 from distkeras_grid.submission import run_verb
 from distkeras_grid.submission.applications import Application
+from distkeras_grid.submission.command import Submission
 from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
+from distkeras_grid.webhdfs.addresses import Address
+from tests.distkeras_grid.submission.pages import app, yarn_pages
 
 EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
 APPLICATION = Application(
@@ -107,7 +111,7 @@ class HandOver:
     """A submission in cluster mode to a YARN that is made up, under a lock.
 
     `yarn` is the application's id there, if it has come; `ends` what becomes of spark-submit, and
-    `waits` of the waiting afterwards.
+    `waits` of the waiting afterwards. A YARN that is `silent` does not answer any more.
     """
 
     path: Path
@@ -116,16 +120,19 @@ class HandOver:
     yarn: str | None = None
     ends: BaseException | None = None
     waits: BaseException | None = None
+    silent: bool = False
+    locks: bool = True
 
     def __call__(self, _command, _say, inherited) -> None:
-        # What the next holder would read if this process were killed now.
-        assert self.named == self.tag
-        assert [os.fstat(each).st_ino for each in inherited] == [self.path.stat().st_ino]
+        if self.locks:
+            # What the next holder would read if this process were killed now.
+            assert self.named == self.tag
+            assert [os.fstat(each).st_ino for each in inherited] == [self.path.stat().st_ino]
         if self.ends:
             raise self.ends
 
     def submit(self) -> int:
-        with held(str(self.path), "submit"):
+        with held(str(self.path), "submit") if self.locks else nullcontext():
             return in_cluster(["spark-submit"], self.tag, None, self.flags)  # type: ignore[arg-type]
 
     @property
@@ -134,13 +141,17 @@ class HandOver:
         return json.loads(self.path.read_text()).get("application")
 
     def tagged(self, _: str) -> str | None:
+        if self.silent:
+            raise ClusterError("Cannot list the applications.")
         return self.yarn
 
     def cancel(self, identifier: str) -> Application:
+        if self.silent:
+            raise ClusterError("YARN does not answer.")
         return replace(APPLICATION, id=identifier, final="KILLED")
 
     def wait(self, _yarn, identifier, _say) -> Application:
-        assert self.named == identifier
+        assert not self.locks or self.named == identifier
         if self.waits:
             raise self.waits
         return replace(APPLICATION, final="SUCCEEDED")
@@ -204,6 +215,131 @@ def test_what_an_interrupt_has_stopped_frees_the_lock(handing):
         handing.submit()
     assert handing.named == "application_17_0001"
     assert raised.value.__notes__
+
+
+@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_submission_that_fails_tells_what_yarn_has_of_it(handing, locks, silent):
+    handing.yarn, handing.ends = "application_17_0001", ClusterError("too late")
+    handing.locks, handing.silent = locks, silent
+    with pytest.raises(ClusterError, match="too late") as raised:
+        handing.submit()
+    (told,) = raised.value.__notes__
+    # Where nobody knows the id, by what it can be found.
+    assert (handing.tag if silent else "application_17_0001") in told
+    if locks:
+        assert handing.named == handing.tag
+
+
+def test_a_submission_that_never_came_to_yarn_names_nothing(handing):
+    handing.locks, handing.ends = False, ClusterError("spark-submit ended with code 1")
+    with pytest.raises(ClusterError) as raised:
+        handing.submit()
+    assert not hasattr(raised.value, "__notes__")
+
+
+def test_what_yarn_has_accepted_and_does_not_list_is_told_by_its_tag(handing):
+    for handing.silent in (False, True):
+        with pytest.raises(ClusterError) as raised:
+            handing.submit()
+        assert handing.tag in "".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+        assert handing.named == handing.tag
+
+
+def test_a_lock_that_cannot_be_written_hides_no_application(handing, monkeypatch, capsys):
+    handing.yarn = "application_17_0001"
+
+    def full(lock, name):
+        if name == handing.yarn:
+            raise StorageError("no space")
+        written(lock, name)
+
+    written = Lock.add_application
+    monkeypatch.setattr(Lock, "add_application", full)
+    with pytest.raises(StorageError):
+        handing.submit()
+    assert "application_17_0001" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_an_interrupt_while_yarn_is_silent_tells_the_tag(handing, keeps):
+    handing.ends, handing.silent = KeyboardInterrupt(), True
+    handing.flags.keep_running = keeps
+    with pytest.raises(ClusterError) as raised:
+        handing.submit()
+    assert handing.tag in "".join(raised.value.__notes__)
+
+
+def test_an_application_is_told_before_it_is_stopped(handing, monkeypatch, capsys):
+    handing.yarn, handing.ends = "application_17_0001", KeyboardInterrupt()
+
+    def hurried(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(handing, "cancel", hurried, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        handing.submit()
+    assert "application_17_0001" in capsys.readouterr().err
+
+
+@pytest.fixture
+def client(monkeypatch) -> Submission:
+    """A job in client mode, whose driver ends with 7."""
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", lambda *_: 7)
+    return planned(build_parser().parse_args(EVALUATE))
+
+
+def test_in_client_mode_the_application_is_told_at_the_end(client, monkeypatch, capsys):
+    pages = yarn_pages(
+        {
+            "/ws/v1/cluster/apps": {
+                "apps": {
+                    "app": [
+                        app("application_17_0008"),
+                        app("application_17_0009", applicationTags=client.tag),
+                    ]
+                }
+            }
+        }
+    )
+    with pages as url:
+        monkeypatch.setattr(
+            "distkeras_grid.submission.yarn_sites.find_resourcemanager",
+            lambda: Address((url,), "me"),
+        )
+        assert in_client([], client) == 7
+    told = capsys.readouterr().err
+    assert "application_17_0009" in told
+    assert "application_17_0008" not in told
+
+
+def test_in_client_mode_where_yarn_does_not_answer_the_tag_is_told(client, monkeypatch, capsys):
+    def nowhere():
+        raise ClusterError("no yarn-site.xml")
+
+    monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", nowhere)
+    assert in_client([], client) == 7
+    assert client.tag in capsys.readouterr().err
+
+
+def test_in_client_mode_without_yarn_nothing_is_asked(client, monkeypatch, capsys):
+    monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", pytest.fail)
+    assert in_client([], replace(client, master="spark://host:7077")) == 7
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_in_client_mode_while_yarn_is_silent_tells_the_tag(client, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def no_java(_):
+        raise ClusterError("Java does not start.")
+
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", interrupted)
+    monkeypatch.setattr("distkeras_grid.submission.jvm.hadoop_client", no_java)
+    with pytest.raises(ClusterError) as raised:
+        in_client([], client)
+    assert client.tag in "".join(raised.value.__notes__)
 
 
 def test_an_archive_that_the_user_names_is_checked(monkeypatch):

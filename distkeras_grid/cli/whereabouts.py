@@ -1,0 +1,69 @@
+"""By what a user finds an application of YARN again: its id or, where nobody tells it, its tag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from distkeras_grid.cli.console import note
+from distkeras_grid.errors import ClusterError, GridError
+
+if TYPE_CHECKING:
+    from distkeras_grid.submission.yarn import Yarn
+
+
+def tell_at_end(tag: str) -> None:
+    """Write the id of the application with a tag, whose driver has ended here; its tag if unknown.
+
+    Nothing is written if YARN does not have it: then the driver ended before it asked for one.
+    """
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+
+    try:
+        with closing(ResourceManager(find_resourcemanager())) as manager:
+            found = [each.id for each in manager.applications() if tag in each.tags]
+    except GridError as error:
+        # The job itself has ended as it has; this changes nothing about that.
+        note(f"{by_tag(tag)} ({error})")
+        return
+    if found:
+        note(f"what its containers wrote: distkeras-grid logs {found[0]}")
+
+
+def add_name(error: BaseException, tag: str, yarn: Yarn) -> bool:
+    """Add a note to an error that says how the application with a tag is found, if YARN has it.
+
+    Returns
+    -------
+    bool
+        Whether YARN has it, or does not say.
+    """
+    try:
+        identifier = yarn.tagged(tag)
+    except ClusterError:
+        error.add_note(by_tag(tag))
+        return True
+    if identifier is None:
+        return False
+    error.add_note(
+        f"YARN has it as {identifier}; ask: distkeras-grid status {identifier}; stop it: "
+        f"distkeras-grid cancel {identifier}"
+    )
+    return True
+
+
+@contextmanager
+def tag_on_error(tag: str) -> Iterator[None]:
+    """Add the application's tag to an error of the cluster that leaves the block."""
+    try:
+        yield
+    except ClusterError as error:
+        error.add_note(by_tag(tag))
+        raise
+
+
+def by_tag(tag: str) -> str:
+    """Return how an application is found whose id nobody has told."""
+    return f"the application's tag is {tag}; look for it: yarn application -list -appTags {tag}"
