@@ -466,7 +466,8 @@ class History:
         head = parse_line(first, 1)
         if head.get("kind") != "history" or head.get("format") != FORMAT:
             raise DataError(
-                f"This is no history of format {FORMAT}; its first line begins with {first[:80]!r}"
+                f"A history of format {FORMAT} says so in its first line. Received: "
+                f"{first[:80]!r}. Give a file that to_jsonl of this release wrote."
             )
         history = cls(head.get("params"))
         history._add_lines(rest, first=2)
@@ -492,9 +493,14 @@ class History:
             with Path(path).open(encoding="utf-8") as file:
                 return cls.from_lines(file)
         except FileNotFoundError as error:
-            raise PathNotFoundError(f"There is no history at {str(path)!r}") from error
+            raise PathNotFoundError(
+                f"The file of the history must exist. Received: {str(path)!r}. Check the path."
+            ) from error
         except UnicodeDecodeError as error:
-            raise DataError(f"{str(path)!r} is no history: it is not text ({error})") from error
+            raise DataError(
+                f"A history is text in UTF-8. Received: {str(path)!r} ({error}). Give a file that "
+                "to_jsonl wrote."
+            ) from error
 
 
 class _Mean:

@@ -75,7 +75,7 @@ class Computer:
         elif isinstance(message, Backward):
             self._backward(message, arrays, duplex)
         else:
-            raise RemoteProtocolError(f"A request was due. Received: {message!r}.")
+            raise RemoteProtocolError(f"A request is due. Received: {message!r}.")
 
     def _forward(self, message: Forward, arrays: list[Array], duplex: Duplex) -> None:
         part = self._part(message.layer, arrays)

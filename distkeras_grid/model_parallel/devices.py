@@ -452,7 +452,7 @@ class Devices(Members):
             self.drop(device, str(error) or f"no answer in {self._patience:.0f} s")
             return None
         if not isinstance(message, kind) or [array.shape for array in arrays] != [shape]:
-            self.drop(device, f"{kind.__name__} of {shape} was due, it sent {message!r}")
+            self.drop(device, f"{kind.__name__} of {shape} is due. Received: {message!r}")
             return None
         if seconds is not None:
             seconds[device] = seconds.get(device, 0.0) + float(getattr(message, "seconds", 0.0))

@@ -121,7 +121,7 @@ class TrainedPart(ABC):
                 duplex.send(Output(seconds=0.0), [get_flat_weights(self.model)])
             case _:
                 raise RemoteProtocolError(
-                    f"A request for a {type(self).__name__} was due. Received: {message!r} with "
+                    f"A request for a {type(self).__name__} is due. Received: {message!r} with "
                     f"{len(arrays)} arrays."
                 )
 

@@ -213,7 +213,7 @@ class ArrayChannel:
                 ParameterServerError(message.message)
             )
         if not isinstance(message, kind):
-            raise RemoteProtocolError(f"{kind.__name__} was due. Received: {message!r}.")
+            raise RemoteProtocolError(f"{kind.__name__} is due. Received: {message!r}.")
         return message
 
     def close(self) -> None:

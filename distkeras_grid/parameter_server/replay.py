@@ -95,8 +95,8 @@ class Replay:
         if version not in self._steps:
             known = f"{min(self._steps)} to {max(self._steps)}" if self._steps else "none"
             raise RefusedError(
-                f"The step after version {version} is not kept. Kept: {known}. Join again to begin "
-                f"from version {self.version}."
+                f"Steps after versions {known} are kept. Received: version {version} of worker "
+                f"{seat}. Join again to begin from version {self.version}."
             )
         self._promised.pop(seat, None)
         self.at[seat] = version

@@ -205,12 +205,13 @@ class Service:
             self._nonces.remember(hello.nonce)
         if hello.run != self._settings.run:
             raise AuthenticationError(
-                f"This server belongs to run {self._settings.run!r}, not to {hello.run!r}."
+                f"This server belongs to run {self._settings.run!r}. Received: a client of run "
+                f"{hello.run!r}. Give it the address of its own run's server."
             )
         if hello.size != self._settings.spec.size:
             raise RefusedError(
-                f"The run's vectors have {self._settings.spec.size} numbers, the model here has"
-                f" {hello.size}: driver and worker must build the same model."
+                f"The run's vectors have {self._settings.spec.size} numbers. Received: a client "
+                f"whose model has {hello.size}. Let driver and worker build the same model."
             )
         return hello
 

@@ -213,14 +213,15 @@ class ServerState:
         seat = self._current(session)
         if seat.rows not in (None, rows):
             raise RefusedError(
-                f"Worker {session.seat} has {rows} rows, an earlier attempt had {seat.rows}:"
-                " the data must be the same each time they are read."
+                f"An earlier attempt of worker {session.seat} had {seat.rows} rows. Received: "
+                f"{rows} rows. The data must be the same each time they are read: write them to "
+                "Parquet, and train on the Parquet files."
             )
         if digest and seat.digest not in ("", digest):
             raise RefusedError(
-                f"Worker {session.seat} has other rows than an earlier attempt, but as many. The "
-                "data must be the same each time they are read: write them to Parquet, and train "
-                "on the Parquet files."
+                f"An earlier attempt of worker {session.seat} had other rows, with the digest "
+                f"{seat.digest!r}. Received: as many, with {digest!r}. The data must be the same "
+                "each time they are read: write them to Parquet, and train on the Parquet files."
             )
         if rows > self._spec.largest_share():
             raise RefusedError(
@@ -234,8 +235,8 @@ class ServerState:
         if total > self._spec.rows or (known and total != self._spec.rows):
             seat.rows = None
             raise RefusedError(
-                f"The run was announced with {self._spec.rows} rows, its workers have {total}:"
-                " count the rows of the same data that the workers read."
+                f"The run was announced with {self._spec.rows} rows. Received: {total} rows of "
+                "its workers. Count the rows of the same data that the workers read."
             )
         seat.status, seat.digest = "ready", digest or seat.digest
         self.events.add(

@@ -122,8 +122,11 @@ def build_rule(name: str, parameters: Mapping[str, Any]) -> Rule:
     """
     if name not in RULES:
         near = difflib.get_close_matches(name, RULES, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ConfigurationError(f"There is no rule {name!r}{hint}. Known: {', '.join(RULES)}.")
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigurationError(
+            f"There is no rule of this name.{hint} Received: {name!r}. Choose one of "
+            f"{', '.join(RULES)}."
+        )
     known = [field.name for field in fields(RULES[name])]
     unknown = sorted(set(parameters) - set(known))
     if unknown:

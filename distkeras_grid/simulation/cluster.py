@@ -189,7 +189,8 @@ class Cluster:
         for worker in (*self.late, *(outage.worker for outage in self.outages)):
             if not 0 <= worker < self.workers:
                 raise ConfigurationError(
-                    f"Workers are 0 to {self.workers - 1}, late or outages name {worker}."
+                    f"late and outages must name workers from 0 to {self.workers - 1}. Received: "
+                    f"{worker}."
                 )
 
 

@@ -248,7 +248,7 @@ def test_files_that_hold_no_history_are_refused(tmp_path):
     with pytest.raises(PathNotFoundError, match=r"none\.jsonl"):
         History.from_jsonl(tmp_path / "none.jsonl")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="not text"):
+    with pytest.raises(DataError, match="binary"):
         History.from_jsonl(tmp_path / "binary")
 
 

@@ -160,8 +160,8 @@ def test_a_replayed_nonce_is_refused(serve):
 @pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
-        ({"run": "other"}, AuthenticationError, "run 'test', not to 'other'"),
-        ({"size": 9}, RefusedError, "have 8 numbers, the model here has 9"),
+        ({"run": "other"}, AuthenticationError, r"'test'.*'other'"),
+        ({"size": 9}, RefusedError, r"\b8 .*\b9\b"),
         ({"seat": 1}, RefusedError, "workers 0 to 0"),
     ],
 )
@@ -319,7 +319,7 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
 
 def test_wrong_rows_reach_worker_and_driver(serve):
     bench = serve()
-    with pytest.raises(RefusedError, match="announced with 100 rows, its workers have 99"):
+    with pytest.raises(RefusedError, match=r"\b100 .*\b99 "):
         bench.worker().ready(99)
     assert failures(bench)
 
