@@ -14,8 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass, field
+from functools import partial
 from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
@@ -26,7 +28,9 @@ from distkeras_grid.errors import (
     StorageError,
     UnreadableImageError,
 )
+from distkeras_grid.spark.storage import Storage
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
+from distkeras_grid.webhdfs.tries import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +50,8 @@ RANGE_BYTES = 1 << 20
 MOST_ROW_BYTES = (2 << 30) - (64 << 20)
 # A healthy NameNode answers in milliseconds.
 ANSWER_SECONDS = 10.0
+# Longer, because a task also reads from DataNodes, and tries others if one is gone.
+TASK_SECONDS = 30.0
 
 _CONNECTIONS: dict[Address, Connection] = {}
 
@@ -255,13 +261,15 @@ def local_path(uri: str) -> str:
 def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_SECONDS) -> Opening:
     """Return how tasks open the files in a folder.
 
+    On HDFS, the driver and one task try whether WebHDFS answers.
+
     Parameters
     ----------
     spark : SparkSession
     folder : str
         The whole path: scheme, host and directories.
     timeout : float
-        Time that WebHDFS may take to answer [s].
+        Time that WebHDFS may take to answer the driver [s].
     """
     scheme = folder.partition(":")[0]
     if scheme == "file":
@@ -274,11 +282,82 @@ def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_
     try:
         place = parse_path(folder)
         urls = namenode_urls(cast("Mapping[str, str]", configuration), place.authority)
-        address = Address(urls, configuration.user)
-        _in_time(lambda: connection_to(address).status(place.path), timeout)
+    except GridError as error:
+        return Opening(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
+    address = Address(urls, configuration.user)
+
+    def file() -> str | None:
+        found = Storage(spark).first_file(folder)
+        return None if found is None else parse_path(found).path
+
+    return opening_by_web(address, place.path, file, partial(_in_task, spark), timeout)
+
+
+def opening_by_web(
+    address: Address,
+    path: str,
+    file: Callable[[], str | None],
+    in_task: Callable[[Callable[[], str]], str],
+    timeout: float,
+) -> Opening:
+    """Return whether tasks open files by WebHDFS, or Spark reads them.
+
+    Parameters
+    ----------
+    address : Address
+    path : str
+        The folder.
+    file : callable
+        Returns the path of a file in it that is read as a trial, or None.
+    in_task : callable
+        Carries out a function in a task, and returns its result.
+    timeout : float
+        Time that WebHDFS may take to answer the driver [s].
+    """
+    try:
+        _in_time(lambda: connection_to(address).status(path), timeout)
     except (GridError, NoAnswer) as error:
         return Opening(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
+    if why := in_task(partial(cut_off, address, path, file())):
+        return Opening(SPARK, why=f"the nodes cannot ask WebHDFS ({why})")
     return Opening(WEBHDFS, address)
+
+
+def _in_task(spark: SparkSession, ask: Callable[[], str]) -> str:
+    return str(spark.sparkContext.parallelize([None], 1).map(lambda _: ask()).first())
+
+
+def cut_off(address: Address, path: str, file: str | None) -> str:
+    """Return why a task cannot reach WebHDFS; empty if it can.
+
+    Parameters
+    ----------
+    address : Address
+    path : str
+        A folder, whose status a NameNode is asked.
+    file : str or None
+        A file, of which DataNodes are asked a byte.
+    """
+    from distkeras_grid.webhdfs.connection import Connection
+
+    stopped = Event()
+
+    def ask() -> None:
+        # Its own, because it is left to itself where nothing answers in time.
+        with Connection(address, stopped=stopped) as connection:
+            connection.status(path)
+            if file is not None:
+                connection.read_range(file, 0, 1)
+
+    try:
+        _in_time(ask, TASK_SECONDS)
+    except NoAnswer:
+        stopped.set()
+        return f"no answer within {TASK_SECONDS:g} s"
+    except StorageError as error:
+        # A server that refuses this file can be reached.
+        return _reason(error) if isinstance(error.__cause__, Unreachable) else ""
+    return ""
 
 
 class _Configuration:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # which this process and its JVM share, because they are on one machine.
 CHUNK_BYTES = 1 << 20
 COPY_BYTES = 8 << 20
+FIRST_FILES = 1000
 #: Longer than any file: Java's largest number.
 LONGEST = 2**63 - 1
 
@@ -180,6 +181,28 @@ class Storage:
         """Tell whether a name matches a pattern, in Hadoop's syntax."""
         return bool(self._jvm.org.apache.hadoop.fs.GlobPattern(glob).matches(name))
 
+    def first_file(self, uri: str) -> str | None:
+        """Return the full path of a file below `uri` that is not empty; None if none is seen soon.
+
+        Only the first thousand files are looked at, up to a directory that cannot be opened.
+        """
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        with translated("list", uri):
+            file_system, path = self._open(uri)
+            try:
+                files = file_system.listFiles(path, True)
+                for _ in range(FIRST_FILES):
+                    if not files.hasNext():
+                        break
+                    status = files.next()
+                    if int(status.getLen()) > 0:
+                        return str(status.getPath().toString())
+            except Py4JJavaError as error:
+                if not _is_closed(_causes(error.java_exception)):
+                    raise
+        return None
+
     def find_directories(self, uri: str, glob: str, ending: str) -> list[str]:
         """Return the full paths of directories below `uri` with matching names, sorted.
 
@@ -245,7 +268,7 @@ class Storage:
 
     def _entries(self, file_system: Any, path: Any, root: Any, *names: Any) -> Any:
         """Return the entries of a directory; None if it cannot be opened, and is not the root."""
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JJavaError
 
         try:
             return file_system.listStatus(path, *names)

@@ -33,6 +33,7 @@ settings = TilingSettings(raw, raw + ".tiles")
 listed = list_images(spark, storage, settings)
 hidden = hidden_images(spark, storage, raw, settings.file_glob, listed)
 folders = storage.find_directories(raw, "*.zarr", ".zarr")
+assert storage.first_file(locked) is None
 try:
     refused = list(list_images(spark, storage, TilingSettings(locked, raw + ".tiles")))
 except GridError as error:

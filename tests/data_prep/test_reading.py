@@ -6,13 +6,24 @@ import errno
 import hashlib
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
 
 from data_prep import reading
-from data_prep.reading import FILE, SPARK, WEBHDFS, Content, Opening, local_path
+from data_prep.reading import (
+    FILE,
+    SPARK,
+    WEBHDFS,
+    Content,
+    Opening,
+    cut_off,
+    local_path,
+    opening_by_web,
+)
 from distkeras_grid.errors import ImageError, UnreadableImageError
+from distkeras_grid.webhdfs import tries
 from distkeras_grid.webhdfs.addresses import Address
 from tests.data_prep.bad_sector import open_bad_sector
 from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
@@ -73,6 +84,67 @@ def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():
     opening = Opening(WEBHDFS, Address(("http://127.0.0.1:9",), "nobody"))
     with pytest.raises(ImageError, match=r"0\.png"):
         opening.open("hdfs://namenode:8020/raw/0.png")
+
+
+def by_web(hdfs, in_task, file=None):
+    return opening_by_web(hdfs.address, "/raw", lambda: file, in_task, timeout=10.0)
+
+
+def asked(question):
+    return question()
+
+
+def test_tasks_read_from_hdfs_themselves_where_they_can():
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.files["/raw/0.png"] = b"x"
+        assert by_web(hdfs, asked) == Opening(WEBHDFS, hdfs.address)
+        assert by_web(hdfs, asked, "/raw/0.png") == Opening(WEBHDFS, hdfs.address)
+        assert "OPEN data" in hdfs.asked
+        # This file cannot be read; others may be, and the report names it.
+        hdfs.faults["OPEN"] = Fault("AccessControlException", times=-1)
+        assert by_web(hdfs, asked, "/raw/0.png").kind == WEBHDFS
+
+
+@pytest.mark.parametrize("server", ["url", "datanode"])
+def test_where_the_nodes_cannot_reach_hdfs_spark_reads_although_the_driver_can(server, monkeypatch):
+    """All images were left out: only the driver had asked."""
+    # A DataNode that may be back soon is asked again for some seconds.
+    monkeypatch.setattr(tries, "PAUSES", ())
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.files["/raw/0.png"] = b"x"
+
+        def elsewhere(question):
+            setattr(hdfs, server, "http://127.0.0.1:9")
+            return question.func(hdfs.address, *question.args[1:])
+
+        found = by_web(hdfs, elsewhere, "/raw/0.png")
+    assert found.kind == SPARK
+    assert "nodes" in found.why
+
+
+def test_nodes_that_get_no_answer_in_time_leave_the_reading_to_spark(monkeypatch):
+    monkeypatch.setattr(reading, "TASK_SECONDS", 0.3)
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.files["/raw/0.png"] = b"x"
+        # Each try fails, and the next one comes soon.
+        hdfs.faults["OPEN data"] = Fault("page", times=-1)
+        assert by_web(hdfs, asked, "/raw/0.png").kind == SPARK
+
+
+def test_a_driver_that_cannot_reach_hdfs_asks_no_task():
+    with loopback() as hdfs:
+        hdfs.url = "http://127.0.0.1:9"
+        assert by_web(hdfs, pytest.fail).kind == SPARK
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_question_to_a_task(spark):
+    address = Address(("http://127.0.0.1:9",), "nobody")
+    assert reading._in_task(spark, partial(cut_off, address, "/raw", None))
 
 
 def test_only_contents_in_rows_of_spark_are_bounded_by_2_gb():

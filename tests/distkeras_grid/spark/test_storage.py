@@ -109,6 +109,15 @@ def test_names_are_sorted_and_those_of_checksums_left_out(storage, root, tmp_pat
     assert storage.list_names(f"{root}/a") == []
 
 
+def test_a_first_file_that_is_not_empty(storage, root, tmp_path):
+    assert storage.first_file(root) is None
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "empty.png").touch()
+    assert storage.first_file(root) is None
+    (tmp_path / "a" / "b" / "0.png").write_bytes(b"x")
+    assert storage.first_file(root) == f"file:{tmp_path}/a/b/0.png"
+
+
 def test_what_spark_hides_is_found_wherever_it_lies(storage, root, tmp_path):
     shown = ["a/1.png", "a/b/2.png", "c:d/3.png"]
     hidden = ["_4.png", "a/.5.png", "a/b/_6.PNG", "c:d/_7.png", "lonely/deep/_8.png"]
