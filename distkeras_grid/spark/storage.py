@@ -191,6 +191,8 @@ class Storage:
         with translated("list", uri):
             file_system, path = self._open(uri)
             try:
+                if not file_system.exists(path):
+                    return None
                 files = file_system.listFiles(path, True)
                 for _ in range(FIRST_FILES):
                     if not files.hasNext():

@@ -111,6 +111,7 @@ def test_names_are_sorted_and_those_of_checksums_left_out(storage, root, tmp_pat
 
 def test_a_first_file_that_is_not_empty(storage, root, tmp_path):
     assert storage.first_file(root) is None
+    assert storage.first_file(f"{root}/of an output that does not exist yet") is None
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "empty.png").touch()
     assert storage.first_file(root) is None
