@@ -117,6 +117,13 @@ class Breaking:
             raise Broke(session, actions)
         return actions
 
+    def check_left(self, actions):
+        """A worker that has gone may have been the last one whom others waited for."""
+        told = [a for a in actions if isinstance(a, Dismiss) and isinstance(a.error, self.error)]
+        if self.watches and told:
+            raise Broke(DRIVER, told)
+        super().check_left(actions)
+
     def breaks(self, where, after, act):
         """Let things happen until the rule has raised; it may not come to that."""
         self.watches = True
