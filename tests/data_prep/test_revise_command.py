@@ -136,9 +136,7 @@ def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, t
 
 
 @pytest.mark.slow
-def test_what_the_verb_said_stands_if_files_are_saved_again_and_told_it_is(
-    spark, settings, tmp_path, capsys
-):
+def test_what_the_verb_said_stands_if_files_are_saved_again(spark, settings, tmp_path, capsys):
     """The excluded image was trained on again, and the other one had its former label."""
     data = settings.output
     first = told(data, "train", "test")

@@ -304,6 +304,20 @@ def test_a_night_without_changes_describes_what_a_killed_one_did_not(monkeypatch
         assert {name: disk.held[f"/tiles/{name}"] for name in CARDS} == fresh
 
 
+def test_a_version_of_an_earlier_release_has_no_hash_and_is_not_described(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.IMAGES", 10)
+    disk = Disk()
+    manifest = publish(monkeypatch, disk, first_night())
+    for name in CARDS:
+        del disk.held[f"/tiles/{name}"]
+    del manifest["hash"]
+    disk.held["/tiles/_dataset.json"] = json.dumps(manifest)
+    names = [each["source"] for each in manifest["sources"]]
+    again = publish(monkeypatch, disk, next_night(disk, names))
+    assert again["last_update"] == manifest["last_update"]
+    assert not {f"/tiles/{name}" for name in CARDS} & set(disk.held)
+
+
 class Counted(list):
     """Counts how often somebody goes through it."""
 
