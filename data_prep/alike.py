@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from data_prep.near_duplicates import Likeness, find_near_duplicates
 
@@ -49,6 +50,21 @@ def joining(pairs: Iterable[Likeness], kept: Mapping[str, str]) -> list[tuple[st
         (pair.one, pair.other)
         for pair in pairs
         if kept.get(pair.one) == kept.get(pair.other) or {pair.one, pair.other} - set(kept)
+    ]
+
+
+def renamed(pairs: Iterable[Likeness], names: Mapping[str, str]) -> list[Likeness]:
+    """Return pairs with the new names of images that have one.
+
+    Parameters
+    ----------
+    pairs : iterable of Likeness
+    names : mapping of str to str
+        New paths by the former ones.
+    """
+    return [
+        replace(pair, one=names.get(pair.one, pair.one), other=names.get(pair.other, pair.other))
+        for pair in pairs
     ]
 
 

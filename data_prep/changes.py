@@ -620,6 +620,40 @@ def contents_of(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, s
     return contents | {path: found[path].pixel_sha256 or None for path in changes.work}
 
 
+def new_pictures(
+    changes: Changes, entries: Mapping[str, Entry], found: Mapping[str, Inspected]
+) -> set[str]:
+    """Return the digests of the pixels of images to tile that were not there before.
+
+    Nothing is known of what is like them, although their fingerprints may be: they were left out,
+    have come back, or belong to a data set that is replaced.
+
+    Parameters
+    ----------
+    changes, entries, found
+        See `splits_of`.
+    """
+    then = {path: entry.pixel_sha256 for path, entry in entries.items()}
+    now = {path: found[path].pixel_sha256 for path in changes.work}
+    return {pixels for path, pixels in now.items() if pixels and then.get(path) != pixels}
+
+
+def new_names(changes: Changes, entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Return the names that pictures have now, where they have others, by the former ones.
+
+    Parameters
+    ----------
+    changes, entries
+        See `splits_of`.
+    """
+    remembered = {
+        path: name
+        for path, entry in entries.items()
+        if entry.content and (name := former_name(entry)) in changes.entries
+    }
+    return remembered | changes.moved
+
+
 def give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
     """Leave out an image that was about to be tiled, or remembered as a copy.
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.alike import alike_among, describe, still_true, to_json
+from data_prep.alike import alike_among, describe, renamed, still_true, to_json
 from data_prep.by_hand import annotated, predecessors, said_of
 from data_prep.cells import missing_cells
 from data_prep.changes import (
@@ -25,6 +25,8 @@ from data_prep.changes import (
     contents_of,
     decide,
     judged,
+    new_names,
+    new_pictures,
     quarantine,
     splits_of,
     unusable,
@@ -561,18 +563,12 @@ class _Night:
         fresh: dict[str, bytes],
     ) -> list[Likeness]:
         """Return pairs of images that show the same place: known ones, and those of new images."""
-        contents = contents_of(changes, found)
-        moved = changes.moved
-        former = [
-            replace(
-                pair, one=moved.get(pair.one, pair.one), other=moved.get(pair.other, pair.other)
-            )
-            for pair in (before.pairs if before else ())
-        ]
-        known = before.entries if before else {}
-        then = {moved.get(path, path): each.pixel_sha256 for path, each in known.items()}
-        standing = still_true(former, then, contents)
-        new = alike_among(contents, {**prints, **fresh}, fresh, standing)
+        contents, known = contents_of(changes, found), before.entries if before else {}
+        names = new_names(changes, known)
+        then = {names.get(path, path): each.pixel_sha256 for path, each in known.items()}
+        standing = still_true(renamed(before.pairs if before else (), names), then, contents)
+        wanted = fresh.keys() | new_pictures(changes, known, found)
+        new = alike_among(contents, {**prints, **fresh}, wanted, standing)
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in describe(new, splits):
             self._say(line)

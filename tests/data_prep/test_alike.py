@@ -1,7 +1,7 @@
 import cv2
 import pytest
 
-from data_prep.alike import TOLD, alike_among, describe, joining, still_true
+from data_prep.alike import TOLD, alike_among, describe, joining, renamed, still_true
 from data_prep.images import decode_image
 from data_prep.likeness import fingerprint
 from data_prep.near_duplicates import Likeness
@@ -39,6 +39,11 @@ def test_a_pair_is_remembered_while_both_images_are_what_they_were():
     before = {"a": "X", "b": "Y", "c": "Z"}
     assert names(still_true(former, before, {**before, "c": "other"})) == [("a", "b")]
     assert still_true(former, before, {"b": "Y"}) == []
+
+
+def test_pairs_follow_images_that_have_a_new_name():
+    pairs = [Likeness("a", "b", "w"), Likeness("c", "a", "w")]
+    assert names(renamed(pairs, {"a": "x", "z": "y"})) == [("x", "b"), ("c", "x")]
 
 
 def test_a_pair_that_stands_in_two_splits_says_so():

@@ -14,6 +14,8 @@ from data_prep.changes import (
     decide,
     give_up,
     judged,
+    new_names,
+    new_pictures,
     quarantine,
     splits_of,
     with_zones,
@@ -508,6 +510,34 @@ def test_what_is_alike_goes_together_but_tears_nothing_that_stood_apart_before()
     # The last one overlaps both: it can stand nowhere.
     assert night.splits({"train": 0.9, "test": 0.1}, pairs) == {"a/2": "test"}
     assert set(night.changes.problems) == {"a/3"}
+
+
+def test_what_is_like_a_picture_is_looked_for_when_it_comes_or_comes_back():
+    """If its fingerprint was known, it was compared with nothing, and could stand in any split."""
+    old = [
+        tiled("a/0", "S"),
+        tiled("a/1", "T", zones="other"),
+        Entry("a/2", LEFT_OUT, reason="it joined two splits"),
+    ]
+    night = Night(old, ["a/0", "a/1", "a/2", "a/3"], stamps={"a/1": 2})
+    night.decide(seen("a/1", "T"), seen("a/2", "U"), seen("a/3", "V"))
+    assert night.changes.work == ["a/1", "a/2", "a/3"]
+    new = new_pictures(night.changes, night.entries, night.found)
+    assert new == {"pixels of U", "pixels of V"}
+    # Tiled anew, all are new.
+    again = Night([], ["a/0", "a/1"])
+    again.decide(seen("a/0", "S"), seen("a/1", "T"))
+    assert new_pictures(again.changes, {}, again.found) == {"pixels of S", "pixels of T"}
+
+
+def test_a_picture_that_is_remembered_under_another_name_keeps_what_is_like_it():
+    remembered = f"a/0#{'pixels of S':.16}"
+    night = Night([tiled("a/0", "S"), tiled("a/1", "T")], ["a/0", "b/1"], stamps={"a/0": 2})
+    changes = night.decide(seen("a/0", "U"), seen("b/1", "T"))
+    assert new_names(changes, night.entries) == {"a/0": remembered, "a/1": "b/1"}
+    broken = Night(pruned_specimen().values(), ["a/0", "a/1"])
+    changes = broken.decide(seen("a/0", error="broken"))
+    assert new_names(changes, broken.entries) == {"a/0": remembered}
 
 
 def test_images_without_a_fingerprint_are_looked_at_again():

@@ -687,6 +687,10 @@ def test_fields_of_view_that_overlap_stay_in_one_split_over_nights(
     third = update_tiles(settings, spark=spark)
     assert third.manifest["near_duplicates"] == second.manifest["near_duplicates"]
 
+    # Who tiles anew finds the same, although all fingerprints are known.
+    anew = tile_images(replace(settings, update=False, overwrite=True), spark=spark)
+    assert {(pair["one"], pair["other"]) for pair in anew["near_duplicates"]} == found
+
 
 NIGHT = """
 import sys
