@@ -29,6 +29,7 @@ def test_each_module_can_be_imported(project):
 
 
 @pytest.mark.parametrize("name", [*QUICK, *SLOW, *FULL])
+@pytest.mark.slow
 def test_each_runs_at_its_smallest_size(name, project):
     # A session and the kernels of TensorFlow are a process's own.
     ended = subprocess.run(

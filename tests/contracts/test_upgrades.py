@@ -69,6 +69,7 @@ def test_each_release_is_there_and_on_the_page(project):
     assert f"`{version}`" in page
 
 
+@pytest.mark.slow
 def test_nothing_is_written_by_a_version_of_development(monkeypatch):
     monkeypatch.setattr(distkeras_grid, "__version__", "9.0.0.dev0")
     with pytest.raises(SystemExit, match="development"):

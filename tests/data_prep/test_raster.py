@@ -127,6 +127,7 @@ TILINGS = {
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("spec", TILINGS.values(), ids=TILINGS)
 @pytest.mark.parametrize(("grain", "cache_bytes"), [((64, 64), 0), ((16, 500), 1 << 30)])
+@pytest.mark.slow
 def test_tiles_are_those_of_the_whole_image_bit_for_bit(
     spec, grain, dtype, cache_bytes, monkeypatch
 ):

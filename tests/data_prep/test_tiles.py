@@ -193,6 +193,7 @@ def test_image_wider_than_opencv_takes():
 
 
 @pytest.mark.parametrize("angles", [[30], [30, 120]])
+@pytest.mark.slow
 def test_memory_is_bounded_by_rows_not_by_the_turned_image(angles):
     image = np.zeros((3000, 4000), np.uint8)
     frame_width, frame_height = Frame(4000, 3000, 30.0).size

@@ -36,6 +36,7 @@ def lines_after(progress, monkeypatch, capsys, *, said):
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_a_silence_is_broken(progress, monkeypatch, capsys):
     found = lines_after(progress, monkeypatch, capsys, said=False)
     assert 4 <= len(found) <= 10

@@ -14,6 +14,7 @@ def descriptors():
 
 
 @pytest.mark.parametrize("size", [1, SMALL - 1, SMALL, 3 * SMALL + 5])
+@pytest.mark.slow
 def test_a_buffer_takes_what_is_written(size):
     before = descriptors()
     buffer = scratch(size)

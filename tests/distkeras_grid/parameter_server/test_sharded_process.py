@@ -335,6 +335,7 @@ def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead
 
 
 @pytest.mark.parametrize("at", ["poll", "gather"])
+@pytest.mark.slow
 def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
     settings = make_settings(trainable_size=9, servers=3, rows=4)
     key, events = new_key(), []

@@ -480,6 +480,7 @@ def mapped(pid):
     return sum("distkeras-grid" in line.path for line in psutil.Process(pid).memory_maps(False))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
     key, settings = new_key(), tools.settings(trainable_size=SIZE)
     gc.collect()
