@@ -4,6 +4,8 @@ import csv
 import io
 import json
 
+import pytest
+
 from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
 from distkeras_grid.comparison.page import (
     Finding,
