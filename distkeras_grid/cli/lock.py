@@ -1,8 +1,9 @@
 """``--lock FILE``: one run at a time on this machine, with a lock that lasts as long as the work.
 
 The kernel keeps the lock (``flock``) and frees it when its holder ends, however it ends. Work that
-outlives the command keeps it, too: a program that got the lock's descriptor holds it until it ends,
-and an application of YARN is named in the file until somebody has seen its end.
+outlives the command keeps it, too: a program that got the lock's descriptor (spark-submit, or the
+JVM of a session that the command builds) holds it until it ends, and an application of YARN that
+`submit` has started is named in the file until somebody has seen its end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.lock_files import open_lock_file
+from distkeras_grid.spark.driver_jvm import kept_by_jvm
 
 # What a file that was written here begins with, and how much of one is read to see it.
 _MARK = '{"verb": '
@@ -105,7 +107,7 @@ def current() -> Lock | None:
 def held(
     path: str, verb: str, going: Callable[[str], str | None] = lambda _: None
 ) -> Iterator[Lock]:
-    """Hold a lock while the block runs.
+    """Hold a lock while the block runs, and until the session that it has built has ended.
 
     Parameters
     ----------
@@ -136,9 +138,19 @@ def held(
         lock = Lock(file, path, holder)
         token = _current.set(lock)
         try:
-            yield lock
+            with kept_by_jvm(lock.descriptor) as kept:
+                yield lock
         finally:
             _current.reset(token)
+            if kept.idle:
+                # The JVM lives until this process ends, and would hold the lock for as long.
+                _release(file)
+
+
+def _release(file: FileIO) -> None:
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _seize(file: FileIO, path: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
+from distkeras_grid.spark.driver_jvm import start_context
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def build_session(
         # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
         ours = {**_local_settings(name, master), **ours}
+        start_context(ours)
     for key, value in ours.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

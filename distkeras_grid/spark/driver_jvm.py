@@ -1,0 +1,101 @@
+"""Spark's JVM of a command that holds a lock: it keeps the lock, too, until its work has ended.
+
+A JVM outlives the Python that has started it for some seconds, and with it the application: longer
+than the kernel would keep a lock that only the command holds, if the command is killed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+# How long a session may take to end; YARN's own client gives up earlier.
+STOP_SECONDS = 60.0
+
+
+@dataclass
+class KeptFile:
+    """An open file that the JVM of this process is to keep open.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    by_jvm : bool, default False
+        Whether there is a JVM that keeps it open.
+    idle : bool, default False
+        Whether that JVM has no work left.
+    """
+
+    descriptor: int
+    by_jvm: bool = False
+    idle: bool = False
+
+
+_kept: ContextVar[KeptFile | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def kept_by_jvm(descriptor: int) -> Iterator[KeptFile]:
+    """Let a JVM that the block starts keep a file open; end its session with the block.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+
+    Yields
+    ------
+    KeptFile
+        Says after the block whether the file is still needed.
+    """
+    file = KeptFile(descriptor)
+    token = _kept.set(file)
+    try:
+        yield file
+    finally:
+        _kept.reset(token)
+        if file.by_jvm:
+            file.idle = _end_session()
+
+
+def start_context(settings: Mapping[str, str]) -> None:
+    """Start JVM and context for `kept_by_jvm`, where a file is to be kept and no JVM runs.
+
+    Otherwise PySpark starts them itself when it builds the session.
+
+    Parameters
+    ----------
+    settings : mapping of str to str
+        Spark settings of the session.
+    """
+    from pyspark import SparkConf, SparkContext, java_gateway
+
+    file = _kept.get()
+    if file is None or SparkContext._gateway is not None:
+        return
+    conf = SparkConf()
+    for name, value in settings.items():
+        conf.set(name, value)
+    launch: Any = java_gateway.launch_gateway
+    gateway = launch(conf, {"pass_fds": (file.descriptor,)})
+    file.by_jvm = True
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _end_session() -> bool:
+    """End the session of this process, and with it its application; tell whether it has ended."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return True
+    # Spark's own stop has no deadline.
+    ending = threading.Thread(target=context.stop, name="end of the session", daemon=True)
+    ending.start()
+    ending.join(STOP_SECONDS)
+    return not ending.is_alive()
