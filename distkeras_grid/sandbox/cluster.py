@@ -233,6 +233,9 @@ class Sandbox:
             path = daemon_class_path()
             deadline = time.monotonic() + START_SECONDS
             undo.callback(self._abandon)
+            if self.layout.state.exists():
+                # What a start has left that was killed.
+                self._end()
             self._configure()
             self._start_all(path, deadline)
             undo.pop_all()
@@ -424,7 +427,7 @@ class Sandbox:
     def _end(self) -> None:
         """End all daemons and containers, and delete what only they need."""
         state = self.state
-        daemons.stop(state.daemons, self.layout.containers)
+        daemons.stop(state.daemons, self.layout.containers, self.layout.scratch)
         self._keep(replace(state, daemons=()))
         # Archives of applications, which a NodeManager deletes when it starts: gigabytes.
         for folder in (self.layout.containers, self.layout.scratch):
@@ -441,7 +444,7 @@ class Sandbox:
         deadline = time.monotonic() + START_SECONDS
         path = daemon_class_path()
         if name == "kdc":
-            daemons.stop(self.state.daemons, self.layout.containers)
+            daemons.stop(self.state.daemons, self.layout.containers, self.layout.scratch)
             self._start_all(path, deadline)
             return
         daemons.stop([self.daemon(name)])
@@ -574,7 +577,10 @@ class Sandbox:
         self._run_on(name, self._command(path, main, *arguments))
 
     def _run_on(self, name: str, line: list[str]) -> None:
-        """Start a process, and note it before anything else can fail."""
+        """Start a process, and note it before anything else can fail.
+
+        If this process is killed in between, `_end` finds the other by its command line.
+        """
         daemon = daemons.start(name, line, self.layout.logs / f"{name}.log")
         state = self.state
         others = tuple(other for other in state.daemons if other.name != name)

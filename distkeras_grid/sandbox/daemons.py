@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -110,8 +111,13 @@ def command(
     options: Sequence[str] = (),
 ) -> list[str]:
     """Return the command line of a daemon; its temporary files go to `scratch`."""
-    options = (*JVM_OPTIONS, f"-Djava.io.tmpdir={scratch}", *options)
+    options = (*JVM_OPTIONS, _mark(scratch), *options)
     return [java(), *options, "-cp", ":".join(class_path), main, *arguments]
+
+
+def _mark(scratch: Path) -> str:
+    """Return the option that every daemon of a sandbox has, and no other process."""
+    return f"-Djava.io.tmpdir={scratch}"
 
 
 def start(name: str, line: Sequence[str], log: Path) -> Daemon:
@@ -175,7 +181,9 @@ def run(what: str, line: Sequence[str], log: Path) -> None:
         raise SandboxError(f"{what} ended with {done.returncode}. {tail(log)}")
 
 
-def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
+def stop(
+    daemons: Iterable[Daemon], containers: Path | None = None, scratch: Path | None = None
+) -> None:
     """End daemons, the last one started first, and what YARN's containers left running.
 
     Parameters
@@ -184,6 +192,9 @@ def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
         Those that have ended are skipped.
     containers : Path, optional
         Where containers work; a killed NodeManager leaves them without a parent.
+    scratch : Path, optional
+        Where the temporary files of this sandbox's daemons are. By that also those are found that
+        nobody could note, because who started them was killed in that moment.
 
     Raises
     ------
@@ -191,6 +202,9 @@ def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
         If a process outlives being killed.
     """
     processes = [process for daemon in daemons if (process := daemon.process()) is not None]
+    known = {process.pid for process in processes}
+    marked = marked_with(scratch) if scratch else ()
+    processes += [process for process in marked if process.pid not in known]
     left: list[psutil.Process] = []
     for process in reversed(processes):
         # One after another: a NodeManager whose master has gone waits for it.
@@ -203,6 +217,18 @@ def stop(daemons: Iterable[Daemon], containers: Path | None = None) -> None:
     if left:
         numbers = ", ".join(str(process.pid) for process in left)
         raise SandboxError(f"Processes of the sandbox do not end: {numbers}. Kill them by hand.")
+
+
+def marked_with(scratch: Path) -> list[psutil.Process]:
+    """Return the daemons of this user whose temporary files go to a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.uids().real == os.getuid() and _mark(scratch) in process.cmdline():
+                found.append(process)
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return found
 
 
 def working_below(folder: Path) -> list[psutil.Process]:

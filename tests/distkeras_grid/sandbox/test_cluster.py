@@ -98,6 +98,22 @@ def test_a_sandbox_of_which_all_runs_needs_no_repair(sandbox: Sandbox) -> None:
     assert sandbox.repair() == []
 
 
+@pytest.mark.parametrize("verb", ["stop", "start", "delete"])
+def test_a_daemon_that_nobody_could_note_is_ended(
+    sandbox: Sandbox, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its starter was killed after the process had begun, and before sandbox.json named it."""
+    sandbox.stop()
+    line = [*SLEEP, f"-Djava.io.tmpdir={sandbox.layout.scratch}"]
+    unknown = start("namenode", line, sandbox.layout.logs / "namenode.log")
+    monkeypatch.setattr(cluster, "daemon_class_path", list)
+    monkeypatch.setattr(
+        Sandbox, "_start_all", lambda *_: unknown.process() and pytest.fail("it still runs")
+    )
+    getattr(Sandbox(sandbox.layout.root, memory_mb=1024), verb)()
+    assert unknown.process() is None
+
+
 def test_a_stop_keeps_the_data_and_no_leftovers(sandbox: Sandbox) -> None:
     for folder in (sandbox.layout.namenode(), sandbox.layout.containers, sandbox.layout.scratch):
         (folder / "some").mkdir(parents=True)

@@ -110,6 +110,19 @@ def test_an_orphan_of_a_container_is_killed_too_and_a_shell_there_is_not(tmp_pat
     shell.wait(5)
 
 
+def test_what_nobody_has_noted_ends_with_the_others(tmp_path: Path) -> None:
+    """One that was started in the moment in which its starter was killed."""
+    scratch = tmp_path / "tmp"
+    lines = {name: [*SLEEP, f"-Djava.io.tmpdir={tmp_path / name}"] for name in ("tmp", "tmp2")}
+    unknown, others = (start(name, line, tmp_path / name) for name, line in lines.items())
+    noted = start("noted", lines["tmp"], tmp_path / "noted")
+    stop([noted], scratch=scratch)
+    assert unknown.process() is None
+    assert noted.process() is None
+    assert others.process() is not None
+    stop([others])
+
+
 def test_the_error_of_a_daemon_that_ended_has_the_end_of_its_log(tmp_path: Path) -> None:
     line = [sys.executable, "-c", "print('x' * 5000); print('port 80 is taken')"]
     daemon = start("namenode", line, tmp_path / "a.log")
