@@ -96,7 +96,7 @@ DAMAGE = (
 FAILING = frozenset(
     (
         *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
-        *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EACCES, errno.EPERM),
+        *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENOENT, errno.EACCES, errno.EPERM),
     )
 )
 ORIENTATION = 274  # EXIF and TIFF tag
@@ -179,8 +179,9 @@ def open_image(
     ImageError
         If the file cannot be read as an image of these formats.
     """
-    length = stream.length if isinstance(stream, Folder) else stream.seek(0, os.SEEK_END)
-    stream.seek(0)
+    with _damage_told(name, 0):
+        length = stream.length if isinstance(stream, Folder) else stream.seek(0, os.SEEK_END)
+        stream.seek(0)
     if not length:
         raise ImageError(f"{name} is empty (0 bytes). Copy it again, or remove it.")
     chosen = choice or Choice()

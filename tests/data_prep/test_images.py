@@ -10,6 +10,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from data_prep import images
+from data_prep.folders import Folder
 from data_prep.images import decode_image, open_image, read_image
 from data_prep.picture import Choice, as_channels
 from distkeras_grid.errors import (
@@ -240,6 +241,12 @@ def test_what_a_disk_or_memory_does_is_not_the_images_fault(monkeypatch, failure
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_libraries_say_about_a_file_is_damage(monkeypatch, damage):
     assert not is_unreadable(monkeypatch, damage)
+
+
+def test_a_folder_that_is_gone_after_it_was_opened_is_told(tmp_path):
+    """A night ended, because the size of an OME-Zarr was asked for outside of what tells damage."""
+    with pytest.raises(UnreadableImageError, match=r"x\.zarr"):
+        open_image(Folder(tmp_path / "x.zarr"), "x.zarr")
 
 
 def is_unreadable(monkeypatch, error):

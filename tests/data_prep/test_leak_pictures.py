@@ -6,19 +6,21 @@ from functools import partial
 from io import BytesIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tifffile
 
 from data_prep import divided_folder
 from data_prep.digests import pixel_digest
-from data_prep.divided_folder import Look, divided
+from data_prep.divided_folder import Look, divided, looker
 from data_prep.images import MAX_PIXELS
+from data_prep.isolation import Care
 from data_prep.leak_check import FIRST_FOLDER, pictures_of
 from data_prep.leaks import find_leaks
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
 from data_prep.picture import Choice
-from data_prep.reading import Content
-from distkeras_grid.errors import EmptyDataError, LabelError
+from data_prep.reading import Content, Opening
+from distkeras_grid.errors import EmptyDataError, LabelError, StorageError
 
 
 def entry(source, split, status=TILED, pixels="c", group=None):
@@ -47,6 +49,27 @@ def test_what_has_no_tiles_leaks_nothing():
 def test_what_is_set_aside_leaks_nothing():
     aside = replace(entry("b.png", "test", group="g"), set_aside="blurred")
     assert find_leaks(pictures_of([entry("a.png", "train", group="g"), aside])) == []
+
+
+class LostBlock(BytesIO):
+    """A file above 64 MB on HDFS of which no DataNode has a block."""
+
+    def read(self, *_):
+        raise StorageError("Cannot read /raw/a.tif on HDFS: BlockMissingException.")
+
+
+class LossyDisks(Opening):
+    def open(self, uri):
+        return Content(LostBlock(b"x"), name=uri)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_image_that_cannot_be_read_to_its_end_is_named(always):
+    look = looker(Look(Choice(), MAX_PIXELS, False), LossyDisks("webhdfs"), Care(always))
+    batches = look(iter([pa.RecordBatch.from_pylist([{"path": "hdfs:/raw/a.tif"}])]))
+    (seen,) = (row for batch in batches for row in batch.to_pylist())
+    assert "a.tif" in seen["error"]
+    assert seen["pixel_sha256"] is None
 
 
 def folder(*names, group=None, whole=True):
