@@ -137,15 +137,22 @@ def session_keys(
     return {side: _derive(key, f"frames of the {side.value}: {session}") for side in Side}
 
 
+#: Nonces that are remembered.
+MOST_NONCES = 10_000
+
+
 class NonceMemory:
-    """The nonces of clients that have proved that they have the key.
+    """The newest nonces of clients that have proved that they have the key.
 
     Each is valid for one conversation. No other nonces are kept, so a stranger cannot fill the
-    memory.
+    memory, nor can a client that connects again and again. A replay of a nonce that is forgotten is
+    refused, too, though later: the proof and the keys of its conversation are of a nonce that the
+    server has made for that one.
     """
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        # In the order in which they came.
+        self._seen: dict[str, None] = {}
 
     def check(self, nonce: str) -> None:
         """Refuse a nonce that is malformed or was used before.
@@ -171,4 +178,6 @@ class NonceMemory:
             If another conversation with the same nonce was authenticated first.
         """
         self.check(nonce)
-        self._seen.add(nonce)
+        self._seen[nonce] = None
+        if len(self._seen) > MOST_NONCES:
+            del self._seen[next(iter(self._seen))]

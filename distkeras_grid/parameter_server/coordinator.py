@@ -27,6 +27,7 @@ from distkeras_grid.parameter_server.mind import (
     ServerMind,
     received,
 )
+from distkeras_grid.parameter_server.scratch import FileShelf
 from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.spec import RunSpec
@@ -75,7 +76,10 @@ class Coordinator:
         saved: Sequence[Packed] = (),
         turn: ServerTurn | None = None,
     ) -> None:
-        self._mind = ServerMind.resumed(spec, saved) if saved else ServerMind(spec, center)
+        shelf = FileShelf()
+        self._mind = (
+            ServerMind.resumed(spec, saved, shelf) if saved else ServerMind(spec, center, shelf)
+        )
         if turn is not None:
             self._mind.take_turn(turn)
         self._state_section = spec.layout.state_section

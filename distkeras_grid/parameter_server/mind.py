@@ -68,7 +68,7 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
 from distkeras_grid.parameter_server.settings import ServerTurn
-from distkeras_grid.parameter_server.snapshots import Snapshots
+from distkeras_grid.parameter_server.snapshots import Shelf, Snapshots
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule, rule_of
 from distkeras_grid.rules.magnitudes import Size, size_of
@@ -242,6 +242,8 @@ class ServerMind:
         The run.
     center : ndarray
         The initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
+    shelf : Shelf, optional
+        Takes the snapshots that the driver does not fetch soon; by default it is in memory.
 
     Attributes
     ----------
@@ -251,12 +253,12 @@ class ServerMind:
         The center, and the vectors that the rule keeps.
     """
 
-    def __init__(self, spec: RunSpec, center: Vector) -> None:
+    def __init__(self, spec: RunSpec, center: Vector, shelf: Shelf | None = None) -> None:
         self._spec = spec
         self._rule = rule_of(spec.rule)
         self.center = Center(self._rule, center, spec.layout.sections, spec.workers)
         self.books = ServerState(spec)
-        self._snapshots = Snapshots(spec.snapshots_per_epoch)
+        self._snapshots = Snapshots(spec.snapshots_per_epoch, shelf)
         self._keeping = Keeping(spec.workers, active=spec.layout.kept_limit > 0)
         self._gathering = Gathering()
         # The state of the last checkpoint: the server's own, and what workers keep.
@@ -876,7 +878,9 @@ class ServerMind:
         return [Send(DRIVER, message, state=states[asked.part - 1])]
 
     @classmethod
-    def resumed(cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]]) -> Self:
+    def resumed(
+        cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: Shelf | None = None
+    ) -> Self:
         """Build the mind of a run that goes on from a checkpoint.
 
         Parameters
@@ -885,6 +889,8 @@ class ServerMind:
             The run.
         parts : sequence of ndarray
             The parts of the checkpoint, as `FetchPart` numbers them.
+        shelf : Shelf, optional
+            As in `ServerMind`.
 
         Raises
         ------
@@ -898,7 +904,7 @@ class ServerMind:
                 f"A checkpoint with the states of {len(seats)} workers is due. Received: "
                 f"{len(parts) - 1}."
             )
-        mind = cls(spec, np.zeros(spec.size, np.float32))
+        mind = cls(spec, np.zeros(spec.size, np.float32), shelf)
         mind.books = ServerState.from_saved(spec, saved.books)
         mind.center = Center.from_state(
             mind._rule, spec.layout.sections, spec.workers, structs.asdict(saved.center)
@@ -946,14 +952,16 @@ class ServerMind:
         }
 
     @classmethod
-    def from_state(cls, spec: RunSpec, state: Mapping[str, Any]) -> Self:
+    def from_state(
+        cls, spec: RunSpec, state: Mapping[str, Any], shelf: Shelf | None = None
+    ) -> Self:
         """Build the mind that `to_state` described, for the same run."""
         mind = cls(spec, np.zeros(spec.size, state["center"]["centers"][0].dtype))
         mind.books = ServerState.from_state(spec, state["books"])
         mind.center = Center.from_state(
             mind._rule, spec.layout.sections, spec.workers, state["center"]
         )
-        mind._snapshots = Snapshots.from_state(spec.snapshots_per_epoch, state["snapshots"])
+        mind._snapshots = Snapshots.from_state(spec.snapshots_per_epoch, state["snapshots"], shelf)
         if state["replay"] is not None:
             size = spec.layout.state_section.nbytes
             mind._replay = Replay.from_state(state["replay"], size)

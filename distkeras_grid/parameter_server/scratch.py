@@ -1,7 +1,8 @@
-"""Memory for what workers keep: files without a name, so that it need not be main memory.
+"""Room for what need not be in main memory: files without a name.
 
 A server keeps the state of every worker, which together may be larger than the memory of the
-driver's container. The system writes such pages to disk when it needs the memory.
+driver's container. The system writes such pages to disk when it needs the memory. Snapshots of the
+center, of which there may be many, lie in one file.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import mmap
 import os
 import tempfile
 import warnings
+import weakref
 
 import numpy as np
 
 from distkeras_grid.trees import Packed
+from distkeras_grid.weights import Vector
 
 #: Smaller buffers are ordinary memory.
 SMALL = 1 << 20
@@ -48,3 +51,76 @@ def scratch(size: int) -> Packed:
         told = f"{size} bytes of state are held in memory, not in {tempfile.gettempdir()}: {error}"
         warnings.warn(told, RuntimeWarning, stacklevel=2)
     return np.empty(size, np.uint8)
+
+
+class FileShelf:
+    """A `distkeras_grid.parameter_server.snapshots.Shelf` in one nameless file.
+
+    What cannot be written to disk is held in memory, and a warning says so.
+    """
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        # Where each vector begins [bytes], how long it is, and its type.
+        self._places: dict[int, tuple[int, int, np.dtype[np.float32]]] = {}
+        self._held: dict[int, Vector] = {}
+
+    def put(self, number: int, vector: Vector) -> None:
+        """Store a copy of a vector."""
+        start = self._free(vector.nbytes)
+        try:
+            self._write(vector, start)
+        except OSError as error:
+            # What has just been folded is counted, so there is no way back.
+            told = f"A snapshot of {vector.nbytes} bytes is held in memory: {error}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            self._held[number] = vector.copy()
+        else:
+            self._places[number] = start, vector.size, vector.dtype
+
+    def get(self, number: int) -> Vector:
+        """Return a copy of a stored vector.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        """
+        if number in self._held:
+            return self._held[number].copy()
+        start, size, dtype = self._places[number]
+        vector = np.empty(size, dtype)
+        left = memoryview(vector).cast("B")
+        while left:
+            count = os.preadv(self._opened(), [left], start)
+            if not count:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            left, start = left[count:], start + count
+        return vector
+
+    def drop(self, number: int) -> None:
+        """Forget a stored vector. Another one may take its place in the file."""
+        self._held.pop(number, None)
+        self._places.pop(number, None)
+
+    def _free(self, length: int) -> int:
+        """Return the first place in the file that has room for so many bytes."""
+        start = 0
+        for taken, size, dtype in sorted(self._places.values(), key=lambda place: place[0]):
+            if start + length <= taken:
+                break
+            start = taken + size * dtype.itemsize
+        return start
+
+    def _write(self, vector: Vector, start: int) -> None:
+        left = memoryview(np.ascontiguousarray(vector)).cast("B")
+        while left:
+            count = os.pwrite(self._opened(), left, start)
+            left, start = left[count:], start + count
+
+    def _opened(self) -> int:
+        if self._file is None:
+            with tempfile.TemporaryFile(prefix="distkeras-grid-") as file:
+                self._file = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._file)
+        return self._file

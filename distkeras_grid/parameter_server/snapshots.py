@@ -1,13 +1,56 @@
-"""Copies of the center, made during an epoch and kept until the driver has fetched them."""
+"""Copies of the center, made during an epoch and kept until the driver has fetched them.
+
+While the driver validates one center, fast workers may end many epochs. The first few copies are in
+memory, and the others on a shelf, which a real server has on disk.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
+
+
+#: Copies that are in memory.
+IN_MEMORY = 2
+
+
+class Shelf(Protocol):
+    """Where vectors lie that are not needed soon, by number."""
+
+    def put(self, number: int, vector: Vector) -> None:
+        """Store a copy of a vector."""
+        ...
+
+    def get(self, number: int) -> Vector:
+        """Return a copy of a stored vector."""
+        ...
+
+    def drop(self, number: int) -> None:
+        """Forget a stored vector."""
+        ...
+
+
+class MemoryShelf:
+    """A shelf in memory, for simulations and tests."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[int, Vector] = {}
+
+    def put(self, number: int, vector: Vector) -> None:
+        """Store a copy of a vector."""
+        self._vectors[number] = vector.copy()
+
+    def get(self, number: int) -> Vector:
+        """Return a copy of a stored vector."""
+        return self._vectors[number].copy()
+
+    def drop(self, number: int) -> None:
+        """Forget a stored vector."""
+        del self._vectors[number]
 
 
 class Snapshots:
@@ -20,11 +63,16 @@ class Snapshots:
     ----------
     per_epoch : int
         Number of snapshots in one epoch; 0 for none.
+    shelf : Shelf, optional
+        Takes all but `IN_MEMORY` of them; by default it is in memory, too.
     """
 
-    def __init__(self, per_epoch: int) -> None:
+    def __init__(self, per_epoch: int, shelf: Shelf | None = None) -> None:
         self._per_epoch = per_epoch
+        self._shelf = MemoryShelf() if shelf is None else shelf
         self._made: dict[int, Vector] = {}
+        # Numbers of those on the shelf.
+        self._put: set[int] = set()
         self._awaited: dict[int, int] = {}
         self._given: int | None = None
 
@@ -41,7 +89,11 @@ class Snapshots:
     def take(self, due: Iterable[int], center: Vector) -> None:
         """Copy the center for each snapshot that is due."""
         for number in due:
-            self._made[number] = center.copy()
+            if len(self._made) < IN_MEMORY:
+                self._made[number] = center.copy()
+            else:
+                self._shelf.put(number, center)
+                self._put.add(number)
 
     def wait_for(self, due: Iterable[int], version: int) -> None:
         """Make the snapshots that are due wait for the weights of a version."""
@@ -62,34 +114,43 @@ class Snapshots:
         RefusedError
             If there is no such snapshot.
         """
-        if number not in self._made:
+        if number not in self._made and number not in self._put:
             raise RefusedError(
                 f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "
                 f"run makes none. Received: a request for it in a run of {self._per_epoch} "
                 "snapshots an epoch."
             )
         self._given = number
-        return self._made[number]
+        return self._shelf.get(number) if number in self._put else self._made[number]
 
     def forget_given(self, but: int | None) -> None:
         """Drop the snapshot that was returned last, unless it is requested again."""
         if self._given is not None and self._given != but:
             self._made.pop(self._given, None)
+            if self._given in self._put:
+                self._put.remove(self._given)
+                self._shelf.drop(self._given)
             self._given = None
 
     def to_state(self) -> dict[str, Any]:
         """Return what changes, as a plain tree."""
         return {
-            "made": {str(number): vector.copy() for number, vector in self._made.items()},
+            "made": {
+                **{str(number): vector.copy() for number, vector in self._made.items()},
+                **{str(number): self._shelf.get(number) for number in sorted(self._put)},
+            },
             "awaited": {str(number): version for number, version in self._awaited.items()},
             "given": self._given,
         }
 
     @classmethod
-    def from_state(cls, per_epoch: int, state: Mapping[str, Any]) -> Self:
+    def from_state(
+        cls, per_epoch: int, state: Mapping[str, Any], shelf: Shelf | None = None
+    ) -> Self:
         """Build the snapshots that `to_state` described."""
-        snapshots = cls(per_epoch)
-        snapshots._made = {int(number): vector.copy() for number, vector in state["made"].items()}
+        snapshots = cls(per_epoch, shelf)
+        for number, vector in state["made"].items():
+            snapshots.take([int(number)], vector)
         snapshots._awaited = {int(number): at for number, at in state["awaited"].items()}
         snapshots._given = state["given"]
         return snapshots

@@ -15,6 +15,7 @@ from typing import Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
+from distkeras_grid.parameter_server.snapshots import IN_MEMORY
 from distkeras_grid.spark.doctor import Finding, Level, Setting
 
 MB = 1 << 20
@@ -127,9 +128,10 @@ class ModelSize:
 
     def driver_mb(self, workers: int, validation_bytes: int = 0) -> float:
         """Return the driver's Python process and the parameter servers [MB]."""
-        # Measured: 8.0 copies with SGD, 13.7 with Adam. The server has one, and one per worker.
+        # Measured: 8.0 copies with SGD, 13.7 with Adam. The server has one, and one per worker, and
+        # snapshots that the driver has not fetched yet.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
-        vectors = 2 + workers + self.mapped_vectors(workers) + self.server_vectors
+        vectors = 2 + IN_MEMORY + workers + self.mapped_vectors(workers) + self.server_vectors
         server = self.servers * SERVER_MB + vectors * self.vector_mb
         return python + server + 2 * validation_bytes / MB
 

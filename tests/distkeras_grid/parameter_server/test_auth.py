@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.auth import (
+    MOST_NONCES,
     NonceMemory,
     new_key,
     new_nonce,
@@ -73,6 +74,15 @@ def test_a_nonce_is_good_once():
         memory.check(nonce)
     with pytest.raises(AuthenticationError, match="replay"):
         memory.remember(nonce)
+
+
+def test_the_memory_of_nonces_is_bounded():
+    memory, nonces = NonceMemory(), [new_nonce() for _ in range(2 * MOST_NONCES)]
+    for nonce in nonces:
+        memory.remember(nonce)
+    assert len(memory._seen) == MOST_NONCES
+    with pytest.raises(AuthenticationError):
+        memory.check(nonces[-MOST_NONCES])
 
 
 @pytest.mark.parametrize("nonce", ["", "0" * 63, "G" * 64, "0" * 65])

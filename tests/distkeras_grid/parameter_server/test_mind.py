@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from distkeras_grid.errors import FencedError, OutlierError, RefusedError
 from distkeras_grid.judges import Measure, Outliers, Seen, judge_spec
+from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.messages import (
     Beat,
     Command,
@@ -52,6 +53,7 @@ from distkeras_grid.parameter_server.mind import (
     received,
 )
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, MOST_STEPS
+from distkeras_grid.parameter_server.snapshots import IN_MEMORY, MemoryShelf
 from distkeras_grid.records import (
     LateRecord,
     LocalSet,
@@ -108,6 +110,7 @@ class Worker:
     waits: object = None
     last: WindowCommit | None = None
     skipped: bool = False
+    has_rows: bool = False
     stale: list = field(default_factory=list)
     #: Whether it was asked for what it keeps; the sequence, the version and the content of that.
     asked: bool = False
@@ -131,6 +134,7 @@ class Moment:
     folds: list
     dropped: int
     skips: list
+    failed: list
     steps: dict
 
 
@@ -141,6 +145,8 @@ class MindMachine(RuleBasedStateMachine):
     quorum = 1.0
     judge = None
     on_nonfinite = "stop"
+    #: Whether the center at the end of each epoch is kept until the driver has fetched it.
+    snapshots = 0
     #: What else is different of the run.
     terms = {}  # noqa: RUF012
 
@@ -157,9 +163,11 @@ class MindMachine(RuleBasedStateMachine):
             judge=judge_spec(self.judge),
             on_nonfinite=self.on_nonfinite,
             kept_limit=64,
+            snapshots_per_epoch=self.snapshots,
             **self.terms,
         )
-        self.mind = ServerMind(self.spec, np.zeros(SIZE, np.float32))
+        self.shelf = MemoryShelf()
+        self.mind = ServerMind(self.spec, np.zeros(SIZE, np.float32), self.shelf)
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
         self.version, self.now, self.open, self.stop = 0, 100.0, False, False
@@ -168,6 +176,8 @@ class MindMachine(RuleBasedStateMachine):
         # checkpoints, and of those that the driver has kept its own state of.
         self.pending, self.awaited, self.asked = False, set(), set()
         self.moment, self.number, self.taken = None, 0, 0
+        # The centers of the epochs that have ended, until they are fetched; who was refused.
+        self.ended, self.made, self.failed = 0, {}, []
         self.prepare()
         if all_there:
             for number in range(SEATS):
@@ -201,6 +211,14 @@ class MindMachine(RuleBasedStateMachine):
         worker.folded += commit.samples
         worker.last, worker.waits, worker.skipped = commit, None, False
         self.folds.append((seat, commit.epoch, commit.window, staleness, self.version))
+        passed = sum(each.folded + each.dropped for each in self.workers)
+        self.end_epochs(passed // (SEATS * ROWS))
+
+    def end_epochs(self, passed):
+        while self.ended < passed:
+            self.ended += 1
+            if self.snapshots:
+                self.made[self.ended] = self.center.copy()
 
     def take(self, seat, commit, payload):
         self.fold([(seat, commit, payload)])
@@ -260,7 +278,7 @@ class MindMachine(RuleBasedStateMachine):
     def ready(self, number):
         worker = self.workers[number]
         actions = self.say(worker.session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
-        worker.status, worker.waits = "ready", "start"
+        worker.status, worker.waits, worker.has_rows = "ready", "start", True
         there = [w for w in self.workers if w.status in ("ready", "running", "finished")]
         self.open = self.open or len(there) == SEATS
         going = [w for w in self.workers if w.waits == "start"] if self.open else []
@@ -273,10 +291,30 @@ class MindMachine(RuleBasedStateMachine):
         started = self.workers[action.to.seat]
         assert isinstance(action.message, Start)
         np.testing.assert_array_equal(action.vector, self.center)
+        self.greeted(action)
         assert action.message.next_sequence == started.sequence
         assert action.message.has_kept == (started.kept is not None)
         started.status, started.waits, started.version = "running", None, self.version
         started.started = started.attempt
+
+    def greeted(self, action):
+        """Do what follows from a start in other machines."""
+
+    def heard(self, action):
+        """Return the vector that a worker has after a reply."""
+        return action.vector
+
+    @precondition(lambda self: self.any("joined"))
+    @rule(data=st.data(), rows=st.sampled_from([ROWS - 1, ROWS + 1, 2 * ROWS, SEATS * ROWS]))
+    def get_ready_with_rows_of_others(self, data, rows):
+        """Only the one who says so is refused, and named."""
+        number = self.those(data, lambda worker: worker.status == "joined")
+        others = sum(w.has_rows for n, w in enumerate(self.workers) if n != number)
+        if rows < ROWS and not (self.workers[number].has_rows or others == SEATS - 1):
+            return
+        with pytest.raises(RefusedError):
+            self.say(self.workers[number].session, Ready(rows, 0.1), np.empty(SIZE, np.float32))
+        self.failed.append(number)
 
     @precondition(lambda self: self.any("joined"))
     @rule(data=st.data())
@@ -321,7 +359,7 @@ class MindMachine(RuleBasedStateMachine):
             assert action.to == self.workers[action.to.seat].session
             assert action.message.version == self.version
             assert not action.message.state_wanted
-            np.testing.assert_array_equal(action.vector, self.center)
+            np.testing.assert_array_equal(self.heard(action), self.center)
             self.check_asks(action)
 
     def check_asks(self, action):
@@ -343,7 +381,7 @@ class MindMachine(RuleBasedStateMachine):
         if worker.last is None:
             return
         (action,) = self.say(worker.session, worker.last, payload.copy())
-        np.testing.assert_array_equal(action.vector, self.center)
+        np.testing.assert_array_equal(self.heard(action), self.center)
         assert action.message.skipped == worker.skipped
         worker.version = action.message.version
         self.check_asks(action)
@@ -357,6 +395,7 @@ class MindMachine(RuleBasedStateMachine):
                 {"version": 10**6},
                 {"samples": 0},
                 {"samples": 2**62},
+                {"samples": ROWS + 1},
                 {"steps": 10},
                 *NOT_FINITE,
                 {"epoch": 0},
@@ -417,7 +456,9 @@ class MindMachine(RuleBasedStateMachine):
         actions = self.say(worker.session, Finish())
         worker.status, worker.asked, worker.kept = "finished", False, None
         finished = sum(w.status == "finished" for w in self.workers)
-        self.stop = self.stop or finished >= self.quorum_of(SEATS)
+        if not self.stop and finished >= self.quorum_of(SEATS):
+            self.stop = True
+            self.end_epochs(EPOCHS)
         self.finished(number)
         self.answers_no_more(number)
         assert actions[0].to == worker.session
@@ -501,6 +542,7 @@ class MindMachine(RuleBasedStateMachine):
             list(self.folds),
             sum(worker.dropped for worker in self.workers),
             list(self.skips),
+            list(self.failed),
             self.steps_now(),
         )
 
@@ -580,7 +622,8 @@ class MindMachine(RuleBasedStateMachine):
     @rule()
     def save_and_restore(self):
         before = self.mind.to_state()
-        self.mind = ServerMind.from_state(self.spec, unpack(pack(before)))
+        self.shelf = MemoryShelf()
+        self.mind = ServerMind.from_state(self.spec, unpack(pack(before)), self.shelf)
         assert_same(self.mind.to_state(), before)
 
     # What always holds
@@ -622,14 +665,69 @@ class MindMachine(RuleBasedStateMachine):
             for e in action.message.events
             if isinstance(e, WorkerRecord) and e.status == "failed"
         ]
-        assert failed == []
+        # What came after a checkpoint is held back.
+        assert failed == (self.moment.failed if self.number > self.taken else self.failed)
 
     @invariant()
     def memory_is_bounded(self):
-        assert vectors_in(self.mind.to_state()) <= self.most_vectors
+        elsewhere = len(self.shelf._vectors)
+        assert vectors_in(self.mind.to_state()) - elsewhere <= self.most_vectors
 
     #: The center, one for whoever waits, and what each worker keeps; in a checkpoint again.
     most_vectors = 1 + SEATS + SEATS + 1 + SEATS
+
+
+class SnapshotMachine(MindMachine):
+    """The center at the end of each epoch is kept until the driver has fetched it."""
+
+    snapshots = 1
+    most_vectors = MindMachine.most_vectors + IN_MEMORY
+
+    @precondition(lambda self: self.any("running"))
+    @rule(payload=VALUES)
+    def commit_many_samples(self, payload):
+        for number, worker in enumerate(self.workers):
+            if idle(worker):
+                self.commit_one(number, payload, ROWS)
+
+    @rule(number=st.integers(0, EPOCHS + 1), saved=st.booleans())
+    def fetch_snapshot(self, number, saved):
+        """It is there until the driver asks for another thing."""
+        for _ in range(2):
+            if number not in self.made:
+                with pytest.raises(RefusedError):
+                    self.say(DRIVER, FetchCenter(number, 0))
+                return
+            (answer,) = self.say(DRIVER, FetchCenter(number, 0))
+            np.testing.assert_array_equal(answer.vector, self.made[number])
+            if saved:
+                self.save_and_restore()
+        # As the invariants do.
+        del self.made[number]
+
+
+class CompressedMachine(MindMachine):
+    """A reply has what has changed since the center that its worker knows."""
+
+    terms = {"compression": "dgc"}  # noqa: RUF012
+    #: Also the center that each seat knows.
+    most_vectors = MindMachine.most_vectors + SEATS
+
+    def prepare(self):
+        self.hearing = {}
+
+    def greeted(self, action):
+        self.hearing[action.to.seat] = Hearing("dgc", action.vector.copy())
+
+    def heard(self, action):
+        vector = action.vector.copy()
+        self.hearing[action.to.seat].hear(vector)
+        return vector
+
+    def resume_one(self, number):
+        super().resume_one(number)
+        if self.workers[number].status == "running":
+            self.hearing[number].forget()
 
 
 class RoundMachine(MindMachine):
@@ -743,7 +841,8 @@ class StepsMachine(RoundMachine):
         self.workers[number].detached = True
 
     def finished(self, number):
-        self.workers[number].promised = None
+        # If it comes again, though, nothing is kept for it.
+        self.workers[number].promised, self.workers[number].detached = None, True
 
     # Steps and states
 
@@ -1015,6 +1114,10 @@ LONG = settings(
 )
 TestDynamicRate = pytest.mark.slow(MindMachine.TestCase)
 TestDynamicRate.settings = LONG
+TestSnapshots = pytest.mark.slow(SnapshotMachine.TestCase)
+TestSnapshots.settings = LONG
+TestCompressed = pytest.mark.slow(CompressedMachine.TestCase)
+TestCompressed.settings = LONG
 TestRounds = RoundMachine.TestCase
 TestRounds.settings = LONG
 TestSteps = pytest.mark.slow(StepsMachine.TestCase)

@@ -42,6 +42,7 @@ from distkeras_grid.parameter_server.messages import (
     Proof,
     Side,
     WorkerHello,
+    WorkerWelcome,
 )
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.weights import empty_vector
@@ -155,6 +156,25 @@ def test_a_replayed_nonce_is_refused(serve):
         answer = shake_hands(bench, channel, nonce)
     assert isinstance(answer, Goodbye)
     assert "replay" in answer.message
+
+
+def test_a_replay_is_refused_though_its_nonce_is_forgotten(serve, monkeypatch):
+    """The server's own nonce is in the proof."""
+    monkeypatch.setattr("distkeras_grid.parameter_server.auth.MOST_NONCES", 0)
+    bench = serve()
+    hello = WorkerHello("test", 0, 0, bench.settings.spec.size, new_nonce())
+    with raw_channel(bench) as channel:
+        channel.send(hello)
+        own = seat_key(workers_key(bench.key), 0)
+        proof = Proof(prove(own, Side.CLIENT, hello, channel.receive(5).nonce))
+        channel.send(proof)
+        assert isinstance(channel.receive(5), WorkerWelcome)
+    with raw_channel(bench) as channel:
+        channel.send(hello)
+        assert isinstance(channel.receive(5), Challenge)
+        channel.send(proof)
+        answer = channel.receive(5)
+    assert (type(answer), answer.error) == (Goodbye, "AuthenticationError")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import RefusedError
-from distkeras_grid.parameter_server.snapshots import Snapshots
+from distkeras_grid.parameter_server.snapshots import IN_MEMORY, MemoryShelf, Snapshots
 
 
 def vector(value):
@@ -60,6 +60,33 @@ def test_what_was_given_is_kept_until_another_thing_is_asked_for():
     snapshots.forget_given(None)
     with pytest.raises(RefusedError):
         snapshots.give(2)
+
+
+def test_all_but_the_first_lie_on_the_shelf_until_they_are_fetched():
+    shelf = MemoryShelf()
+    snapshots = Snapshots(1, shelf)
+    for number in range(1, 201):
+        snapshots.take([number], vector(number))
+    assert len(snapshots._made) == IN_MEMORY
+    assert len(shelf._vectors) == 200 - IN_MEMORY
+    snapshots = Snapshots.from_state(1, snapshots.to_state(), shelf := MemoryShelf())
+    for number in range(1, 201):
+        for _ in range(2):
+            np.testing.assert_array_equal(snapshots.give(number), vector(number))
+        snapshots.forget_given(None)
+        assert len(snapshots._made) + len(shelf._vectors) == 200 - number
+    # There is room in memory again.
+    snapshots.take([201], vector(201))
+    assert not shelf._vectors
+
+
+def test_what_was_given_from_the_shelf_is_forgotten_after_the_state_was_saved():
+    snapshots, shelf = Snapshots(1), MemoryShelf()
+    snapshots.take([1, 2, 3], vector(1))
+    snapshots.give(3)
+    other = Snapshots.from_state(1, snapshots.to_state(), shelf)
+    other.forget_given(None)
+    assert not shelf._vectors
 
 
 def test_a_run_without_snapshots_misses_none():
