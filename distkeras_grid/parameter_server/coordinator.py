@@ -76,7 +76,7 @@ class Coordinator:
         saved: Sequence[Packed] = (),
         turn: ServerTurn | None = None,
     ) -> None:
-        shelf = FileShelf()
+        self._shelf = shelf = FileShelf()
         self._mind = (
             ServerMind.resumed(spec, saved, shelf) if saved else ServerMind(spec, center, shelf)
         )
@@ -87,6 +87,11 @@ class Coordinator:
         self._mailboxes: dict[Session, _Mailbox] = {}
         # One clock for deadlines and history: Unix time that never goes back.
         self._epoch = time.time() - time.monotonic()
+
+    def close(self) -> None:
+        """Give up the snapshots that the driver has not fetched; it asks for no more."""
+        with self._lock:
+            self._shelf.close()
 
     def join(self, seat: int, attempt: int) -> Session:
         """Give a seat to a connection. Whatever an older connection waits for ends.

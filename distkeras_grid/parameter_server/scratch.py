@@ -12,7 +12,6 @@ import mmap
 import os
 import tempfile
 import warnings
-import weakref
 
 import numpy as np
 
@@ -61,12 +60,24 @@ class FileShelf:
 
     def __init__(self) -> None:
         self._file: int | None = None
+        self._closed = False
         # Where each vector begins [bytes], how long it is, and its type.
         self._places: dict[int, tuple[int, int, np.dtype[np.float32]]] = {}
         self._held: dict[int, Vector] = {}
 
+    def close(self) -> None:
+        """Give the file up with all that is in it. What is put later is held in memory."""
+        self._closed = True
+        self._places.clear()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
     def put(self, number: int, vector: Vector) -> None:
         """Store a copy of a vector."""
+        if self._closed:
+            self._held[number] = vector.copy()
+            return
         start = self._free(vector.nbytes)
         try:
             self._write(vector, start)
@@ -122,5 +133,4 @@ class FileShelf:
         if self._file is None:
             with tempfile.TemporaryFile(prefix="distkeras-grid-") as file:
                 self._file = os.dup(file.fileno())
-            weakref.finalize(self, os.close, self._file)
         return self._file

@@ -141,11 +141,12 @@ class Service:
         return self._listener.address
 
     def close(self) -> None:
-        """Stop accepting connections."""
+        """Stop accepting connections, and give up the snapshots that are on disk."""
         for door in self._doors:
             door.close()
         if self._listener is not None:
             self._listener.close()
+        self._coordinator.close()
 
     def _serve(self, stream: Stream) -> None:
         try:

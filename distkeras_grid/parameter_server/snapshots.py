@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
 
-
 #: Copies that are in memory.
 IN_MEMORY = 2
 

@@ -1,6 +1,7 @@
 import errno
 import gc
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -66,8 +67,10 @@ def test_a_shelf_gives_back_what_was_put_there_from_one_file(tmp_path, monkeypat
         shelf.drop(number)
     shelf.put(0, numbers(0))
     assert os.fstat(shelf._file).st_size == 50 * numbers(0).nbytes
-    del shelf
-    gc.collect()
+    shelf.close()
+    assert descriptors() == before
+    shelf.put(1, numbers(1))
+    np.testing.assert_array_equal(shelf.get(1), numbers(1))
     assert descriptors() == before
 
 
@@ -75,9 +78,9 @@ def test_a_shelf_writes_and_reads_in_as_many_parts_as_the_system_makes_of_it(mon
     write, read = os.pwrite, os.preadv
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:3], at))
     monkeypatch.setattr(os, "preadv", lambda file, into, at: read(file, [into[0][:3]], at))
-    shelf = FileShelf()
-    shelf.put(1, numbers(1))
-    np.testing.assert_array_equal(shelf.get(1), numbers(1))
+    with closing(FileShelf()) as shelf:
+        shelf.put(1, numbers(1))
+        np.testing.assert_array_equal(shelf.get(1), numbers(1))
 
 
 @pytest.mark.promise(
@@ -98,6 +101,7 @@ def test_a_snapshot_without_room_on_disk_is_held_in_memory(monkeypatch, code):
         shelf.drop(number)
     with pytest.raises(KeyError):
         shelf.get(2)
+    shelf.close()
 
 
 @pytest.mark.promise(
