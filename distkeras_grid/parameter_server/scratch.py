@@ -101,7 +101,7 @@ class FileShelf:
             return self._held[number].copy()
         start, size, dtype = self._places[number]
         vector = np.empty(size, dtype)
-        left = memoryview(vector).cast("B")
+        left = vector.view(np.uint8).data
         while left:
             count = os.preadv(self._opened(), [left], start)
             if not count:
@@ -124,7 +124,7 @@ class FileShelf:
         return start
 
     def _write(self, vector: Vector, start: int) -> None:
-        left = memoryview(np.ascontiguousarray(vector)).cast("B")
+        left = np.ascontiguousarray(vector).view(np.uint8).data
         while left:
             count = os.pwrite(self._opened(), left, start)
             left, start = left[count:], start + count
