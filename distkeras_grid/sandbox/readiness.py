@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,8 @@ from distkeras_grid.tickets import Keytab, ticket_authentication
 
 # One question over HTTP; the daemons are on this machine.
 ANSWER_SECONDS = 5.0
+# One question about a file. The first one loads classes, which takes seconds on a busy machine.
+FILE_SECONDS = 60.0
 POLL_SECONDS = 0.2
 CONTENT = b"The sandbox keeps what it is given.\n"
 
@@ -59,14 +62,21 @@ class Pages:
         return int(answer["clusterMetrics"]["activeNodes"])
 
     def make_homes(self, user: str) -> None:
-        """Make ``/tmp``, and the home of a user, as an administrator."""
+        """Make ``/tmp``, and the home of a user, as an administrator.
+
+        Raises
+        ------
+        SandboxError
+            If the NameNode refuses, or does not answer.
+        """
         client = self._files()
-        client.makedirs("/tmp")
-        client.set_permission("/tmp", "1777")
         home = f"/user/{user}"
-        client.makedirs(home)
-        if self.keytab:
-            client.set_owner(home, owner=user)
+        with _told("HDFS makes no folders"):
+            client.makedirs("/tmp")
+            client.set_permission("/tmp", "1777")
+            client.makedirs(home)
+            if self.keytab:
+                client.set_owner(home, owner=user)
 
     def write_and_read(self) -> None:
         """Write a file over WebHDFS, read it again and delete it.
@@ -74,21 +84,15 @@ class Pages:
         Raises
         ------
         SandboxError
-            If another content comes back, or the NameNode refuses.
+            If another content comes back, or a daemon refuses or does not answer.
         """
-        from hdfs.util import HdfsError
-
         client = self._files()
         path = "/tmp/.sandbox-check"
-        try:
+        with _told("HDFS does not keep a file"):
             client.write(path, CONTENT, overwrite=True)
             with client.read(path) as reader:
                 content = reader.read()
             client.delete(path)
-        except (HdfsError, requests.RequestException) as error:
-            raise SandboxError(
-                f"HDFS does not keep a file: {error}. Look at the daemons' logs."
-            ) from error
         if content != CONTENT:
             raise SandboxError(
                 f"HDFS gave other bytes back than {CONTENT!r}. Received: {content!r}."
@@ -128,21 +132,36 @@ class Pages:
             If it does not run by the deadline, with YARN's diagnostics.
         """
         applications = f"http://{self.resourcemanager}/ws/v1/cluster/apps"
-        new = self._post(f"{applications}/new-application")
-        identifier = new["application-id"]
-        self._post(
-            applications,
-            {
-                "application-id": identifier,
-                "application-name": "sandbox check",
-                "application-type": "sandbox",
-                "max-app-attempts": 1,
-                "resource": {"memory": 256, "vCores": 1},
-                "am-container-spec": {"commands": {"command": "true"}},
-            },
-        )
+        with _told("YARN takes no application"):
+            new = self._post(f"{applications}/new-application")
+            identifier = new["application-id"]
+            self._post(
+                applications,
+                {
+                    "application-id": identifier,
+                    "application-name": "sandbox check",
+                    "application-type": "sandbox",
+                    "max-app-attempts": 1,
+                    "resource": {"memory": 256, "vCores": 1},
+                    "am-container-spec": {"commands": {"command": "true"}},
+                },
+            )
+        self._wait_for_end(f"{applications}/{identifier}", deadline)
+
+    def _wait_for_end(self, url: str, deadline: float) -> None:
+        """Wait until the application at an address has run its container."""
         while True:
-            application = self._get(f"{applications}/{identifier}")["app"]
+            try:
+                application = self._get(url)["app"]
+            except requests.RequestException as error:
+                # It may be busy with the container.
+                if time.monotonic() > deadline:
+                    raise SandboxError(
+                        f"YARN does not tell whether it ran a container: {error}. Look at the "
+                        "daemons' logs."
+                    ) from error
+                time.sleep(POLL_SECONDS)
+                continue
             diagnostics = str(application.get("diagnostics", ""))
             # A master that ends without a word counts as failed; its exit code is what matters.
             if "exitCode: 0" in diagnostics:
@@ -161,8 +180,8 @@ class Pages:
 
         url = f"http://{self.namenode}"
         if self.keytab is None:
-            return InsecureClient(url, user=getpass.getuser())
-        return Client(url, session=self._session)
+            return InsecureClient(url, user=getpass.getuser(), timeout=FILE_SECONDS)
+        return Client(url, session=self._session, timeout=FILE_SECONDS)
 
     @cached_property
     def _session(self) -> requests.Session:
@@ -187,6 +206,17 @@ class Pages:
         if not answer.ok:
             raise SandboxError(f"YARN refuses {url}: {answer.status_code} {answer.text[:300]}")
         return answer.json() if answer.content else None
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turn an error of the network, or of a daemon, into one of this package."""
+    from hdfs.util import HdfsError
+
+    try:
+        yield
+    except (HdfsError, requests.RequestException) as error:
+        raise SandboxError(f"{what}: {error}. Look at the daemons' logs.") from error
 
 
 def wait_for(
