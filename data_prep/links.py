@@ -84,6 +84,14 @@ def broken_links(folder: str) -> dict[str, str]:
                 continue
             if entry.is_symlink() and not os.path.exists(entry.path):
                 found[path] = os.readlink(entry.path)
-            elif os.path.isdir(entry.path) and not entry.name.endswith(ENDING):
+            elif _is_folder(entry) and not entry.name.endswith(ENDING):
                 waiting.append(f"{path}/")
     return found
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry is a folder; only links are looked at one by one for that."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
