@@ -18,8 +18,12 @@ from typing import Literal, TypeAlias
 #: those of other workers.
 Doing: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
 #: Status of a seat whose task runs in Spark, and whose worker the server does not see: it has not
-#: come yet, or was lost. Of all states only this one is not the server's, but the driver's.
+#: come yet, or was lost. Of all states only this one and the next are not the server's, but the
+#: driver's.
 CONNECTING = "connecting"
+#: Status of a seat without a task, while other tasks of Spark prepare its rows: they deal them at
+#: the beginning of a run, or compute again what an executor had that was lost.
+DEALING = "dealing"
 #: Seconds between two signs of life.
 BEAT_SECONDS = 5.0
 #: A worker with long windows counts as silent only after this many of them.
@@ -46,6 +50,7 @@ class Limit(Enum):
 
     START = "`start_timeout` without progress"
     MISSING = "`start_timeout`"
+    ROWS = "`start_timeout` in which Spark completes no task for them"
     WINDOW = (
         f"`round_timeout` without a sign of life; `round_timeout` or {SILENT_WINDOWS} windows, "
         "whichever is longer, without progress"
@@ -84,7 +89,7 @@ class State:
     name : str
         Name of the state.
     seen : tuple of (str, str)
-        Pairs of a seat's status, on the server or `CONNECTING`, and what its worker does, which are
+        Pairs of a seat's status, on the server or the driver, and what its worker does, which are
         this state. The driver watches it. If empty, another part of the run watches it.
     limit : Limit
         How long it may last.
@@ -100,6 +105,7 @@ class State:
 
 STATES = (
     State("waiting for a slot", (("absent", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
+    State("waiting for its rows", ((DEALING, ""),), Limit.ROWS, Then.GO_ON_WITHOUT),
     State("connecting", ((CONNECTING, ""),), Limit.CONNECT, Then.RESTART),
     State("connected", (("joined", ""),), Limit.START, Then.RESTART),
     State("spooling its rows", (("joined", "reading"),), Limit.START, Then.RESTART),

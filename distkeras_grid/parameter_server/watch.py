@@ -24,6 +24,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.liveness import (
     CONNECTING,
+    DEALING,
     SILENT_WINDOWS,
     Limit,
     State,
@@ -47,6 +48,30 @@ DONE = ("finished", "failed")
 MOST_RESTARTS = 3
 
 
+class RowsTasks(msgspec.Struct, frozen=True):
+    """What Spark does before the task of a worker can run, so that it gets its rows.
+
+    Parameters
+    ----------
+    completed : int
+        Number of tasks that have ended. If it changes, Spark makes progress.
+    running : int, default 0
+        Number of tasks that run.
+    dealing : bool, default False
+        Whether Spark deals the rows to all workers, which have no jobs before that has ended.
+        Otherwise the tasks are those of stages from which the worker's own stage reads.
+    """
+
+    completed: int
+    running: int = 0
+    dealing: bool = False
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a worker waits for its rows, and not for a slot."""
+        return self.dealing or self.running > 0
+
+
 class Looked(msgspec.Struct, frozen=True):
     """The server's state was read, and all events up to it were recorded.
 
@@ -65,6 +90,9 @@ class Looked(msgspec.Struct, frozen=True):
     tasks : mapping of int to int
         Attempts whose tasks run in Spark, by worker: at least those that have run for a while and
         whose workers the server does not see.
+    rows : mapping of int to RowsTasks
+        What Spark does so that workers get their rows, by worker: of those that the server does not
+        see.
     """
 
     workers: tuple[SeatStatus, ...]
@@ -74,6 +102,7 @@ class Looked(msgspec.Struct, frozen=True):
     job_ended: bool = False
     skipped: int = 0
     tasks: Mapping[int, int] = {}
+    rows: Mapping[int, RowsTasks] = {}
 
 
 class WindowMeasured(msgspec.Struct, frozen=True):
@@ -167,7 +196,7 @@ class _Clock:
 
     `task` is the attempt whose task runs without a worker that the server sees, and `task_since`
     when it was first told of. A seat that waits for a slot has waited since it was lost, whatever
-    tasks have come and gone meanwhile.
+    tasks have come and gone meanwhile, or since Spark last completed a task for its `rows`.
     """
 
     seat: SeatStatus
@@ -175,16 +204,28 @@ class _Clock:
     heard: float
     task: int | None = None
     task_since: float = 0.0
+    rows: RowsTasks | None = None
 
-    def see(self, seat: SeatStatus, task: int | None, now: float) -> None:
+    def see(self, seat: SeatStatus, task: int | None, rows: RowsTasks | None, now: float) -> None:
         if _place(seat) != _place(self.seat):
             self.since = self.heard = now
         elif seat.beats != self.seat.beats:
             self.heard = now
         self.seat = seat
-        found = task if seat.status in MISSING else None
+        is_missing = seat.status in MISSING
+        found = task if is_missing else None
         if found != self.task:
             self.task, self.task_since = found, now
+        before, self.rows = self.rows, rows if is_missing else None
+        if before is not None and self._is_nearer(before):
+            self.since = now
+
+    def _is_nearer(self, before: RowsTasks) -> bool:
+        """Whether Spark has made progress with the rows."""
+        if self.rows is None:
+            # They are dealt, and the jobs of the workers come now.
+            return before.dealing
+        return (self.rows.completed, self.rows.dealing) != (before.completed, before.dealing)
 
     def begin_anew(self, now: float) -> None:
         """Count from now: the task is started again."""
@@ -192,7 +233,9 @@ class _Clock:
 
     @property
     def status(self) -> str:
-        return self.seat.status if self.task is None else CONNECTING
+        if self.task is not None:
+            return CONNECTING
+        return DEALING if self.rows is not None and self.rows.awaited else self.seat.status
 
     @property
     def attempt(self) -> int:
@@ -205,7 +248,8 @@ class _Clock:
 
     @property
     def state(self) -> State | None:
-        return state_of(self.status, "" if self.task is not None else self.seat.doing)
+        status = self.status
+        return state_of(status, "" if status in (CONNECTING, DEALING) else self.seat.doing)
 
     def told(self, now: float) -> str:
         """Return what is known about the worker, in words."""
@@ -213,6 +257,9 @@ class _Clock:
         host = f" on {seat.host}" if seat.host else ""
         name = self.status if state is None else state.name
         parts = [f"{name} for {now - self.stays_since:.0f} s"]
+        if self.rows is not None and self.status == DEALING:
+            done, running = self.rows.completed, self.rows.running
+            parts.append(f"{done} of Spark's tasks for them completed, {running} running")
         if self.attempt >= 0:
             parts.append(f"attempt {self.attempt}")
         if seat.beats:
@@ -329,7 +376,10 @@ class RunWatch:
             "begun": self._begun,
             "window_seconds": [list(item) for item in self._window_seconds.items()],
             "clocks": [
-                [msgspec.to_builtins(c.seat), c.since, c.heard, c.task, c.task_since]
+                [
+                    *(msgspec.to_builtins(c.seat), c.since, c.heard, c.task, c.task_since),
+                    msgspec.to_builtins(c.rows),
+                ]
                 for c in clocks
             ],
             "looked_at": None if self._looked_at == -math.inf else self._looked_at,
@@ -356,7 +406,13 @@ class RunWatch:
         watch = cls(spec, synchronous=synchronous, since=since)
         watch.stopped, watch._begun = state["stopped"], state["begun"]
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
-        clocks = (_Clock(SeatStatus(**seat), *times) for seat, *times in state["clocks"])
+        clocks = (
+            _Clock(
+                *(SeatStatus(**seat), since, heard, task, task_since),
+                rows=rows and RowsTasks(**rows),
+            )
+            for seat, since, heard, task, task_since, rows in state["clocks"]
+        )
         watch._clocks = {clock.seat.worker: clock for clock in clocks}
         watch._looked_at = -math.inf if state["looked_at"] is None else state["looked_at"]
         watch._idle_since = state["idle_since"]
@@ -392,7 +448,7 @@ class RunWatch:
         restarts = self._restarts(overdue, now)
         if not overdue and not self._stuck:
             return []
-        out = {clock.seat.worker for clock in overdue if clock.status in MISSING}
+        out = {clock.seat.worker for clock in overdue if clock.status in (*MISSING, DEALING)}
         out |= self._hopeless
         able = [w for w in event.workers if w.status not in DONE and w.worker not in out]
         if overdue and not self._enough(able, finished):
@@ -418,7 +474,7 @@ class RunWatch:
         self._begun = self._begun or running or event.version > self._since
         for seat in event.workers:
             clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
-            clock.see(seat, event.tasks.get(seat.worker), now)
+            clock.see(seat, event.tasks.get(seat.worker), event.rows.get(seat.worker), now)
             if seat.status not in MISSING:
                 self._stuck.discard(seat.worker)
             told, _ = self._restarted.get(seat.worker, (seat.commits, 0))
@@ -506,6 +562,14 @@ class RunWatch:
                 f"Worker {names} hangs: its task was started again {MOST_RESTARTS} times, and has "
                 f"committed nothing since. The run cannot go on without: {told}. Look in the log "
                 "and at the threads of its process for what it waits for."
+            )
+        if all(self._clocks[worker].status == DEALING for worker in out):
+            return StartTimeoutError(
+                "The workers wait for rows that Spark prepares, and it has completed no task for "
+                f"them in {allowed:.0f} s. Received: {told}. If no task runs, give Spark free task "
+                "slots. Otherwise look at the stages on Spark's pages and in the executors' logs "
+                "for what they wait for. Divide the data into more partitions, so that each task "
+                "ends sooner, or raise start_timeout."
             )
         if begun:
             return StartTimeoutError(

@@ -26,9 +26,10 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.file_systems import NODES, STRANGER, full, meaning
+from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
-from distkeras_grid.spark.running_tasks import running_attempts
+from distkeras_grid.spark.running_tasks import phase_of, running_attempts, tasks_before
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,17 +182,15 @@ class Launch:
             return [row for _, rows in sorted(self._rows.items()) for row in rows]
 
     @property
-    def active_tasks(self) -> int:
-        """How many tasks of the workers' jobs run, those that deal the rows included."""
-        tracker = self._context.statusTracker()
-        jvm_tracker: Any = self._context._jsc.sc().statusTracker()
-        stages = [
-            tracker.getStageInfo(stage)
-            for number in jvm_tracker.getJobIdsForTag(self._seats_tag)
-            if (job := tracker.getJobInfo(number)) is not None
-            for stage in job.stageIds
-        ]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+    def dealing(self) -> bool:
+        """Whether Spark deals the rows, so that no worker has a job yet."""
+        with self._changed:
+            return not self._dealt
+
+    @property
+    def phase(self) -> str:
+        """What is waited for before the first worker has come, in words."""
+        return phase_of(self._context, self._tag, self._seats_tag, dealing=self.dealing)
 
     def running(self, seats: Iterable[int]) -> dict[int, int]:
         """Return the newest running attempt of each of these seats that has one.
@@ -208,6 +207,25 @@ class Launch:
         """
         found = ((seat, running_attempts(self._context, self._seat_tag(seat))) for seat in seats)
         return {seat: attempts[-1] for seat, attempts in found if attempts}
+
+    def rows_tasks(self, seats: Iterable[int]) -> dict[int, RowsTasks]:
+        """Return what Spark does so that these seats get their rows.
+
+        Parameters
+        ----------
+        seats : iterable of int
+            The seats. Spark is asked about each of them, which takes some milliseconds.
+
+        Returns
+        -------
+        dict of int to RowsTasks
+            One for each seat that has a job, and for all while the rows are dealt.
+        """
+        if self.dealing:
+            told = tasks_before(self._context, self._tag, dealing=True) or RowsTasks(0, 0, True)
+            return dict.fromkeys(seats, told)
+        found = ((seat, tasks_before(self._context, self._seat_tag(seat))) for seat in seats)
+        return {seat: told for seat, told in found if told is not None}
 
     @property
     def failures_of_a_job(self) -> int:

@@ -33,6 +33,7 @@ from distkeras_grid.parameter_server.watch import (
     Finish,
     Looked,
     Restart,
+    RowsTasks,
     RunWatch,
     Stopped,
     WatchEvent,
@@ -76,7 +77,7 @@ RELEASED = (
 # How often Spark is asked whether the workers have task slots, until the first one has come [s].
 SLOTS_SECONDS = 1.0
 
-# How often in start_timeout Spark is asked for the tasks of workers that the server does not see.
+# How often in start_timeout Spark is asked about workers that the server does not see.
 # Each of them takes some milliseconds.
 TASKS_ASKED = 30
 
@@ -169,8 +170,10 @@ class Run:
         self._checkpointer = checkpointer
         # When Spark was asked whether the workers have task slots.
         self._slots_seen_at = -math.inf
-        # Running tasks of workers that the server does not see, and when Spark was asked for them.
+        # Of workers that the server does not see: their running tasks, what Spark does so that they
+        # get their rows, and when it was asked.
         self._tasks: Mapping[int, int] = {}
+        self._rows: Mapping[int, RowsTasks] = {}
         self._tasks_seen_at = time.monotonic()
         # Skipped windows of each worker.
         self._skips = Counter[int]()
@@ -301,6 +304,7 @@ class Run:
             tried = [self._try_again(seat, update) for seat in unfinished]
             # If one job is given up, all jobs count as ended.
             self._ended = ended = not all(tried) or (ended and not any(tried))
+            self._ask_spark(update)
             looked = Looked(
                 update.seats,
                 update.version,
@@ -308,17 +312,18 @@ class Run:
                 self._history.samples,
                 ended,
                 self._history.samples_skipped,
-                self._running_tasks(update),
+                self._tasks,
+                self._rows,
             )
             self._tell(looked)
 
-    def _running_tasks(self, update: Update) -> Mapping[int, int]:
-        """Return the tasks of workers that the server does not see, as Spark last told them."""
+    def _ask_spark(self, update: Update) -> None:
+        """Ask Spark about workers that the server does not see, now and then."""
         now, missing = time.monotonic(), [s.worker for s in update.seats if s.status in MISSING]
         if now - self._tasks_seen_at >= self._spec.limits.start_timeout / TASKS_ASKED:
             self._tasks_seen_at = now
             self._tasks = self._launch.running(missing) if missing else {}
-        return self._tasks
+            self._rows = self._launch.rows_tasks(missing) if missing else {}
 
     def _try_again(self, number: int, update: Update) -> bool:
         """Submit the job of a seat again if it may be; return whether it was submitted."""
@@ -437,7 +442,7 @@ class Run:
             return None
         # Spark is asked about each job, which takes time.
         self._slots_seen_at = now
-        return "starting the workers" if self._launch.active_tasks else "waiting for task slots"
+        return self._launch.phase
 
     def _finish_job(self) -> list[dict[str, Any]]:
         """Return the workers' summaries. The center is complete even without them."""

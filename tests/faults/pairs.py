@@ -72,7 +72,7 @@ NEXT = {
 class ProcessLaunch:
     """What `Launch` is for a run, with processes in place of Spark's tasks."""
 
-    active_tasks, failures_of_a_job = 0, MOST_FAILURES
+    phase, failures_of_a_job = "waiting for task slots", MOST_FAILURES
 
     def __init__(self, pair, address):
         self.pair, self._address = pair, address
@@ -141,6 +141,9 @@ class ProcessLaunch:
         with self._lock:
             self._given_up.discard(seat)
             self.spawn(seat)
+
+    def rows_tasks(self, seats):  # noqa: ARG002
+        return {}
 
     def running(self, seats):
         with self._lock:

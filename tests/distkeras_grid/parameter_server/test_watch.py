@@ -22,6 +22,7 @@ from distkeras_grid.parameter_server.watch import (
     Finish,
     Looked,
     Restart,
+    RowsTasks,
     RunWatch,
     Stopped,
     WindowMeasured,
@@ -109,6 +110,81 @@ def test_a_quorum_ends_a_run_and_may_leave_rows_out():
     assert error_of(watch.handle(torn, 0.0)) is TrainingError
 
 
+def dealt(completed, running=2, *, workers=2):
+    """Workers whose rows are being dealt."""
+    told = RowsTasks(completed, running, dealing=True)
+    return unseen(*["absent"] * workers, rows=dict.fromkeys(range(workers), told))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_rows_may_be_dealt_for_as_long_as_spark_makes_progress(together):
+    """No worker has a task meanwhile: a busy run ended as one without slots."""
+    watch = watched(synchronous=together)
+    for number in range(20):
+        assert watch.handle(dealt(number), 29.0 * number) == []
+    # From then on they wait for their slots.
+    end = 29.0 * 20
+    assert watch.handle(unseen("absent", "absent"), end) == []
+    assert watch.deadline == end + 30.0
+    assert watch.handle(unseen("absent", "absent"), end + 30.0) == []
+    assert error_of(watch.handle(unseen("absent", "absent"), end + 30.1)) is StartTimeoutError
+
+
+@pytest.mark.parametrize("running", [0, 2])
+def test_rows_that_are_not_dealt_end_the_run_in_time_and_the_error_says_what_spark_did(running):
+    watch = watched()
+    watch.handle(dealt(0), 0.0)
+    watch.handle(dealt(12), 20.0)
+    watch.handle(dealt(12, running), 40.0)
+    assert watch.deadline == 50.0
+    assert watch.handle(dealt(12, running), 50.0) == []
+    (failed,) = watch.handle(dealt(12, running), 50.1)
+    assert type(failed.error) is StartTimeoutError
+    assert f"12 of Spark's tasks for them completed, {running} running" in str(failed.error)
+
+
+def lost_rows(completed, running=1, **terms):
+    """Worker 1 is lost, and Spark computes again what its executor had."""
+    rows = {1: RowsTasks(completed, running)}
+    return unseen("running: waiting", "lost", version=3, rows=rows, **terms)
+
+
+def test_a_lost_worker_of_a_round_is_waited_for_while_its_rows_are_computed_again():
+    watch = watched(synchronous=True)
+    for number in range(20):
+        assert watch.handle(lost_rows(number), 29.0 * number) == []
+    # No other task may run in the last slot; whoever waits for it has the time for a slot.
+    end = 29.0 * 20
+    assert watch.handle(lost_rows(20, running=0), end) == []
+    assert watch.handle(lost_rows(20, running=0), end + 30.0) == []
+    assert error_of(watch.handle(lost_rows(20, running=0), end + 30.1)) is StartTimeoutError
+
+
+def test_tasks_that_only_begin_are_no_progress():
+    watch = watched(synchronous=True)
+    for number in range(4):
+        # They are started again and again, also those of the worker.
+        assert watch.handle(lost_rows(7, number % 2), 10.0 * number) == []
+        assert watch.handle(lost_rows(7, 0, _1=number), 10.0 * number + 5) == []
+    assert error_of(watch.handle(lost_rows(7, 1), 36.0)) is StartTimeoutError
+
+
+def test_a_worker_whose_task_runs_waits_no_longer_for_rows():
+    watch = watched(synchronous=True)
+    told = RowsTasks(7, 1)
+    watch.handle(unseen("ready", "absent", rows={1: told}, _1=31), 0.0)
+    actions = watch.handle(unseen("ready", "absent", rows={1: told}, _1=31), 30.1)
+    assert restarts(actions) == [(1, 31, 30.1)]
+
+
+def test_a_run_without_rounds_begins_without_a_worker_whose_rows_do_not_come():
+    watch = watched()
+    told = unseen("ready", "absent", rows={1: RowsTasks(7, 1)})
+    assert watch.handle(told, 0.0) == watch.handle(told, 30.0) == []
+    (begin,) = watch.handle(told, 30.1)
+    assert (type(begin), begin.without) == (Begin, (1,))
+
+
 def test_a_callback_ends_a_run_whatever_is_folded():
     watch = watched(epochs=5)
     assert not watch.stopped
@@ -157,11 +233,11 @@ def test_the_gate_does_not_open_for_some_while_others_are_on_the_way():
     assert begin.without == (2,)
 
 
-def unseen(*states, version=0, **tasks):
+def unseen(*states, version=0, rows=None, **tasks):
     """A look at workers, with the attempts of the tasks that run: ``_1=31`` is one of worker 1."""
     workers = tuple(seat(n, state, attempt=-1) for n, state in enumerate(states))
     running = {int(name[1:]): attempt for name, attempt in tasks.items()}
-    return Looked(workers, version, 0, 0, tasks=running)
+    return Looked(workers, version, 0, 0, tasks=running, rows=rows or {})
 
 
 @pytest.mark.parametrize("state", ["absent", "lost"])
@@ -579,6 +655,10 @@ EVENTS = st.lists(
             st.sampled_from(STATES),
             version=st.integers(0, 3),
             _1=st.integers(30, 33),
+            rows=st.dictionaries(
+                st.integers(0, 1),
+                st.builds(RowsTasks, st.integers(0, 2), st.integers(0, 1), st.booleans()),
+            ),
         ),
         st.builds(WindowMeasured, st.integers(0, 1), st.floats(0, 9)),
         st.just(Stopped()),

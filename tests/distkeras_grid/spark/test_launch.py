@@ -7,6 +7,7 @@ import time
 import pytest
 
 from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
+from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
 
 
@@ -31,6 +32,19 @@ def sleeps(batches):
 
     time.sleep(60)
     yield from batches
+
+
+def held_until(path):
+    """A task that hands its rows on when there is a file."""
+
+    def task(batches):
+        import time
+
+        while not path.exists():
+            time.sleep(0.02)
+        yield from batches
+
+    return task
 
 
 # As Spark 4.3 words it when YARN has killed every executor that ran the task.
@@ -140,6 +154,46 @@ def test_cancel_ends_the_job_at_once(spark):
     assert launch.wait(10)
     with pytest.raises(ClusterError, match="cancel"):
         launch.result()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_tasks_that_prepare_the_rows_are_told_from_those_of_workers(spark, tmp_path, adaptive):
+    """An adaptive plan deals the rows before any worker has a job; another one in their jobs."""
+    setting = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, adaptive)
+    deal, work = held_until(tmp_path / "deal"), held_until(tmp_path / "work")
+    frame = spark.range(3, numPartitions=3).mapInArrow(deal, "id long").repartition(2)
+    launch = Launch(frame, work, "id long", f"test of dealing {adaptive}")
+    try:
+        assert launch.dealing
+        assert launch.rows_tasks([0, 1])[1] == RowsTasks(0, 0, dealing=True)
+        launch.start()
+        told = wait_for(lambda: launch.rows_tasks([0, 1]).get(1), lambda told: told.running)
+        assert told == RowsTasks(0, told.running, dealing=adaptive == "true")
+        assert launch.dealing == told.dealing
+        assert launch.phase == "dealing the rows"
+        assert launch.running([0, 1]) == {}
+        (tmp_path / "deal").touch()
+        assert wait_for(lambda: launch.phase, "starting the workers".__eq__)
+        assert not launch.dealing
+        assert not any(told.awaited for told in launch.rows_tasks([0, 1]).values())
+    finally:
+        for name in ("deal", "work"):
+            (tmp_path / name).touch()
+        launch.wait(60)
+        spark.conf.set(setting, before)
+    assert sorted(row.id for row in launch.result()) == [0, 1, 2]
+
+
+def wait_for(ask, holds):
+    """Return the first answer that is told and holds."""
+    deadline = time.monotonic() + 60
+    while not ((told := ask()) and holds(told)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return told
 
 
 @pytest.mark.spark

@@ -13,11 +13,13 @@ from distkeras_grid.errors import (
     ClusterError,
     NonFiniteLossError,
     ServerUnreachableError,
+    StartTimeoutError,
     TrainingError,
     WorkerFailedError,
 )
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import SeatStatus, Update
+from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.progress import SILENT
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.trainers import run
@@ -65,7 +67,7 @@ class Launch:
     """A job that ends when the server has nothing more to tell, or fails at once, so often."""
 
     failures_of_a_job = 4
-    active_tasks = 0
+    phase = "waiting for task slots"
 
     def __init__(self, server, error=None, endless=False, failures=1):
         self.server, self.reason, self.endless, self.cancelled = server, error, endless, False
@@ -89,6 +91,9 @@ class Launch:
         self.submitted += 1
 
     def running(self, seats):  # noqa: ARG002
+        return {}
+
+    def rows_tasks(self, seats):  # noqa: ARG002
         return {}
 
     def wait(self, timeout):  # noqa: ARG002
@@ -319,6 +324,33 @@ class Hanging(Launch):
     def restart(self, attempt):
         self.restarted.append(attempt)
         self.newest += 1
+
+
+class Dealing(Launch):
+    """A job whose rows are dealt, a task for each look at it, until all are dealt."""
+
+    def __init__(self, server, tasks):
+        super().__init__(server, endless=True)
+        self.tasks, self.told = tasks, 0
+
+    def rows_tasks(self, seats):
+        self.told = min(self.told + 1, self.tasks)
+        return dict.fromkeys(seats, RowsTasks(self.told, 1, dealing=True))
+
+    def wait(self, timeout):  # noqa: ARG002
+        time.sleep(0.01)
+        return False
+
+
+def test_rows_may_be_dealt_for_longer_than_the_workers_have_to_start():
+    """Spark's own tasks counted as missing slots."""
+    server = Absent()
+    launch, began = Dealing(server, tasks=50), time.monotonic()
+    with pytest.raises(StartTimeoutError) as caught:
+        executed(server, launch, start_timeout=0.3)
+    assert "50 of Spark's tasks" in str(caught.value)
+    # 30 looks in start_timeout at most.
+    assert time.monotonic() - began > 0.3 * (1 + 50 / 30)
 
 
 @pytest.mark.promise(
