@@ -32,6 +32,7 @@ from distkeras_grid.parameter_server.liveness import (
     state_of,
 )
 from distkeras_grid.parameter_server.messages import SeatStatus
+from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.spec import RunSpec
 
 # States of a seat that has no worker.
@@ -280,13 +281,13 @@ def _place(seat: SeatStatus) -> tuple[object, ...]:
 class RunWatch:
     """Deadlines and endings of one run; `liveness.STATES` says how long each state may last.
 
+    A run in which workers wait for each other in rounds needs a quorum. Another one goes on as long
+    as one worker does.
+
     Parameters
     ----------
     spec : RunSpec
         The run.
-    synchronous : bool, default False
-        Whether workers wait for each other in rounds. Then the run needs a quorum; otherwise it
-        goes on as long as one worker does.
     since : int, default 0
         Version of the center with which this execution of the run begins.
 
@@ -314,9 +315,9 @@ class RunWatch:
     [Finish()]
     """
 
-    def __init__(self, spec: RunSpec, *, synchronous: bool = False, since: int = 0) -> None:
+    def __init__(self, spec: RunSpec, *, since: int = 0) -> None:
         self._spec = spec
-        self._synchronous = synchronous
+        self._synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
         self._since = since
         self.stopped = False
         # Whether workers with rows were allowed to start.
@@ -391,19 +392,17 @@ class RunWatch:
         }
 
     @classmethod
-    def from_state(
-        cls, spec: RunSpec, state: Mapping[str, Any], *, synchronous: bool = False, since: int = 0
-    ) -> Self:
+    def from_state(cls, spec: RunSpec, state: Mapping[str, Any], *, since: int = 0) -> Self:
         """Build a watch from what `to_state` returned, with the arguments that the other one had.
 
         Parameters
         ----------
-        spec, synchronous, since
+        spec, since
             As for the constructor.
         state : mapping
             What `to_state` returned.
         """
-        watch = cls(spec, synchronous=synchronous, since=since)
+        watch = cls(spec, since=since)
         watch.stopped, watch._begun = state["stopped"], state["begun"]
         watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
         clocks = (

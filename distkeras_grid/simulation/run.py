@@ -60,7 +60,7 @@ from distkeras_grid.parameter_server.mind import (
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.parameter_server.watch import RunWatch
 from distkeras_grid.records import EpochEnded, WorkerRecord
-from distkeras_grid.rules import SynchronousRule, rule_of
+from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
 from distkeras_grid.simulation.saved_state import read, write
@@ -155,10 +155,9 @@ class Simulation:
         # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
         # keep nothing on the server, and simulated time does not count what that would take.
         self._served = spec.change(kept_limit=0, snapshots_per_epoch=1 if evaluate else 0)
-        self._synchronous = isinstance(rule_of(spec.rule), SynchronousRule)
         self._wire = SimulatedWire(spec.compression, spec.size)
         self._mind = ServerMind(self._served, learners[0].weights())
-        self._watch = RunWatch(spec, synchronous=self._synchronous)
+        self._watch = RunWatch(spec)
         works: Sequence[Work | None] = local or [None] * len(rows)
         self._workers = [
             SimulatedWorker(number, cluster, spec, *parts)
@@ -274,7 +273,7 @@ class Simulation:
                 f"This one is {self._identity_text()}."
             )
         self._mind = ServerMind.from_state(self._served, tree["server"])
-        self._watch = RunWatch.from_state(self._spec, tree["watch"], synchronous=self._synchronous)
+        self._watch = RunWatch.from_state(self._spec, tree["watch"])
         for worker, saved in zip(self._workers, tree["workers"], strict=True):
             worker.restore(saved)
         self._up.free_at, self._down.free_at = tree["links"]

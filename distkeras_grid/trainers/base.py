@@ -218,8 +218,6 @@ class Trainer(ABC):
 
     #: Batches between two exchanges, unless the user gives them.
     default_window: ClassVar[int]
-    #: Whether all workers must run at the same time.
-    synchronous: ClassVar[bool] = False
     #: First line of a run, if the trainer's name may mislead.
     introduction: ClassVar[str] = ""
     #: Share of the workers that a synchronous round waits for.
@@ -560,7 +558,6 @@ class Trainer(ABC):
         method = Method(
             self.build_rule,
             choose,
-            self.synchronous,
             self.introduction,
             self.stages,
             self.devices,

@@ -35,7 +35,7 @@ from distkeras_grid.judges import judge_of
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.parameter_server.shards import cut
-from distkeras_grid.rules import Rule, compression_of, spec_of
+from distkeras_grid.rules import Rule, SynchronousRule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import place_server
 from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
@@ -198,7 +198,7 @@ def check(
     backend = backend_of(request.engine, rule, draft.algorithm.trainer)
     await_executors()
     place = _check_executors(spark, request.server, backend)
-    workers, warnings = _settle_workers(spark, draft, method)
+    workers, warnings = _settle_workers(spark, draft)
     if local is None:
         frame, stored = resources.enter_context(storage.settled(frame, columns))
         summary = inspect_training(frame, columns, compiled.model)
@@ -432,15 +432,16 @@ def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
         settle([check_slots(slots, workers, fixed=True)])
 
 
-def _settle_workers(spark: SparkSession, draft: DraftSpec, method: Method) -> tuple[int, list[str]]:
+def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[str]]:
     """Return the number of workers, and notes about slots, scheduling and GPUs."""
     wanted = draft.pace.num_workers
     slots = settled_slots(spark, wanted)
     workers = wanted or slots
+    together = isinstance(build_from(draft.algorithm.rule), SynchronousRule)
     setting = spark.sparkContext.getConf().get
     warnings = settle(
         [
-            check_slots(slots, workers, together=method.synchronous),
+            check_slots(slots, workers, together=together),
             *check_scheduling(setting),
             *check_gpus(setting, sharing=draft.limits.gpu_sharing),
             *check_key(str(spark.sparkContext.master), setting, platform.node()),

@@ -108,8 +108,6 @@ class EASGD(AEASGD):
         As in `Trainer`. The window is 32 batches. All workers must run at the same time.
     """
 
-    synchronous: ClassVar[bool] = True
-
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule with the force for this many workers.
 

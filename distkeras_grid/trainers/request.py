@@ -46,8 +46,6 @@ class Method:
         Gives the update rule for a number of workers and a kind of optimizer.
     choose_window : callable
         Gives the `WindowChoice` for the rows of the largest seat and a number of workers.
-    synchronous : bool
-        Whether all workers must run at the same time.
     introduction : str
         First line of the run; may be empty.
     stages : int, default 1
@@ -58,7 +56,6 @@ class Method:
 
     build_rule: Callable[[int, str], Rule]
     choose_window: Callable[[int, int], WindowChoice]
-    synchronous: bool
     introduction: str
     stages: int = 1
     devices: int = 1

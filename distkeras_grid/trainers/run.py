@@ -40,7 +40,6 @@ from distkeras_grid.parameter_server.watch import (
     WindowMeasured,
 )
 from distkeras_grid.records import EpochEnded, EpochRecord, Event, SkippedRecord, WorkerRecord
-from distkeras_grid.rules import SynchronousRule, rule_of
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import LAST_SECONDS
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
@@ -157,7 +156,7 @@ class Run:
         self._progress = progress
         self._observer = observer
         self._network = network
-        self._watch = self._new_watch(since)
+        self._watch = RunWatch(spec, since=since)
         self._tries = Tries(launch.failures_of_a_job)
         # Whether the jobs have ended, or one of them was given up.
         self._ended = False
@@ -206,10 +205,6 @@ class Run:
             self._launch.cancel()
         return center, summaries
 
-    def _new_watch(self, since: int) -> RunWatch:
-        synchronous = isinstance(rule_of(self._spec.rule), SynchronousRule)
-        return RunWatch(self._spec, synchronous=synchronous, since=since)
-
     def _train(self) -> Vector:
         """Watch the run until it is complete, whichever servers die meanwhile; return the center.
 
@@ -229,7 +224,7 @@ class Run:
                 if self._replacement is None or self._released or self._launch.done:
                     error.add_note(self._end_of_server())
                     raise
-                self._watch = self._new_watch(self._replacement.replace(error))
+                self._watch = RunWatch(self._spec, since=self._replacement.replace(error))
                 self._untaken.clear()
                 self._ending, self._finished = None, False
 
@@ -380,8 +375,8 @@ class Run:
                 self._observer.record(event)
             return
         self._ending = event
-        snapshots = self._spec.snapshots_per_epoch
-        center = self._server.center(event.epoch) if snapshots else None
+        snapshot = event.epoch * self._spec.snapshots_per_epoch
+        center = self._server.center(snapshot) if snapshot else None
         if center is not None:
             self._progress.update(busy_with=f"evaluating epoch {event.epoch}")
         record, steering = self._observer(event, center)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 class _QuorumTrainer(Trainer):
     """Base of trainers whose rounds can wait for a share of the workers."""
 
-    synchronous: ClassVar[bool] = True
-
     def __init__(
         self,
         keras_model: keras.Model,

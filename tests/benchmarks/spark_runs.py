@@ -199,10 +199,10 @@ class SnapshotServer(ServerProcess):
         return update
 
     def center(self, snapshot: int | None = None, seat: int = 0) -> Vector:
-        """Return the present center, or that at the end of an epoch, which has been fetched."""
+        """Return the present center, or a snapshot, which has been fetched."""
         if snapshot is None:
             return super().center(None, seat)
-        return self.centers[snapshot * self._marks - 1]
+        return self.centers[snapshot - 1]
 
 
 def _execute(prepared: PreparedRun) -> list[Vector]:

@@ -61,7 +61,6 @@ from distkeras_grid.records import WindowRecord, WorkerRecord
 from distkeras_grid.rules import (
     AsynchronousRule,
     CommitInfo,
-    SynchronousRule,
     build_rule,
 )
 from distkeras_grid.spec import LayoutSpec
@@ -418,8 +417,7 @@ class FaultyRun:
             compression=DGC if kind == "DGC" else None,
         ).change(**changes)
         self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
-        synchronous = isinstance(self.rule, SynchronousRule)
-        self.watch = RunWatch(self.spec, synchronous=synchronous)
+        self.watch = RunWatch(self.spec)
         self.now, self.queue, self.order = 0.0, [], itertools.count()
         self.sessions, self.attempts, self.numbers = {}, [], itertools.count()
         # The center as it was when the last commit of a session was answered.

@@ -690,6 +690,11 @@ class SnapshotMachine(MindMachine):
             if idle(worker):
                 self.commit_one(number, payload, ROWS)
 
+    @invariant()
+    def all_but_a_few_snapshots_are_on_the_shelf(self):
+        made = len(self.mind.to_state()["snapshots"]["made"])
+        assert made - len(self.shelf._vectors) <= IN_MEMORY
+
     @rule(number=st.integers(0, EPOCHS + 1), saved=st.booleans())
     def fetch_snapshot(self, number, saved):
         """It is there until the driver asks for another thing."""

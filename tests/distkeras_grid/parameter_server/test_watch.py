@@ -38,7 +38,7 @@ STATES = (
 
 def watched(*, synchronous=False, **changes):
     terms = {"workers": 2, "rows": 100, "start_timeout": 30.0, "round_timeout": 60.0, **changes}
-    return RunWatch(make_spec(**terms), synchronous=synchronous)
+    return RunWatch(make_spec("averaging" if synchronous else "downpour", **terms))
 
 
 def seat(number, state, samples=0, **told):
@@ -671,10 +671,13 @@ EVENTS = st.lists(
 @given(
     EVENTS,
     st.lists(st.floats(0, 80), min_size=12, max_size=12),
-    st.fixed_dictionaries({"synchronous": st.booleans(), "since": st.integers(0, 2)}),
+    st.booleans(),
+    st.integers(0, 2),
 )
-def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(events, steps, terms):
-    spec = watched()._spec
+def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(
+    events, steps, together, since
+):
+    spec, terms = watched(synchronous=together)._spec, {"since": since}
     whole, now = RunWatch(spec, **terms), 0.0
     parted = RunWatch(spec, **terms)
     for event, step in zip(events, steps, strict=False):
