@@ -105,7 +105,14 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "an attempt that was replaced changes nothing": {
         "parameter_server/state.py": ("join", "is_of_attempt", "is_current", "check", "_current"),
     },
+    "all workers start at once, each with the rows that it can have": {
+        "parameter_server/state.py": (
+            *("ready", "present", "may_start", "start", "begin", "skip_common_start"),
+        ),
+        "parameter_server/mind.py": ("_ready", "take_turn"),
+    },
     "a commit counts once": {"parameter_server/state.py": ("admit", "repeat")},
+    "a commit is of a window that its worker has": {"parameter_server/state.py": ("_check_place",)},
     "a commit is as old as the version that it names": {"parameter_server/state.py": ("info",)},
     "nothing that is not finite is folded, and a fold is whole": {
         "parameter_server/state.py": ("check_finite",),

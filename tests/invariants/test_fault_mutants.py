@@ -24,6 +24,7 @@ from distkeras_grid.parameter_server.mind import (
     DRIVER,
     Dismiss,
     Join,
+    Lost,
     Received,
     Send,
     ServerMind,
@@ -32,6 +33,7 @@ from distkeras_grid.parameter_server.mind import (
 from distkeras_grid.parameter_server.state import ServerState
 from distkeras_grid.parameter_server.watch import RunWatch
 from distkeras_grid.rules import CommitInfo
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.tries import Tries
 from tests.invariants import test_checkpoint as checkpoints
 from tests.invariants import test_fault_product as product
@@ -47,6 +49,15 @@ def folds_again(self, arrival, admit=ServerState.admit):
 
 def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=ServerState.ready):
     return ready(self, session, rows, seconds, "", road)
+
+
+def came(self):
+    """Seats that have been ready at some time."""
+    return sum(seat.rows is not None for seat in self._seats)
+
+
+def waits_for_all(self, session):
+    return self.present == len(self._seats)
 
 
 def impatient(self, clock, due=RunWatch._due):
@@ -128,6 +139,47 @@ def not_finite():
     assert mind.books.samples_folded == 2
 
 
+def all_start_at_once():
+    """Nobody starts before all are there; whoever comes again later need not wait."""
+    workers, size, rows = 3, 4, 8
+    spec = make_spec(workers=workers, rows=workers * rows, trainable_size=size)
+    mind, started = ServerMind(spec, np.ones(size, np.float32)), []
+
+    def come(seat, attempt=0):
+        session = mind.handle(Join(seat, attempt), 0.0)[0].session
+        ready = Received(session, Ready(rows, 0.1), np.empty(size, np.float32))
+        started.extend(action.to for action in mind.handle(ready, 0.0))
+        return session
+
+    first, second = come(0), come(1)
+    mind.handle(Lost(first), 0.0)
+    # As many have come as there are workers, but one has gone.
+    third = come(2)
+    assert started == []
+    again = come(0, attempt=1)
+    assert sorted(started, key=lambda session: session.seat) == [again, second, third]
+    for session in (second, third):
+        mind.handle(Lost(session), 0.0)
+    assert come(1, attempt=1) == started[-1]
+
+
+def each_has_its_own_rows():
+    """Who says that it has the rows of others is refused, and these are not."""
+    workers, size, rows = 2, 4, 8
+    spec = make_spec(workers=workers, rows=workers * rows, trainable_size=size)
+    mind = ServerMind(spec, np.ones(size, np.float32))
+    sessions = [mind.handle(Join(seat, 0), 0.0)[0].session for seat in range(workers)]
+
+    def ready(seat, count):
+        event = Received(sessions[seat], Ready(count, 0.1), np.empty(size, np.float32))
+        return mind.handle(event, 0.0)
+
+    with pytest.raises(RefusedError):
+        ready(0, workers * rows - 1)
+    assert ready(1, rows) == []
+    assert len(ready(0, rows)) == workers
+
+
 def rounds_go_on():
     checkpoints.test_a_run_alone_or_in_rounds_ends_bit_for_bit_where_it_would_have(
         "averaging", {}, 3, None, range(3)
@@ -149,6 +201,16 @@ MISTAKES = {
     ),
     "a commit counts twice": (ServerState, "admit", folds_again, "reset", "delta"),
     "other rows are taken": (ServerState, "ready", takes_other_rows, "rows changed", "delta"),
+    "rows of others are taken": (
+        *(RunSpec, "largest_share", lambda self: self.rows, each_has_its_own_rows),
+    ),
+    "the gate opens too early": (
+        *(ServerState, "may_start", lambda self, session: True, all_start_at_once),  # noqa: ARG005
+    ),
+    "who has gone counts as there": (ServerState, "present", property(came), all_start_at_once),
+    "who comes again waits for all": (
+        *(ServerState, "may_start", waits_for_all, all_start_at_once),
+    ),
     "a quorum waits for all": (
         *(ServerState, "needed", lambda self, present: len(self._seats)),  # noqa: ARG005
         *("slot gone", "averaging with quorum"),
