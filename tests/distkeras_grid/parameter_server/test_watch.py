@@ -175,6 +175,26 @@ def test_a_worker_whose_task_runs_waits_no_longer_for_rows():
     watch.handle(unseen("ready", "absent", rows={1: told}, _1=31), 0.0)
     actions = watch.handle(unseen("ready", "absent", rows={1: told}, _1=31), 30.1)
     assert restarts(actions) == [(1, 31, 30.1)]
+    assert "Spark's tasks" not in actions[0].told
+
+
+@pytest.mark.parametrize(
+    ("told", "awaited"),
+    [
+        (RowsTasks(7), False),
+        (RowsTasks(7, 1), True),
+        (RowsTasks(0, dealing=True), True),
+    ],
+)
+def test_a_worker_waits_for_its_rows_while_tasks_for_them_run_or_they_are_dealt(told, awaited):
+    watch = watched(synchronous=True)
+    look = unseen("ready", "absent", rows={1: told})
+    assert told.awaited == awaited
+    assert watch.handle(look, 0.0) == []
+    (failed,) = watch.handle(look, 30.1)
+    state = "waiting for its rows" if awaited else "waiting for a slot"
+    assert f"worker 1 ({state} for 30 s" in str(failed.error)
+    assert ("Spark's tasks" in str(failed.error)) == awaited
 
 
 def test_a_run_without_rounds_begins_without_a_worker_whose_rows_do_not_come():
