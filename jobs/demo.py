@@ -15,6 +15,7 @@ from pathlib import Path
 from demo_progress import LINES, doing
 
 from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.signals import terminable
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data_prep" / "samples"
 
@@ -59,4 +60,6 @@ if __name__ == "__main__":
     flags = parser.parse_args()
     # Lines appear when they are printed, also where the output is a pipe or a file.
     sys.stdout.reconfigure(line_buffering=True)
-    sys.exit(guarded(lambda: run(flags.output.resolve(), flags.epochs)))
+    with terminable():
+        code = guarded(lambda: run(flags.output.resolve(), flags.epochs))
+    sys.exit(code)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import OutputExistsError, StorageError
 
 
@@ -56,3 +58,41 @@ def test_the_job_itself_refuses_such_a_folder(project, tmp_path):
     assert ended.returncode == 4, ended.stderr
     assert str(tmp_path) in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+#: The demo, with a stand-in for the module that it loads first, which works until it is stopped.
+BUSY = """
+import runpy, signal, sys, time
+
+class Busy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "demo_report":
+            print("working", flush=True)
+            for _ in range(600):
+                time.sleep(0.1)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+demo, *sys.argv[1:] = sys.argv[1:]
+sys.path.insert(0, demo.rpartition("/")[0])
+sys.meta_path.insert(0, Busy())
+runpy.run_path(demo, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_both_signals_end_the_demo_with_one_line(project, tmp_path, number):
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY, project / "jobs" / "demo.py", "--output", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        try:
+            lines = iter(demo.stdout.readline, "")
+            assert "working\n" in lines
+            demo.send_signal(number)
+            _, err = demo.communicate(timeout=30)
+        finally:
+            demo.kill()
+    assert demo.returncode == ExitCode.INTERRUPTED
+    assert err.splitlines()[-1] == "interrupted"
