@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.class_archive import java_options
 from tests.cluster import JAVA_OPTIONS, Cluster, standalone_cluster
-from tests.leaks import held, left
+from tests.leaks import MARK, RUN_GRACE_SECONDS, held, held_by_runs, left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,16 +118,18 @@ def event_loops() -> None:
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a process, thread, descriptor, port or temporary folder.
 
-    Spark and TensorFlow keep theirs for the whole session, so their tests are left out.
+    Spark and TensorFlow keep theirs for the whole session. Of their tests only parameter servers
+    and the folders of their sockets are looked for.
     """
-    shared = any(request.node.get_closest_marker(name) for name in GROUPS)
-    if shared or sys.platform != "linux":
+    if sys.platform != "linux":
         yield
         return
-    # pytest's own folder comes first, or it would lie in that of the test.
-    request.getfixturevalue("tmp_path_factory").getbasetemp()
-    # Not below it: the path of a Unix socket is short.
-    folder = tempfile.mkdtemp(prefix="dkg-test-")
+    if any(request.node.get_closest_marker(name) for name in GROUPS):
+        before = held_by_runs(tempfile.gettempdir())
+        yield
+        assert left(before, tempfile.gettempdir(), RUN_GRACE_SECONDS, held_by_runs) == {}
+        return
+    folder = tempfile.mkdtemp(prefix="dkg-")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", folder)
         patch.setenv("TMPDIR", folder)
@@ -136,6 +138,28 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         found = left(before, folder)
     shutil.rmtree(folder)
     assert found == {}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Mark the processes that begin in this session, and give them a folder for temporary files.
+
+    Other sessions of tests may run on this machine, and leave what they leave.
+    """
+    # pytest's own folder comes first, or it would lie in that of the session.
+    tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, str(os.getpid()))
+        if sys.platform != "linux":
+            yield
+            return
+        # The path of a Unix socket is short.
+        folder = tempfile.mkdtemp(prefix="dkg-")
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        yield
+    # Spark's workers may still write there.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 #: How long what a test has ended may take to be gone [s].
 GRACE_SECONDS = 5.0
+#: The same for what a run has ended, in processes beside which a cluster may run [s].
+RUN_GRACE_SECONDS = 20.0
+#: Variable with which all processes of a session of tests begin, also those whose parent is gone.
+MARK = "DISTKERAS_GRID_TESTS"
+#: How the process of a parameter server is started, and how the folder of its socket begins.
+SERVER = b"\0-m\0distkeras_grid.parameter_server\0"
+FOLDER = "dkg-"
 #: Threads with names of this beginning stand for workers: processes that Spark kills when a run
 #: ends, whatever they wait for.
 WORKER = "worker of a test "
@@ -72,12 +80,53 @@ def held(folder: str) -> Held:
     )
 
 
-def left(before: Held, folder: str, seconds: float = GRACE_SECONDS) -> dict[str, list[str]]:
+def held_by_runs(folder: str) -> Held:
+    """Look only for what a run has beside a session that stays: its servers, and their folders.
+
+    Threads, descriptors and other processes are Spark's and TensorFlow's.
+    """
+    nothing: frozenset[str] = frozenset()
+    names = (each.name for each in os.scandir(folder) if each.is_dir())
+    folders = frozenset(name for name in names if name.startswith(FOLDER))
+    return Held(frozenset(_servers()), nothing, nothing, folders)
+
+
+def left(
+    before: Held,
+    folder: str,
+    seconds: float = GRACE_SECONDS,
+    look: Callable[[str], Held] = held,
+) -> dict[str, list[str]]:
     """Return what is still held after a time of grace that was not held before, by kind."""
     deadline = time.monotonic() + seconds
-    while (more := held(folder).beyond(before)) and time.monotonic() < deadline:
+    while (more := look(folder).beyond(before)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return more
+
+
+def _servers() -> list[str]:
+    """Return the parameter servers of this session, the orphans among them included."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or SERVER not in _bytes(f"/proc/{entry.name}/cmdline"):
+            continue
+        if _is_marked(entry.name) or _is_below(entry.name, os.getpid()):
+            found.append(f"{entry.name} a parameter server")
+    return found
+
+
+def _is_marked(number: str) -> bool:
+    mark = f"{MARK}={os.environ.get(MARK)}".encode()
+    return mark in _bytes(f"/proc/{number}/environ").split(b"\0")
+
+
+def _is_below(number: str, ancestor: int) -> bool:
+    """Tell whether a process descends from another one: containers have variables of their own."""
+    parent = int(number)
+    while parent > 1 and parent != ancestor:
+        state = _read(Path(f"/proc/{parent}/stat")).rpartition(")")[2].split()
+        parent = int(state[1]) if state else 0
+    return parent == ancestor
 
 
 def _children() -> list[str]:
@@ -104,6 +153,14 @@ def _descriptors() -> list[str]:
         if target.startswith(OPEN) and not kept:
             found.append(f"{path.name} {target}")
     return found
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _read(path: Path) -> str:

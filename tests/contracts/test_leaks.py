@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import threading
 
 import pytest
 
-from tests.leaks import held, left
+from tests.leaks import MARK, held, held_by_runs, left
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -57,6 +58,59 @@ def test_each_kind_is_found(tmp_path, leave, kinds):
     assert set(left(before, str(tmp_path), seconds=0.2)) == kinds
     away()
     assert left(before, str(tmp_path)) == {}
+
+
+def a_server(environment):
+    """Start the process of a parameter server, which waits for its settings; an orphan."""
+    server = "import subprocess, sys; subprocess.Popen([sys.executable, '-m', {!r}], {})"
+    settings = "stdin=0, stdout=1, start_new_session=True"
+    process = subprocess.Popen(
+        [sys.executable, "-c", server.format("distkeras_grid.parameter_server", settings)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+    process.wait(20)
+    # The end of its input ends it; the end of its output is that of the process.
+    return lambda: process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_server_whose_driver_is_gone_is_found_and_not_that_of_others(tmp_path, ours):
+    before = held_by_runs(str(tmp_path))
+    away = a_server({**os.environ, MARK: os.environ[MARK] if ours else "another"})
+    try:
+        found = left(before, str(tmp_path), 0.2, held_by_runs)
+    finally:
+        away()
+    assert set(found) == ({"processes"} if ours else set())
+    assert left(before, str(tmp_path), 20, held_by_runs) == {}
+
+
+def test_a_server_in_a_container_has_other_variables_and_is_found(tmp_path):
+    before = held_by_runs(str(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distkeras_grid.parameter_server"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name != MARK},
+    )
+    try:
+        assert set(left(before, str(tmp_path), 0.2, held_by_runs)) == {"processes"}
+    finally:
+        process.communicate(timeout=20)
+    assert left(before, str(tmp_path), 20, held_by_runs) == {}
+
+
+def test_of_a_run_its_folder_is_found_and_not_what_spark_keeps(tmp_path):
+    before = held_by_runs(str(tmp_path))
+    (tmp_path / "spark-1").mkdir()
+    (tmp_path / "dkg-file").touch()
+    assert left(before, str(tmp_path), 0, held_by_runs) == {}
+    away = a_folder(tmp_path)
+    assert left(before, str(tmp_path), 0, held_by_runs) == {"temporary": ["dkg-left"]}
+    away()
 
 
 def test_what_ends_by_itself_is_waited_for(tmp_path):
