@@ -153,8 +153,9 @@ def _of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         if sys.platform != "linux":
             yield
             return
-        # The path of a Unix socket is short.
-        folder = tempfile.mkdtemp(prefix="dkg-")
+        # The path of a Unix socket is short. And this folder is none of a run: pytest may run in a
+        # test.
+        folder = tempfile.mkdtemp(prefix="tests-")
         patch.setattr(tempfile, "tempdir", folder)
         patch.setenv("TMPDIR", folder)
         yield
