@@ -194,17 +194,15 @@ class Waiting(Message, frozen=True):
 class Start(Message, frozen=True):
     """All seats are ready; the center follows.
 
-    `next_sequence` and `samples_folded` tell a later attempt how much of this seat is in the
-    center. If workers make the steps, the center is of `version`, and the steps up to `newest` are
-    to be made. `has_state` says whether the server has the optimizer's state of `version`;
-    otherwise it is the initial state. `has_kept` says whether the server has what the seat's worker
-    kept last.
+    `next_sequence` tells a later attempt how many windows of this seat are behind it. If workers
+    make the steps, the center is of `version`, and the steps up to `newest` are to be made.
+    `has_state` says whether the server has the optimizer's state of `version`; otherwise it is the
+    initial state. `has_kept` says whether the server has what the seat's worker kept last.
     """
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     next_sequence: Count
-    samples_folded: Count
     version: Count
     newest: Count
     has_state: bool
@@ -274,8 +272,6 @@ class Exchanged(Message, frozen=True):
     ----------
     version : int
         Version of the center that the reply was made from.
-    staleness : int
-        Versions that other workers have added since this seat's last reply.
     stop : bool
         The driver asks the worker to finish.
     learning_rate : float or None
@@ -297,7 +293,6 @@ class Exchanged(Message, frozen=True):
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.NOTHING)
     version: Count
-    staleness: Count
     stop: bool
     learning_rate: float | None
     state_version: Count = 0

@@ -290,7 +290,6 @@ class ServerState:
         seat.started = session.attempt
         return Start(
             next_sequence=seat.next_sequence,
-            samples_folded=seat.samples_folded,
             version=self.version,
             newest=self.version,
             has_state=False,
@@ -561,8 +560,8 @@ class ServerState:
             seat.next_sequence += 1
             seat.samples_folded += info.samples
             self.samples_folded += info.samples
-            reply = self._reply(arrival, info.staleness)
-            self._log_window(arrival, reply, size, now)
+            reply = self._reply(arrival)
+            self._log_window(arrival, info, encoded_size(reply, size), now)
             self._log_local(arrival, folded=True)
             replies.append(reply)
         return replies, self._pass(before, now)
@@ -657,12 +656,12 @@ class ServerState:
         seat.samples_dropped += info.samples
         self.samples_dropped += info.samples
         self._log_local(arrival, folded=False)
-        return self._reply(arrival, info.staleness), self._pass(before, now)
+        return self._reply(arrival), self._pass(before, now)
 
     def repeat(self, arrival: Arrival) -> Exchanged:
         """Answer a commit that was answered before; nothing is counted again."""
         skipped = self._seats[arrival.session.seat].skipped == arrival.commit.sequence
-        return msgspec.structs.replace(self._reply(arrival, 0), skipped=skipped)
+        return msgspec.structs.replace(self._reply(arrival), skipped=skipped)
 
     def describe(self, arrival: Arrival) -> str:
         """Return which window of which worker a commit is, for errors."""
@@ -698,10 +697,9 @@ class ServerState:
     def _finished(self) -> int:
         return sum(seat.status == "finished" for seat in self._seats)
 
-    def _reply(self, arrival: Arrival, staleness: int) -> Exchanged:
+    def _reply(self, arrival: Arrival) -> Exchanged:
         return Exchanged(
             self.version,
-            staleness,
             self.stop,
             self.learning_rate,
             sequence=arrival.commit.sequence,
@@ -790,7 +788,7 @@ class ServerState:
         seat = self._seats[number]
         self.events.add(WorkerRecord(number, seat.attempt, status, seat.rows, road=road))
 
-    def _log_window(self, arrival: Arrival, reply: Exchanged, reply_bytes: int, now: float) -> None:
+    def _log_window(self, arrival: Arrival, info: CommitInfo, bytes_down: int, now: float) -> None:
         commit = arrival.commit
         self.events.add(
             WindowRecord(
@@ -804,9 +802,9 @@ class ServerState:
                 metrics=commit.metrics,
                 started=commit.started,
                 seconds=commit.seconds,
-                staleness=reply.staleness,
+                staleness=info.staleness,
                 bytes_up=arrival.bytes_up,
-                bytes_down=encoded_size(reply, reply_bytes),
+                bytes_down=bytes_down,
                 folded_at=now,
                 version=self.version,
             )

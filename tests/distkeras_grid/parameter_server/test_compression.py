@@ -42,7 +42,7 @@ def sent(sender, message):
     return sender.send(message, len(payload), Content.VECTOR) + bytes(payload)
 
 
-@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, 0, False, None)])
+@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, False, None)])
 def test_exchanges_take_half_the_bytes_and_lose_at_most_2_to_the_minus_8(message):
     client, server = pair("running" if message is COMMIT else "exchanging")
     sender, receiver = (client, server) if message is COMMIT else (server, client)
@@ -55,7 +55,7 @@ def test_exchanges_take_half_the_bytes_and_lose_at_most_2_to_the_minus_8(message
 
 def test_what_a_worker_starts_from_keeps_its_digits():
     client, server = pair("starting")
-    data = sent(server, Start(0, 0, 0, 0, False, None, False))
+    data = sent(server, Start(0, 0, 0, False, None, False))
     client.receive(data)
     np.testing.assert_array_equal(client.vector, VECTOR)
 
@@ -93,7 +93,7 @@ def sparse_ends(state):
     return ends
 
 
-@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, 0, False, None), Step(None)])
+@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, False, None), Step(None)])
 @pytest.mark.parametrize("numbers", [0, 1, 499])
 def test_few_numbers_travel_as_pairs(message, numbers):
     states = {WindowCommit: "running", Exchanged: "exchanging", Step: "stepping"}

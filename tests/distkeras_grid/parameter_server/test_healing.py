@@ -67,7 +67,7 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
     client = bench.started(address=relay.address)
     for sequence in range(4):
         answer, value = tools.exchange(client, tools.commit(sequence, version=sequence))
-        assert (answer.version, answer.staleness, value) == (sequence + 1, 0, sequence + 1)
+        assert (answer.version, value) == (sequence + 1, sequence + 1)
     assert len(relay.struck) == 1
     np.testing.assert_array_equal(bench.driver().center(), 4)
 
@@ -293,9 +293,10 @@ def test_staleness_survives_a_reconnect(serve, tools, relayed):
     tools.in_threads(lambda: fast.ready(50), lambda: slow.ready(50))
     for sequence in range(9):
         tools.exchange(fast, tools.commit(sequence, version=sequence), value=0.0)
-    answer, _ = tools.exchange(slow, tools.commit(0, version=0), value=1.0)
+    tools.exchange(slow, tools.commit(0, version=0), value=1.0)
     assert len(relay.struck) == 1
-    assert answer.staleness == 9
+    told = [e for e in bench.driver().poll(5).events if isinstance(e, WindowRecord)]
+    assert told[-1].staleness == 9
     np.testing.assert_array_equal(bench.driver().center(), np.float32(0.1))
 
 

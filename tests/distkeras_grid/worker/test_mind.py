@@ -44,7 +44,7 @@ def mind(rule=None, **options):
 
 def start(sequence=0, version=0, newest=None, has_state=False, rate=None, stop=False):
     newest = version if newest is None else newest
-    return Start(sequence, 0, version, newest, has_state, rate, stop)
+    return Start(sequence, version, newest, has_state, rate, stop)
 
 
 def started(**said):
@@ -56,7 +56,7 @@ def computed(loss=0.5, steps=2):
 
 
 def replied(version, stop=False, rate=None, state_version=0, wanted=False):
-    return minds.Replied(Exchanged(version, 0, stop, rate, state_version, wanted))
+    return minds.Replied(Exchanged(version, stop, rate, state_version, wanted))
 
 
 def kinds(actions):
@@ -153,7 +153,7 @@ def test_a_loss_that_is_not_finite_is_not_sent(loss):
 
 
 def skipped(version):
-    return minds.Replied(Exchanged(version, 0, stop=False, learning_rate=0.25, skipped=True))
+    return minds.Replied(Exchanged(version, stop=False, learning_rate=0.25, skipped=True))
 
 
 @pytest.mark.parametrize(
@@ -487,7 +487,7 @@ def test_a_worker_keeps_its_state_before_the_next_window():
     worker = mind()
     worker.handle(started())
     worker.handle(computed())
-    (keep,) = worker.handle(minds.Replied(Exchanged(4, 0, False, None, keep=True)))
+    (keep,) = worker.handle(minds.Replied(Exchanged(4, False, None, keep=True)))
     assert (keep.sequence, keep.version, keep.held_back) == (1, 4, None)
     assert np.shares_memory(keep.before, worker.before)
     other = mind()
@@ -503,9 +503,7 @@ def test_a_worker_without_windows_keeps_nothing():
     worker = mind()
     worker.handle(started(sequence=2 * PER_EPOCH - 1))
     worker.handle(computed())
-    assert kinds(worker.handle(minds.Replied(Exchanged(1, 0, False, None, keep=True)))) == [
-        "Finish"
-    ]
+    assert kinds(worker.handle(minds.Replied(Exchanged(1, False, None, keep=True)))) == ["Finish"]
 
 
 def beginning(rule, start, event, **options):
@@ -520,7 +518,7 @@ def beginning(rule, start, event, **options):
 
 def kept_start(sequence, version, newest=None, has_state=False):
     newest = version if newest is None else newest
-    return Start(sequence, 0, version, newest, has_state, 0.25, False, has_kept=True)
+    return Start(sequence, version, newest, has_state, 0.25, False, has_kept=True)
 
 
 @pytest.mark.parametrize("rule", [DownpourRule(), ElasticRule(0.5), MeanGradientRule()])
@@ -584,5 +582,5 @@ def test_a_state_of_another_model_is_refused():
 
 @pytest.mark.parametrize(("sequence", "stop"), [(4, True), (2 * PER_EPOCH, False)])
 def test_a_worker_that_has_nothing_left_to_do_recalls_nothing(sequence, stop):
-    told = Start(sequence, 0, 9, 9, False, None, stop, has_kept=True)
+    told = Start(sequence, 9, 9, False, None, stop, has_kept=True)
     assert kinds(mind().handle(minds.Started(told, CENTER))) == ["BeginAfter", "Finish"]
