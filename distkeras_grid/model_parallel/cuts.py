@@ -4,11 +4,14 @@ The model is a row of pieces, which cannot be cut themselves. Stage r of S gets 
 j - 1. With M micro-batches, a stage takes per micro-batch, and holds at most,
 
     time    sum of the pieces' seconds, forward and backward
-    memory  sum held + min(S - r, M) (sum kept + input)
+    memory  sum held + min(S - r, M) (sum kept + input) + copies
+    copies  sum weights, and of the last stage VECTORS times the weights of all stages
 
 `held` are weights, their gradients and the optimizer's state; `kept` is what one micro-batch leaves
-in memory from its forward to its backward pass. The slowest stage sets the pace of the pipeline, so
-its time is minimised first, under the bound of the memory. Measured times are never exact: among
+in memory from its forward to its backward pass. At the end of a window each stage copies its
+weights, and the last one's worker has vectors of all of them, with which it talks to the server.
+The slowest stage sets the pace of the pipeline, so its time is minimised first, under the bound of
+the memory. Measured times are never exact: among
 all ways to cut that are at most `SLACK` slower, the one with the smallest largest memory is taken.
 Both are minimised exactly, by dynamic programming over the pieces.
 """
@@ -26,6 +29,7 @@ from distkeras_grid.model_parallel.schedule import (
     one_forward_one_backward,
     timetable,
 )
+from distkeras_grid.spark.memory import VECTORS
 from distkeras_grid.spec import Value
 
 #: How much slower than the fastest way to cut a way may be that needs less memory.
@@ -49,6 +53,8 @@ class Piece(Value, frozen=True):
         Bytes of a micro-batch's output.
     trains : bool, default True
         Whether it has weights that are trained.
+    weights : int, default 0
+        Bytes of one copy of its weights, also of those that are not trained.
     """
 
     name: str
@@ -58,6 +64,7 @@ class Piece(Value, frozen=True):
     kept: int
     sent: int
     trains: bool = True
+    weights: int = 0
 
 
 class Stage(Value, frozen=True):
@@ -122,12 +129,12 @@ class Placement(Value, frozen=True):
 
         Examples
         --------
-        >>> costs = {"held": 4_000_000, "kept": 2_000_000, "sent": 8000}
+        >>> costs = {"held": 3_000_000, "weights": 1_000_000, "kept": 2_000_000, "sent": 8000}
         >>> pieces = [Piece(name=n, forward=0.01, backward=0.02, **costs) for n in ("a", "b")]
         >>> print("\n".join(choose_cuts(pieces, 2, 3).table()))
         stage  up to layer  a micro-batch  MB at most  MB sent on
         0      a                  0.030 s           8       0.008
-        1      b                  0.030 s        6.01
+        1      b                  0.030 s          17
         Stages wait 25 % of the time (predicted): 2 stages, 3 micro-batches.
         """
         heads = "stage", "up to layer", "a micro-batch", "MB at most", "MB sent on"
@@ -168,7 +175,7 @@ def choose_cuts(
     given : int, default 0
         Bytes of a micro-batch's input of the model.
     limit : float, optional
-        Most bytes of a stage.
+        Most bytes of a stage; see the module's equation.
 
     Raises
     ------
@@ -187,8 +194,10 @@ def choose_cuts(
     if limit is not None and costs.largest(costs.memory, least) > limit:
         raise ConfigurationError(
             f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the best way to cut needs "
-            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. Use more workers, more "
-            "micro-batches, or a smaller batch."
+            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. The last one's worker has "
+            f"{costs.vectors / 1e6:.3g} MB of it for {VECTORS} vectors of all weights, however "
+            "many workers there are. Use more workers, more micro-batches, or a smaller batch, or "
+            "give each worker more memory."
         )
     most = math.inf if limit is None else limit
 
@@ -243,15 +252,21 @@ class _Costs:
     ) -> None:
         self._pieces, self._stages, self._micro_batches = pieces, stages, micro_batches
         self._inputs = [given, *(piece.sent for piece in pieces)]
-        self._held, self._kept, self._trained = (
+        self._held, self._kept, self._weights, self._trained = (
             [0, *accumulate(values)]
             for values in (
                 [piece.held for piece in pieces],
                 [piece.kept for piece in pieces],
+                [piece.weights for piece in pieces],
                 [int(piece.trains) for piece in pieces],
             )
         )
         self._seconds = [0.0, *accumulate(piece.forward + piece.backward for piece in pieces)]
+
+    @property
+    def vectors(self) -> int:
+        """Bytes of the vectors of all weights."""
+        return VECTORS * self._weights[-1]
 
     def seconds(self, _: int, start: int, stop: int) -> float:
         return self._seconds[stop] - self._seconds[start]
@@ -259,7 +274,9 @@ class _Costs:
     def memory(self, stage: int, start: int, stop: int) -> float:
         kept = self._kept[stop] - self._kept[start] + self._inputs[start]
         flying = in_flight(self._stages, stage, self._micro_batches)
-        return self._held[stop] - self._held[start] + flying * kept
+        last = stage + 1 == self._stages
+        copies = self.vectors if last else self._weights[stop] - self._weights[start]
+        return self._held[stop] - self._held[start] + flying * kept + copies
 
     def trains(self, _: int, start: int, stop: int) -> bool:
         return self._trained[stop] > self._trained[start]

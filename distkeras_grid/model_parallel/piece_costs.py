@@ -115,6 +115,7 @@ def _measured(piece: Any, name: str, rows: int, slots: float) -> Piece:
         kept=kept[0],
         sent=4 * rows * int(np.prod(piece.outputs[0].shape[1:])),
         trains=bool(weights),
+        weights=4 * (weights + frozen),
     )
 
 

@@ -60,6 +60,7 @@ class PlacedLayers(Trainer):
         slowest stage.
     memory_limit : float, optional
         Most bytes of weights, gradients, optimizer state and activations on a worker, for "auto".
+        The worker with the last stage also has six vectors of all weights, which count.
     **common
         As in `Trainer`, with these differences. `num_workers` is the number of stages.
         `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets

@@ -39,7 +39,8 @@ ROWS_MB = 112
 # The driver's Python with the same net: 656. The parameter server's process with NumPy: 39.
 DRIVER_PYTHON_MB = 660
 SERVER_MB = 40
-# Vectors of all weights in a worker.
+# Vectors of all weights in a worker: before and after a window, the commit, the client's own, the
+# server's reply, which is mapped, and one that is gathered or kept aside.
 VECTORS = 6
 # Address space that TensorFlow reserves beyond what it uses: VmPeak 2,700 at 650 resident.
 RESERVED_MB = 2100

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.cuts import SLACK, Piece, choose_cuts, given_cuts
 from distkeras_grid.model_parallel.schedule import in_flight
+from distkeras_grid.spark.memory import VECTORS
 
 
-def piece(number, seconds=1.0, held=0, kept=0, sent=0, trains=True):
+def piece(number, seconds=1.0, held=0, kept=0, sent=0, trains=True, weights=0):
     return Piece(
         name=f"layer{number}",
         forward=seconds / 3,
@@ -22,6 +23,7 @@ def piece(number, seconds=1.0, held=0, kept=0, sent=0, trains=True):
         kept=kept,
         sent=sent,
         trains=trains,
+        weights=weights,
     )
 
 
@@ -37,6 +39,11 @@ def all_ways(pieces, stages, micro_batches, given_bytes):
             sum(p.held for p in pieces[a:b])
             + in_flight(stages, rank, micro_batches)
             * (sum(p.kept for p in pieces[a:b]) + inputs[a])
+            + (
+                VECTORS * sum(p.weights for p in pieces)
+                if rank == stages - 1
+                else sum(p.weights for p in pieces[a:b])
+            )
             for rank, (a, b) in enumerate(blocks)
         )
         yield seconds, memory
@@ -44,7 +51,7 @@ def all_ways(pieces, stages, micro_batches, given_bytes):
 
 numbers = st.integers(0, 50)
 many = st.lists(
-    st.tuples(st.floats(0.01, 5.0), numbers, numbers, numbers, st.booleans()),
+    st.tuples(st.floats(0.01, 5.0), numbers, numbers, numbers, st.booleans(), numbers),
     min_size=1,
     max_size=8,
 )
@@ -92,6 +99,22 @@ def test_a_bound_of_the_memory_may_cost_time():
     heavy = [piece(0, 0.3, held=60), piece(1, held=60), piece(2, held=10), piece(3, 0.1)]
     assert choose_cuts(heavy, 2, 1).cuts == ("layer1",)
     assert choose_cuts(heavy, 2, 1, limit=75).cuts == ("layer0",)
+
+
+def test_the_last_stage_also_holds_the_vectors_of_all_weights():
+    """Four pieces of 25 million weights, plain SGD: 500 MB are not all that a worker holds."""
+    pieces = [piece(n, held=300_000_000, weights=100_000_000) for n in range(4)]
+    stages = choose_cuts(pieces, 4, 4).stages
+    assert [s.memory // 10**6 for s in stages] == [400, 400, 400, 300 + VECTORS * 400]
+    with pytest.raises(ConfigurationError, match="vectors of all weights"):
+        choose_cuts(pieces, 4, 4, limit=600e6)
+    assert choose_cuts(pieces, 4, 4, limit=2700e6).cuts == ("layer0", "layer1", "layer2")
+
+
+def test_the_last_stage_gets_less_because_of_its_vectors():
+    pieces = [piece(n, held=6, weights=2) for n in range(6)]
+    assert choose_cuts(pieces, 2, 1, limit=120).cuts == ("layer2",)
+    assert choose_cuts(pieces, 2, 1, limit=VECTORS * 12 + 6).cuts == ("layer4",)
 
 
 def test_predicted_waiting_is_that_of_the_schedule():

@@ -185,6 +185,7 @@ def test_pieces_are_measured_and_the_model_stays_as_it_is():
     assert [piece.trains for piece in pieces] == [True, False, True]
     # Weights, two sets of gradients, and the two moments of Adam.
     assert pieces[0].held == 4 * 5 * (32 * 64 + 64)
+    assert pieces[0].weights == 4 * (32 * 64 + 64)
     assert pieces[0].sent == 4 * 8 * 64
     # The backward pass of relu needs its output, and that of a kernel without activation nothing
     # but its input.
