@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distkeras_grid.engine.registry import BACKENDS, current_backend
-from distkeras_grid.errors import ClusterError, ConfigurationError, EnvironmentMismatchError
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    EnvironmentMismatchError,
+    GridError,
+)
 from distkeras_grid.rows import Block
 from distkeras_grid.spark.interpreters import (
     check_executors,
@@ -177,7 +182,11 @@ def _measured(spark: SparkSession, plan: EnginePlan, block: Block) -> EngineSpee
                 )
     finally:
         launch.cancel()
-    rows = launch.result()
+    try:
+        rows = launch.result()
+    except GridError as error:
+        # A backend may end its process: for memory, or by an instruction that this processor lacks.
+        return EngineSpeed(backend, None, str(error))
     if problem := next((row["problem"] for row in rows if row["problem"]), None):
         return EngineSpeed(backend, None, str(problem))
     return EngineSpeed(backend, sum(block.samples / row["seconds"] for row in rows))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from distkeras_grid.engine.registry import BACKENDS
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ClusterError, ConfigurationError
+from distkeras_grid.rows import Block
+from distkeras_grid.trainers import engines
 from tests.distkeras_grid.trainers.small import WIDTH, build, trained
+from tests.specs import make_spec
 
 
 @pytest.mark.spark
@@ -75,6 +80,51 @@ def test_auto_takes_the_fastest_that_can_train_the_model_and_tells_the_figures(f
     assert (by_name["jax"]["samples_per_second"] is None) is not able
     assert all(bool(each["problem"]) is (each["samples_per_second"] is None) for each in told)
     assert np.isfinite(trainer.history.records[-1].loss)
+
+
+def measured_without_spark(monkeypatch, dies):
+    """Speeds of all backends; tasks of some of them end with their Python process."""
+
+    class Job:
+        def __init__(self, _frame, task, _schema, _name):
+            self.backend = task.args[0].spec.algorithm.backend
+
+        def start(self):
+            pass
+
+        def wait(self, _seconds):
+            return True
+
+        def cancel(self):
+            pass
+
+        def result(self):
+            if self.backend in dies:
+                raise ClusterError("The Python worker exited unexpectedly (crashed).")
+            return [{"seconds": 0.5, "problem": None}]
+
+    monkeypatch.setattr(engines, "Launch", Job)
+    monkeypatch.setattr(engines, "package_versions", dict.fromkeys)
+    monkeypatch.setattr(engines, "training_packages", lambda _: ())
+    for name in ("check_executors", "ship_backend"):
+        monkeypatch.setattr(engines, name, lambda *_: None)
+    spark = SimpleNamespace(range=lambda *_: None)
+    x, y = np.zeros((1, 4, WIDTH), np.float32), np.zeros((1, 4), np.int32)
+    return engines.measure_backends(spark, make_spec(), b"", {}, Block((x,), (y,), None))
+
+
+def test_a_backend_whose_process_dies_is_no_choice(monkeypatch):
+    """As of an instruction that the processor has not, or for its memory."""
+    *able, dead = measured_without_spark(monkeypatch, dies={"jax"})
+    assert {speed.backend for speed in able} == {*BACKENDS} - {"jax"}
+    assert all(speed.samples_per_second == 8.0 for speed in able)
+    assert (dead.backend, dead.samples_per_second) == ("jax", None)
+    assert "exited unexpectedly" in dead.problem
+
+
+def test_the_run_ends_only_if_no_backend_is_left(monkeypatch):
+    with pytest.raises(ConfigurationError, match="jax: The Python worker"):
+        measured_without_spark(monkeypatch, dies={*BACKENDS})
 
 
 @pytest.mark.tensorflow
