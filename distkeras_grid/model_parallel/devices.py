@@ -117,7 +117,9 @@ class Devices(Members):
         self._passes: dict[tuple[str, int], _Pass] = {}
         self._newest: dict[str, int] = {}
         self._numbers = itertools.count(1)
-        self._pacing = Pacing()
+        # Paces while all work at once, and of the master while the others wait: on one machine they
+        # differ, so divided and whole layers are judged by their own.
+        self._pacing, self._alone = Pacing(), Pacing()
         self._link = Link(bandwidth=float("inf"))
         self._overheads: dict[str, float] = {}
         self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
@@ -195,10 +197,12 @@ class Devices(Members):
             self._reviewed = False
             self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
 
-    def divide_again(self, rest: float) -> Plan:
-        """Divide as planned, with a new value of `rest`; return the plan."""
+    def divide_again(self, whole: float) -> Plan:
+        """Divide as planned, and return the plan; `whole` is a batch's time meanwhile [s]."""
         with self._changed:
-            self.rest = rest
+            self.rest = 0.0
+            self._replan()
+            self.rest = max(0.0, whole - self.plan.whole)
             self._replan()
             self._reviewed = True
             return self.plan
@@ -216,6 +220,7 @@ class Devices(Members):
                 which=self._which,
                 rest=self.rest,
                 overheads=self._overheads,
+                alone={name: self._alone.pace(name, 0) for name in self._layers},
             )
         )
 
@@ -230,7 +235,15 @@ class Devices(Members):
         if len(known) < len(shares):
             return ""
         overhead, always = self._overheads.get(name, 0.0), self._which != "auto"
-        better = plan_layer(layer, self._batch, paces, self._link, always=always, overhead=overhead)
+        better = plan_layer(
+            layer,
+            self._batch,
+            paces,
+            self._link,
+            always=always,
+            overhead=overhead,
+            alone=self._alone.pace(name, 0),
+        )
         now = overhead + divided_seconds(layer, self._batch, shares, paces, self._link)
         if better.shares == shares or now < WORTH_CHANGING * better.divided:
             return ""
@@ -240,7 +253,8 @@ class Devices(Members):
 
     def _present_paces(self, name: str) -> list[Pace | None]:
         """Return the pace of each device for a layer; None if unknown, or not connected."""
-        paces = (self._pacing.pace(name, device) for device in range(self._expected))
+        paces = [self._pacing.pace(name, device) for device in range(self._expected)]
+        paces[0] = paces[0] or self._alone.pace(name, 0)
         return [p if not d or d in self._lines else None for d, p in enumerate(paces)]
 
     def _all_mine(self, layer: Convolution) -> tuple[int, ...]:
@@ -373,12 +387,13 @@ class Devices(Members):
         """Record how long each device took."""
         told = ""
         if this.rows == self._batch:
+            pacing = self._pacing if this.others else self._alone
             with self._changed:
                 for device, seconds in this.backward.items():
                     if device in this.forward:
                         units = len(this.units[device])
                         forward = this.forward[device]
-                        self._pacing.observe(layer.name, device, units, forward, seconds)
+                        pacing.observe(layer.name, device, units, forward, seconds)
                 told = self._review(layer.name)
         self._say(told)
         return gradient

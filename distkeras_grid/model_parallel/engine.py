@@ -41,10 +41,7 @@ class DividedEngine(TensorFlowEngine):
         block : Block
             A block like those of the windows.
         """
-        plan = self._devices.plan
         self._devices.keep_whole()
-        whole = super().warm_up(block) / block.steps
-        convolutions = sum(layer.whole for layer in plan.layers)
-        planned = self._devices.divide_again(rest=max(0.0, whole - convolutions))
+        planned = self._devices.divide_again(whole=super().warm_up(block) / block.steps)
         self._planned(planned)
         return planned.divided * block.steps

@@ -4,9 +4,10 @@ A layer has K units. Device d computes k_d of them, at c_d seconds per unit. Dev
 it computes its own share while the others receive, compute and send::
 
     divided = max(k_0 c_0,  2 latency + bytes / bandwidth + max_{d>0} k_d c_d) + overhead
-    whole   = K c_0
+    whole   = K a_0
 
-The overhead is the rest of a measured pass: copies, and threads that wait for each other.
+a_0 is the master's pace while the others wait. On one machine it is faster than c_0, because the
+devices slow each other down; where it is not measured, c_0 takes its place. The overhead is the rest of a measured pass: copies, and threads that wait for each other.
 
 `bytes` are those of all other devices together, because they pass through the master's one link::
 
@@ -247,6 +248,7 @@ def plan_layer(
     *,
     always: bool = False,
     overhead: float = 0.0,
+    alone: Pace | None = None,
 ) -> LayerPlan:
     """Divide a layer over the devices that make it fastest, in proportion to their speeds.
 
@@ -264,6 +266,8 @@ def plan_layer(
         Whether all devices take part, even if that is slower.
     overhead : float, default 0
         Seconds of a batch that a divided layer takes longer, forward and backward.
+    alone : Pace, optional
+        Pace of the master while the others wait; by default that in `paces`.
 
     Returns
     -------
@@ -271,14 +275,14 @@ def plan_layer(
         The fastest plan found. All units are the master's if that is fastest.
     """
     speeds = [0.0 if pace is None else 1.0 / pace.both for pace in paces]
-    whole = layer.units / speeds[0]
+    whole = layer.units * alone.both if alone else layer.units / speeds[0]
     fastest_first = sorted((d for d in range(1, len(paces)) if speeds[d]), key=lambda d: -speeds[d])
     options = []
     for count in range(len(fastest_first) + 1):
         used = {0, *fastest_first[:count]}
         shares = divide(layer.units, [s if d in used else 0.0 for d, s in enumerate(speeds)])
-        seconds = divided_seconds(layer, batch, shares, paces, link)
-        options.append((seconds + (overhead if any(shares[1:]) else 0.0), shares))
+        seconds = divided_seconds(layer, batch, shares, paces, link) + overhead
+        options.append((seconds if any(shares[1:]) else whole, shares))
     seconds, shares = options[-1] if always else min(options, key=lambda option: option[0])
     return LayerPlan(
         layer=layer.name,
@@ -298,6 +302,7 @@ def plan_layers(
     which: Layers = "auto",
     rest: float = 0.0,
     overheads: Mapping[str, float] | None = None,
+    alone: Mapping[str, Pace | None] | None = None,
 ) -> Plan:
     """Decide which layers are divided, and how.
 
@@ -317,14 +322,24 @@ def plan_layers(
         Seconds of a batch outside of these layers.
     overheads : mapping of str to float, optional
         By layer, as in `plan_layer`.
+    alone : mapping of str to Pace or None, optional
+        By layer, as in `plan_layer`.
     """
-    extra = overheads or {}
+    extra, masters = overheads or {}, alone or {}
     plans = []
     for layer in layers:
         named = which == "all" or (which != "auto" and layer.name in which)
         present = paces[layer.name] if named or which == "auto" else [*paces[layer.name]][:1]
         overhead = extra.get(layer.name, 0.0)
-        plan = plan_layer(layer, batch, present, link, always=named, overhead=overhead)
+        plan = plan_layer(
+            layer,
+            batch,
+            present,
+            link,
+            always=named,
+            overhead=overhead,
+            alone=masters.get(layer.name),
+        )
         missing = len(paces[layer.name]) - len(plan.shares)
         plans.append(
             LayerPlan(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
+from distkeras_grid.model_parallel import devices as devices_module
+from distkeras_grid.model_parallel.arithmetic import Part
 from distkeras_grid.model_parallel.described import find_convolutions
 from distkeras_grid.model_parallel.divided import install
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.pacing import OBSERVATIONS
 from tests.distkeras_grid.model_parallel.helpers import connect, devices_of, plan_of
 
 pytestmark = pytest.mark.tensorflow
@@ -243,3 +250,78 @@ def test_a_device_that_comes_back_is_used_again(data, expected):
         assert devices.plan.shares
         install(list(found.layers.values()), devices)
         assert_same(fitted(model, data), expected)
+
+
+def small_layer():
+    """A layer, and a batch of arrays for it."""
+    layer = Convolution(
+        name="c",
+        kind="convolution",
+        input_shape=(8, 8, 4),
+        kernel_size=(3, 3),
+        channels=12,
+        strides=(1, 1),
+        dilation=(1, 1),
+        padding="same",
+    )
+    shapes = (8, *layer.input_shape), layer.kernel_shape(12), (8, *layer.output_shape)
+    random = np.random.default_rng(2)
+    return layer, [random.standard_normal(shape, np.float32) for shape in shapes]
+
+
+def passed(devices, x, kernel, dy):
+    """Output, and gradients of input and kernel, of a pass."""
+    y, number = devices.forward("c", x, kernel)
+    return y, devices.backward("c", number, x, kernel, dy), devices.kernel_gradient("c", number)
+
+
+def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeypatch):
+    """While all layers are whole, the others wait: that pace says what a whole layer takes."""
+
+    class Alone(Part):
+        def output(self):
+            time.sleep(0.02)
+            return super().output()
+
+    layer, arrays = small_layer()
+    with devices_of([layer], 2) as devices:
+        before = devices.measure()
+        devices.keep_whole()
+        monkeypatch.setattr(devices_module, "Part", Alone)
+        for _ in range(OBSERVATIONS):
+            passed(devices, *arrays)
+        monkeypatch.undo()
+        after = devices.divide_again(whole=1.0)
+        assert after.shares == before.shares
+        assert after.layers[0].divided == before.layers[0].divided
+        assert after.layers[0].whole > max(before.layers[0].whole, 0.02)
+        assert after.whole == pytest.approx(1.0)
+
+
+def test_a_silent_device_costs_a_wait_and_nothing_else(monkeypatch):
+    """It has taken its requests, and its connection stays open."""
+    monkeypatch.setattr(devices_module, "PATIENCE_SECONDS", 0.2)
+    layer, arrays = small_layer()
+    with devices_of([layer], 3) as devices:
+        devices.measure()
+        devices.adopt(plan_of(c=(12, 0, 0)))
+        expected = passed(devices, *arrays)
+        devices.adopt(plan_of(c=(2, 4, 6)))
+        silent, answer = threading.Event(), devices.computers[1].answer
+
+        def nothing(message, arrays, duplex):
+            if not silent.wait(60):
+                answer(message, arrays, duplex)
+
+        devices.computers[1].answer = nothing
+        clock = time.perf_counter()
+        found = passed(devices, *arrays)
+        seconds = time.perf_counter() - clock
+        silent.set()
+        assert all(apart(*pair) <= 1e-6 for pair in zip(expected, found, strict=True))
+        assert 0.2 <= seconds < 60
+        assert [line for line in devices.told if line.startswith("Device 2 is lost: no answer in")]
+        assert devices.count == 2
+        assert devices.plan.layers[0].shares[2] == 0
+        found = passed(devices, *arrays)
+        assert all(apart(*pair) <= 1e-6 for pair in zip(expected, found, strict=True))
