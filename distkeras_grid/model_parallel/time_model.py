@@ -7,7 +7,8 @@ it computes its own share while the others receive, compute and send::
     whole   = K a_0
 
 a_0 is the master's pace while the others wait. On one machine it is faster than c_0, because the
-devices slow each other down; where it is not measured, c_0 takes its place. The overhead is the rest of a measured pass: copies, and threads that wait for each other.
+devices slow each other down; where it is not measured, c_0 takes its place. The overhead is the
+rest of a measured pass: copies, and threads that wait for each other.
 
 `bytes` are those of all other devices together, because they pass through the master's one link::
 
