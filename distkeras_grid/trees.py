@@ -188,3 +188,16 @@ class _Reader:
         if number >= len(self._arrays):
             raise DataError(f"A packed tree of {len(self._arrays)} arrays has no array {number}.")
         return self._arrays[number]
+
+
+def as_array(_: type, value: Any) -> Any:
+    """Let `msgspec.convert` take an array of a tree for a field that is one; its ``dec_hook``.
+
+    Raises
+    ------
+    ValueError
+        If the value is no array. `msgspec.convert` makes a `msgspec.ValidationError` of it.
+    """
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"an array is due, not {value!r:.80}")
+    return value

@@ -20,7 +20,7 @@ from distkeras_grid.errors import DataError
 from distkeras_grid.judges import Seen
 from distkeras_grid.parameter_server.messages import RowDigits
 from distkeras_grid.spec import EarlierSpec, RunSpec
-from distkeras_grid.trees import Packed, pack, unpack
+from distkeras_grid.trees import Packed, as_array, pack, unpack
 
 Rate = Annotated[float, msgspec.Meta(gt=0)]
 Array = np.ndarray[Any, Any]
@@ -193,7 +193,7 @@ class SavedServer(_Saved, frozen=True):
     @classmethod
     def _of(cls, tree: Mapping[str, Any]) -> SavedServer:
         try:
-            return msgspec.convert(tree, cls, dec_hook=_array)
+            return msgspec.convert(tree, cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
             raise DataError(f"This is no state of a parameter server: {error}.") from error
 
@@ -293,12 +293,6 @@ def dealt_anew(data: Packed, workers: int) -> Packed:
 
 def _is(array: Array, shape: tuple[int, ...], dtype: type) -> bool:
     return (array.shape, array.dtype) == (shape, np.dtype(dtype))
-
-
-def _array(_: type, value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
-        raise ValueError(f"an array is due, not {value!r:.80}")
-    return value
 
 
 def kept_in_order(kept: Mapping[str, SavedKept]) -> list[int]:

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.base import Engine, State
+from distkeras_grid.engine.base import State
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import StateSection, Variable, Vector, WeightLayout
-
-#: What a simulated worker trains with.
-Learner = Engine
 
 
 class QuadraticLearner:

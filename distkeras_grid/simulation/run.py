@@ -73,8 +73,8 @@ from distkeras_grid.worker import mind as minds
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.source import Source
-    from distkeras_grid.simulation.learners import Learner
     from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.weights import Vector
 
@@ -93,7 +93,7 @@ class Simulation:
         The workers and the network, with its ``batch_seconds``.
     spec : RunSpec
         The run.
-    learners : sequence of Learner
+    learners : sequence of Engine
         One for each worker; the weights of the first are the initial center.
     rows : sequence of Source
         The rows of each worker.
@@ -144,7 +144,7 @@ class Simulation:
         self,
         cluster: Cluster,
         spec: RunSpec,
-        learners: Sequence[Learner],
+        learners: Sequence[Engine],
         rows: Sequence[Source],
         evaluate: Evaluation | None = None,
         params: Mapping[str, Any] | None = None,
@@ -528,7 +528,7 @@ class Simulation:
 def _check_parts(
     cluster: Cluster,
     spec: RunSpec,
-    learners: Sequence[Learner],
+    learners: Sequence[Engine],
     rows: Sequence[Source],
     local: Sequence[Work],
 ) -> None:

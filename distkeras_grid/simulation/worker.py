@@ -28,10 +28,10 @@ from distkeras_grid.worker.seat import tested_weights, worker_mind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.batches import Epochs, Window
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.records import LocalSet
-    from distkeras_grid.simulation.learners import Learner
     from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
@@ -54,7 +54,7 @@ class SimulatedWorker:
         The cluster, with the worker's speed.
     spec : RunSpec
         The run.
-    learner : Learner
+    learner : Engine
         Engine of the worker.
     rows : Source
         Rows of the seat.
@@ -86,7 +86,7 @@ class SimulatedWorker:
         number: int,
         cluster: Cluster,
         spec: RunSpec,
-        learner: Learner,
+        learner: Engine,
         rows: Source,
         work: Work | None = None,
     ) -> None:

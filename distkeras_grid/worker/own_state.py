@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.bounds import Count
 from distkeras_grid.errors import DataError
-from distkeras_grid.trees import Packed, pack, unpack
+from distkeras_grid.trees import Packed, as_array, pack, unpack
 
 
 class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +52,7 @@ class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             If the data are no such state.
         """
         try:
-            return msgspec.convert(unpack(data), cls, dec_hook=_array)
+            return msgspec.convert(unpack(data), cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
             raise DataError(f"This is no worker's state: {error}.") from error
 
@@ -85,9 +85,3 @@ def check_same(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[A
 
 def _described(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     return {name: f"{array.dtype}{array.shape}" for name, array in sorted(arrays.items())}
-
-
-def _array(_: type, value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
-        raise ValueError(f"an array is due, not {value!r:.80}")
-    return value
