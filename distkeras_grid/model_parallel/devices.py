@@ -99,6 +99,8 @@ class Devices(Members):
         Time of a batch outside the layers, for the next plan [s].
     """
 
+    stateless = True
+
     def __init__(
         self,
         layers: Sequence[Convolution],

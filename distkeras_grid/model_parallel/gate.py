@@ -38,7 +38,11 @@ class Gate:
     welcome : Welcome
         Sent to each client that is let in.
     admit : callable
-        Called with the claims of a client and its channel, each time in a thread of its own.
+        Called with the claims of a client and its channel, each time in a thread of its own. What
+        it refuses later than `permit` is closed.
+    permit : callable, optional
+        Called with the claims of a client that has proved them; it raises `ParameterServerError`
+        to turn the client away, which is told why.
     """
 
     def __init__(
@@ -48,12 +52,14 @@ class Gate:
         run: str,
         welcome: Welcome,
         admit: Callable[[WorkerHello, ArrayChannel], None],
+        permit: Callable[[WorkerHello], None] = lambda _: None,
     ) -> None:
         self._listener = listener
         self._key = key
         self._run = run
         self._welcome = welcome
         self._admit = admit
+        self._permit = permit
         self._nonces = NonceMemory()
         self._lock = threading.Lock()
         self._strangers = threading.BoundedSemaphore(STRANGERS)
@@ -86,7 +92,12 @@ class Gate:
         channel = ArrayChannel(stream)
         try:
             hello = accept(
-                channel, lambda number: seat_key(self._key, number), self._run, self, self._welcome
+                channel,
+                lambda number: seat_key(self._key, number),
+                self._run,
+                self,
+                self._welcome,
+                self._permit,
             )
         except ParameterServerError as error:
             sys.stderr.write(f"a connection was refused: {type(error).__name__}: {error}\n")
@@ -100,4 +111,8 @@ class Gate:
             return
         finally:
             self._strangers.release()
-        self._admit(hello, channel)
+        try:
+            self._admit(hello, channel)
+        except ParameterServerError as error:
+            sys.stderr.write(f"a connection was closed: {type(error).__name__}: {error}\n")
+            channel.close()

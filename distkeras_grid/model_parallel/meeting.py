@@ -15,7 +15,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from distkeras_grid.errors import GridError, ServerUnreachableError, StartTimeoutError
+from distkeras_grid.errors import (
+    GridError,
+    RefusedError,
+    ServerUnreachableError,
+    StartTimeoutError,
+)
 from distkeras_grid.model_parallel.device import Computing, serve
 from distkeras_grid.model_parallel.directory import MASTER, Guide
 from distkeras_grid.model_parallel.gate import Gate
@@ -107,7 +112,8 @@ class Meeting:
             guide.key,
             guide.run,
             welcome,
-            lambda hello, channel: members.join(hello.seat, channel),
+            lambda hello, channel: members.join(hello.seat, channel, hello.attempt),
+            lambda hello: members.permit(hello.seat, hello.attempt),
         )
         self._resources.enter_context(gate)
         with guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking:
@@ -193,8 +199,9 @@ def _serve_masters(
         except ServerUnreachableError:
             # The driver has ended the run.
             return
-        # The directory has the address of a dead master until another one announces itself.
-        with contextlib.suppress(ServerUnreachableError):
+        # The directory has the address of a dead master until another one announces itself. A
+        # master that has lost this part refuses it, and another one will come.
+        with contextlib.suppress(ServerUnreachableError, RefusedError):
             if address is not None:
                 channel, welcome = plan.guide.connect(address, number, attempt, CONNECT_SECONDS)
                 if serve(channel, computing(welcome, number)):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
+from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.model_parallel.line import Line
 from distkeras_grid.model_parallel.wire import ArrayChannel
 
 
 class Members:
     """Devices by their numbers, as they connect and disconnect.
+
+    Each device holds a part of the model. Once all are there, one that is lost stays lost: when it
+    connects again, its part is as it was before the training.
 
     Parameters
     ----------
@@ -20,15 +25,54 @@ class Members:
         Called with a line of text when a device is lost, or has connected again.
     """
 
+    #: Whether devices keep nothing between two requests, so that a lost one may come back.
+    stateless: ClassVar[bool] = False
+
     def __init__(self, expected: int, tell: Callable[[str], None] = lambda _: None) -> None:
         self._expected = expected
         self._tell = tell
         self._changed = threading.Condition(threading.RLock())
         self._lines: dict[int, Line] = {}
         self._moved = 0
+        self._attempts: dict[int, int] = {}
         self._complete = False
+        self._gone = False
 
-    def join(self, number: int, channel: ArrayChannel) -> None:
+    def permit(self, number: int, attempt: int) -> None:
+        """Refuse a device that may not join.
+
+        Parameters
+        ----------
+        number : int
+            Its number, from 1.
+        attempt : int
+            Spark's number of its attempt.
+
+        Raises
+        ------
+        FencedError
+            If a newer attempt of this number has come before.
+        RefusedError
+            If the device was there, and what it held is lost. It may join the next master.
+        """
+        with self._changed:
+            newest = self._attempts.get(number, attempt)
+            if attempt < newest:
+                raise FencedError(
+                    f"Attempt {newest} of device {number} has taken its place. Received: attempt "
+                    f"{attempt}. Nothing needs to be done; this one ends."
+                )
+            self._attempts[number] = attempt
+            late = self._complete and not self.stateless
+        if late:
+            # Its older connection may look alive for a while.
+            self.drop(number, "it has begun anew, without the weights that it had")
+            raise RefusedError(
+                f"Device {number} held a part of the model, and has begun anew. Received: attempt "
+                f"{attempt}. The master gives up its own attempt; wait for the next one."
+            )
+
+    def join(self, number: int, channel: ArrayChannel, attempt: int = 0) -> None:
         """Take a device in.
 
         Parameters
@@ -37,7 +81,15 @@ class Members:
             Its number, from 1. An older connection of the same number is dropped.
         channel : ArrayChannel
             An authenticated channel to the device.
+        attempt : int, default 0
+            Spark's number of its attempt.
+
+        Raises
+        ------
+        FencedError, RefusedError
+            As `permit`. The channel stays open.
         """
+        self.permit(number, attempt)
         self.drop(number, "the device has connected again")
         line = Line(number, channel, self._lost)
         with self._changed:
@@ -81,6 +133,12 @@ class Members:
             return 1 + len(self._lines)
 
     @property
+    def lost(self) -> bool:
+        """Whether a device was lost since all were there."""
+        with self._changed:
+            return self._gone
+
+    @property
     def moved(self) -> int:
         """Bytes to and from all devices so far."""
         with self._changed:
@@ -113,6 +171,7 @@ class Members:
                 return
             self._moved += line.moved
             del self._lines[line.number]
+            self._gone = self._gone or self._complete
             told = self._after_change(f"Device {line.number} is lost: {why}.")
         self._say(told)
 

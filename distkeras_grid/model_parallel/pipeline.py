@@ -75,13 +75,14 @@ class RemoteStages(RemoteParts):
             If a stage is lost, or too late.
         """
         try:
-            lines = [self._members.line(number) for number in range(1, self._count + 1)]
+            lines = [self._line(number) for number in range(1, self._count + 1)]
             batch = _Batch(lines, inputs, next(self._calls) * len(inputs))
             passes = batch.run(last, self._seconds)
             self._check_steps()
             for line in lines:
                 self._steps += line.ask(StageStep(), [])
         except (ConnectionError, TimeoutError, queue.Empty) as error:
+            self._broken = True
             why = str(error) or f"no answer in {self._seconds:g} s"
             raise ServerUnreachableError(
                 f"A stage's device is lost, and its steps since the last window with it: {why}"
@@ -92,7 +93,7 @@ class RemoteStages(RemoteParts):
         """Return the output of the stages before the last one, without training."""
         for number in range(1, self._count + 1):
             message = TowerForward(call=next(self._calls), training=False)
-            x = self._array(self._members.line(number).ask(message, [x])[0])
+            x = self._array(self._line(number).ask(message, [x])[0])
         return x
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distkeras_grid.engine.base import State
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
+from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
 from distkeras_grid.model_parallel.schedule import TimedPass
@@ -222,7 +222,7 @@ class PlacedEngine(TensorFlowEngine):
         x, *rest = arrays
         given = scaled(x, *self._input_scaling)
         if self._remote is not None:
-            given = self._remote.infer(given)
+            given = self._reached(lambda remote: remote.infer(given))
         return super()._test([given, *rest])
 
     def _load(self, weights: Vector) -> None:
@@ -259,12 +259,10 @@ class PlacedEngine(TensorFlowEngine):
             If one is lost. Another attempt goes on from the last window.
         """
         remote = self._remote
-        try:
-            return None if remote is None else ask(remote)
-        except OSError as error:
-            raise ServerUnreachableError(
-                f"A stage's device is lost, and its steps since the last window with it: {error}"
-            ) from error
+        if remote is None:
+            return None
+        with remote.reaching():
+            return ask(remote)
 
 
 def _digest(part: Vector) -> bytes:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 
 import msgspec
 
+from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
-from distkeras_grid.model_parallel.line import Answer
+from distkeras_grid.model_parallel.line import Answer, Line
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import (
     Begin,
@@ -42,11 +44,34 @@ class RemoteParts:
         self._count = count
         self._seconds = seconds
         self._steps: list[Future[Answer]] = []
+        self._broken = False
 
     @property
     def lost(self) -> bool:
-        """Whether a device is no longer connected."""
-        return self._members.count < 1 + self._count
+        """Whether a device was lost or too late, also if it is there again."""
+        return self._broken or self._members.lost
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Raise what ends the attempt, if a device is lost within the context.
+
+        Raises
+        ------
+        ServerUnreachableError
+            In place of the error that told of the loss.
+        """
+        import tensorflow as tf
+
+        try:
+            yield
+        # TensorFlow raises an error of its own for one of a Python function that it has called.
+        except (OSError, tf.errors.OpError) as error:
+            if not self.lost:
+                raise
+            raise ServerUnreachableError(
+                "The device of a part of the model is lost, and its steps since the last window "
+                f"with it. Received: {error}. Another attempt goes on from that window."
+            ) from error
 
     def put(self, weights: Sequence[Vector]) -> None:
         """Let the parts go on with these weights."""
@@ -62,9 +87,7 @@ class RemoteParts:
 
     def fetch_state(self) -> list[Packed]:
         """Return all that the parts change besides their weights, packed."""
-        found = [
-            future.result(self._seconds) for future in self._ask([FetchState()] * self._count, [])
-        ]
+        found = [self._result(future) for future in self._ask([FetchState()] * self._count, [])]
         return [
             as_bytes(array, message.size)
             for message, (array,) in found
@@ -84,26 +107,42 @@ class RemoteParts:
     def _tell_each(self, requests: Sequence[tuple[msgspec.Struct, list[Array]]]) -> None:
         """Send each tower its request, and wait until all are done."""
         asked = [
-            self._members.line(number).ask(*request)[0]
-            for number, request in enumerate(requests, start=1)
+            self._line(number).ask(*request)[0] for number, request in enumerate(requests, start=1)
         ]
         for future in asked:
-            future.result(self._seconds)
+            self._result(future)
 
     def _ask(
         self, messages: Sequence[msgspec.Struct], arrays: Sequence[Array]
     ) -> list[Future[Answer]]:
         return [
-            self._members.line(number).ask(message, arrays)[0]
+            self._line(number).ask(message, arrays)[0]
             for number, message in enumerate(messages, start=1)
         ]
+
+    def _line(self, number: int) -> Line:
+        with self._noticing():
+            return self._members.line(number)
+
+    def _result(self, future: Future[Answer]) -> Answer:
+        with self._noticing():
+            return future.result(self._seconds)
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Remember that a device is lost: `Members` may learn of it later than who waits."""
+        try:
+            yield
+        except OSError:
+            self._broken = True
+            raise
 
     def _check_steps(self) -> None:
         """Raise the error of a step that failed."""
         done, self._steps = self._steps, []
         for future in done:
-            future.result(self._seconds)
+            self._result(future)
 
     def _array(self, future: Future[Answer]) -> Array:
-        _, (array,) = future.result(self._seconds)
+        _, (array,) = self._result(future)
         return array

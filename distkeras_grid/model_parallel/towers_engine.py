@@ -12,7 +12,6 @@ import numpy as np
 from distkeras_grid.engine.base import State
 from distkeras_grid.engine.keras_model import weight_layout
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.line import Answer
 from distkeras_grid.model_parallel.members import Members
@@ -59,7 +58,7 @@ class RemoteTowers(RemoteParts):
     def send_gradients(self, call: int, gradients: Sequence[Array]) -> None:
         """Let each tower take its step, without waiting for the end of it."""
         for number, gradient in enumerate(gradients, start=1):
-            line = self._members.line(number)
+            line = self._line(number)
             self._steps += line.ask(TowerBackward(call=call), [np.array(gradient)])
 
 
@@ -150,7 +149,8 @@ class TowersEngine:
 
     The towers keep their own weights. These travel once per window: to the server, and from there
     to the next attempt if this one dies. All other attributes are those of the engine of the
-    master's part.
+    master's part. What needs the towers raises `ServerUnreachableError` if one of them is lost, and
+    another attempt goes on from the last window.
 
     Parameters
     ----------
@@ -194,10 +194,11 @@ class TowersEngine:
 
     def warm_up(self, block: Block) -> float:
         """Compile, and leave master and towers as they were; see `ModelEngine`."""
-        held = self._remote.fetch()
-        seconds = self._inner.warm_up(block)
-        self._remote.put(held)
-        self._remote.begin(0)
+        with self._remote.reaching():
+            held = self._remote.fetch()
+            seconds = self._inner.warm_up(block)
+            self._remote.put(held)
+            self._remote.begin(0)
         self._held = held
         return seconds
 
@@ -209,20 +210,12 @@ class TowersEngine:
         ServerUnreachableError
             If a tower is lost. Another attempt goes on from the last window.
         """
-        import tensorflow as tf
-
         own, found = aligned_empty(self._own.size), aligned_empty(self._own.size)
         np.take(before, self._own, out=own, mode="clip")
-        try:
+        with self._remote.reaching():
             self._put([before[places] for places in self._theirs])
             result = self._inner.run(own, blocks, found)
             self._held = self._remote.fetch()
-        except (OSError, tf.errors.OpError) as error:
-            if not self._remote.lost:
-                raise
-            raise ServerUnreachableError(
-                f"A tower's device is lost, and its steps since the last window with it: {error}"
-            ) from error
         after[self._own] = found
         for where, vector in zip(self._theirs, self._held, strict=True):
             after[where] = vector
@@ -231,28 +224,34 @@ class TowersEngine:
     def begin_after(self, steps: int) -> None:
         """Begin after `steps` batches of earlier attempts; see `Engine`."""
         self._inner.begin_after(steps)
-        self._remote.begin(steps)
+        with self._remote.reaching():
+            self._remote.begin(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of the master and of all towers."""
         self._inner.set_learning_rate(value)
-        self._remote.set_rate(value)
+        with self._remote.reaching():
+            self._remote.set_rate(value)
 
     def state(self) -> State:
         """Return copies of everything but the weights that master and towers change."""
-        theirs = zip(self._names, self._remote.fetch_state(), strict=True)
+        with self._remote.reaching():
+            theirs = zip(self._names, self._remote.fetch_state(), strict=True)
         return {**self._inner.state(), **{name: np.array(packed) for name, packed in theirs}}
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         self._inner.restore(state)
-        self._remote.put_state([state[name] for name in self._names])
+        with self._remote.reaching():
+            self._remote.put_state([state[name] for name in self._names])
 
     def weights(self) -> Vector:
         """Return a copy of the whole model's weights as a flat vector."""
         vector = np.empty(self.layout.size, np.float32)
         vector[self._own] = self._inner.weights()
-        for where, theirs in zip(self._theirs, self._remote.fetch(), strict=True):
+        with self._remote.reaching():
+            found = self._remote.fetch()
+        for where, theirs in zip(self._theirs, found, strict=True):
             vector[where] = theirs
         return vector
 

@@ -295,6 +295,7 @@ def accept(
     run: str,
     nonces: Nonces,
     welcome: Welcome,
+    permit: Callable[[WorkerHello], None] = lambda _: None,
 ) -> WorkerHello:
     """Admit a client that proves that it has the key; the listening end of the handshake.
 
@@ -310,6 +311,8 @@ def accept(
         Nonces of earlier clients.
     welcome : Welcome
         Sent to the client at the end.
+    permit : callable, optional
+        Called with what the client has proved; it raises `ParameterServerError` to turn it away.
 
     Returns
     -------
@@ -319,7 +322,7 @@ def accept(
     Raises
     ------
     ParameterServerError
-        If it does not have the key, belongs to another run, or breaks the protocol.
+        If it does not have the key, belongs to another run, is turned away, or breaks the protocol.
     OSError
         If the connection breaks, or the client takes longer than `HANDSHAKE_SECONDS`.
     """
@@ -334,6 +337,7 @@ def accept(
     channel.protect(Side.SERVER, session_keys(key, hello, nonce))
     if hello.run != run:
         raise AuthenticationError(f"This is run {run!r}. Received: {hello.run!r}.")
+    permit(hello)
     channel.send(welcome)
     return hello
 

@@ -20,15 +20,42 @@ def proven_pair():
     return channels
 
 
-def connect(devices, number, computer, before=None):
+def connect(devices, number, computer, before=None, attempt=0):
     """Start a device in a thread, which is returned."""
     ours, theirs = proven_pair()
     if before is not None:
         before(theirs)
     thread = threading.Thread(target=serve, args=(theirs, computer), daemon=True)
     thread.start()
-    devices.join(number, ours)
+    devices.join(number, ours, attempt)
     return thread
+
+
+def again(members, number, computer, attempt=0):
+    """Connect a device that was there already, which raises what turns it away."""
+    ours, theirs = proven_pair()
+    thread = threading.Thread(target=serve, args=(theirs, computer), daemon=True)
+    thread.start()
+    try:
+        members.join(number, ours, attempt)
+    finally:
+        ours.close()
+        thread.join(10)
+
+
+class Dies:
+    """A device that loses its connection at its n-th message from when `left` was set."""
+
+    def __init__(self, computer, left=None):
+        self.computer, self.left = computer, left
+
+    def answer(self, message, arrays, duplex):
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                duplex.close()
+                return
+        self.computer.answer(message, arrays, duplex)
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.model_parallel import meeting as meetings
 from distkeras_grid.model_parallel.device import serve
 from distkeras_grid.model_parallel.directory import Directory, Guide
@@ -33,6 +35,22 @@ def plan(monkeypatch):
         limits = SimpleNamespace(start_timeout=10.0)
         guide = Guide("run", key, directory.address)
         yield DevicesPlan(guide=guide, count=2, spec=SimpleNamespace(limits=limits))
+
+
+def test_the_master_lets_no_part_in_again_and_no_older_attempt(plan):
+    """What comes again has waited for another master; what is older ends."""
+    members, released = Members(2), []
+    thread = device(plan.guide, released)
+    with Meeting(plan) as meeting:
+        meeting.admit(members, Welcome())
+        with plan.guide.ask(1, 0, 5.0) as asking:
+            address = asking.master()
+        for attempt, error in ((1, RefusedError), (0, FencedError)):
+            with pytest.raises(error):
+                plan.guide.connect(address, 1, attempt, 5.0)
+        assert members.lost
+    thread.join(10)
+    assert released == [False]
 
 
 def device(guide, released):
@@ -71,3 +89,28 @@ def test_devices_are_released_by_a_master_that_has_finished_and_not_by_one_that_
         lead()
     thread.join(10)
     assert released == [not fails]
+
+
+def test_a_part_that_its_master_has_lost_waits_for_the_next_master(plan):
+    thread = threading.Thread(
+        target=meetings._serve_masters, args=(plan, 1, 0, lambda *_: Answers()), daemon=True
+    )
+    thread.start()
+
+    def lead(loses):
+        members = Members(2)
+        with Meeting(plan) as meeting:
+            meeting.admit(members, Welcome())
+            if loses:
+                members.drop(1, "a test")
+                # It asks again a few times meanwhile.
+                time.sleep(3 * meetings.ASK_AGAIN)
+                assert members.count == 1
+                raise ZeroDivisionError
+            members.line(1).ask(Echo(), [])[0].result(5.0)
+
+    with pytest.raises(ZeroDivisionError):
+        lead(loses=True)
+    lead(loses=False)
+    thread.join(10)
+    assert not thread.is_alive()

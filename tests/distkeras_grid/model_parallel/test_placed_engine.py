@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
-from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.pipeline import RemoteStages
@@ -16,7 +16,7 @@ from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 from distkeras_grid.model_parallel.schedule import bubble_share
 from distkeras_grid.model_parallel.stage import StageComputer
 from distkeras_grid.model_parallel.staged import Whole, find_cuts, places_of, stages_of
-from tests.distkeras_grid.model_parallel.helpers import connect
+from tests.distkeras_grid.model_parallel.helpers import Dies, again, connect
 
 pytestmark = pytest.mark.tensorflow
 
@@ -79,7 +79,7 @@ def placed_engine(model, names, micro_batches=3, told=None, seconds=30.0):
     optimizer = keras.optimizers.serialize(model.optimizer)
     members = Members(len(stages))
     computers = [
-        StageComputer(model_from_bytes(archive), optimizer, first=number == 0)
+        Dies(StageComputer(model_from_bytes(archive), optimizer, first=number == 0))
         for number, archive in enumerate(archives[:-1])
     ]
     threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
@@ -190,30 +190,34 @@ def test_a_lost_stage_ends_the_attempt_and_the_next_goes_on_from_the_window_befo
     np.testing.assert_allclose(after, weights, rtol=1e-4, atol=1e-5)
 
 
-class Dies:
-    """A stage that loses its device at its n-th message."""
-
-    def __init__(self, computer, at):
-        self.computer, self.left = computer, at
-
-    def answer(self, message, arrays, duplex):
-        self.left -= 1
-        if self.left < 0:
-            duplex.close()
-            return
-        self.computer.answer(message, arrays, duplex)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
 def test_a_stage_that_dies_within_a_batch_is_one_error_at_once(at, blocks):
     with placed_engine(deep(), ("one", "two")) as engine:
         trained(engine, blocks, windows=1)
-        line = connect(engine.members, 2, Dies(engine.computers[1], at))
         before = engine.weights()
+        engine.computers[1].left = at
         with pytest.raises(ServerUnreachableError):
             engine.run(before, blocks(), np.empty_like(before))
-        line.join(10)
+
+
+def test_a_stage_that_connects_again_does_not_go_on_with_its_first_weights(blocks):
+    """Nothing was asked while it was away, so the master has no other sign of it."""
+    with placed_engine(deep(), ("one", "two")) as engine:
+        before, _ = trained(engine, blocks, windows=1)
+        engine.members.drop(1, "a test")
+        with pytest.raises(RefusedError):
+            again(engine.members, 1, engine.computers[0])
+        for act in (
+            lambda: engine.run(before, blocks(), np.empty_like(before)),
+            lambda: engine.evaluate(before, blocks()),
+            engine.state,
+            engine.weights,
+            lambda: engine.begin_after(3),
+            lambda: engine.set_learning_rate(0.1),
+        ):
+            with pytest.raises(ServerUnreachableError):
+                act()
 
 
 def test_the_rate_that_is_set_is_that_of_all_stages(blocks):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
-from distkeras_grid.errors import ConfigurationError, ServerUnreachableError
+from distkeras_grid.errors import ConfigurationError, RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.stacked import places, stack
 from distkeras_grid.model_parallel.tower import TowerComputer
 from distkeras_grid.model_parallel.towers import Towers, check_separable
 from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
-from tests.distkeras_grid.model_parallel.helpers import connect
+from tests.distkeras_grid.model_parallel.helpers import Dies, again, connect
 
 pytestmark = pytest.mark.tensorflow
 
@@ -79,17 +79,18 @@ def towers_engine(archive, names):
         return model, [model.get_layer(name) for name in names]
 
     members = Members(len(names))
-    threads = []
+    threads, computers = [], []
     for number in range(1, len(names)):
         model, towers = parts()
         optimizer = keras.optimizers.serialize(model.optimizer)
-        computer = TowerComputer(towers[number], optimizer)
+        computer = Dies(TowerComputer(towers[number], optimizer))
+        computers.append(computer)
         threads.append(connect(members, number, computer))
     assert members.wait_for_all(5.0) == len(names)
     model, towers = parts()
     remote = RemoteTowers(members, len(names) - 1, 30.0)
     engine = TowersEngine(model, towers, model.get_layer("head"), remote)
-    engine.members = members
+    engine.members, engine.computers = members, computers
     try:
         yield engine
     finally:
@@ -167,6 +168,39 @@ def test_a_lost_tower_ends_the_attempt_and_the_next_goes_on_from_the_window_befo
         after = np.empty_like(middle)
         engine.run(middle, blocks(), after)
     np.testing.assert_allclose(after, weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tower_that_connects_again_does_not_go_on_with_its_first_weights(blocks):
+    """Nothing was asked while it was away, so the master has no other sign of it."""
+    model, names = wide("sgd", count=2)
+    with towers_engine(model_to_bytes(model), names) as engine:
+        before, _ = trained(engine, blocks, windows=1)
+        state = engine.state()
+        engine.members.drop(1, "a test")
+        with pytest.raises(RefusedError):
+            again(engine.members, 1, engine.computers[0])
+        for act in (
+            lambda: engine.run(before, blocks(), np.empty_like(before)),
+            lambda: engine.warm_up(next(blocks())),
+            engine.state,
+            lambda: engine.restore(state),
+            engine.weights,
+            lambda: engine.begin_after(3),
+            lambda: engine.set_learning_rate(0.1),
+        ):
+            with pytest.raises(ServerUnreachableError):
+                act()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("at", [0, 1, 2, 10])
+def test_a_tower_that_dies_within_a_window_ends_the_attempt(at, blocks):
+    model, names = wide("sgd", count=2)
+    with towers_engine(model_to_bytes(model), names) as engine:
+        before, _ = trained(engine, blocks, windows=1)
+        engine.computers[0].left = at
+        with pytest.raises(ServerUnreachableError):
+            engine.run(before, blocks(), np.empty_like(before))
 
 
 def test_towers_may_change_places_with_their_rows_of_the_master(blocks):

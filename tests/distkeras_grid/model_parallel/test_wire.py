@@ -10,6 +10,7 @@ import pytest
 
 from distkeras_grid.errors import (
     AuthenticationError,
+    FencedError,
     LocalProtocolError,
     ParameterServerError,
     RemoteProtocolError,
@@ -114,7 +115,11 @@ def gate():
         admitted.append((hello.seat, hello.attempt))
         channel.close()
 
-    with Gate(listener, KEY, "run", Welcome(), admit) as gate:
+    def permit(hello):
+        if hello.attempt == 4:
+            raise FencedError
+
+    with Gate(listener, KEY, "run", Welcome(), admit, permit) as gate:
         gate.admitted = admitted
         yield gate
 
@@ -129,6 +134,12 @@ def test_who_has_the_key_is_let_in_by_either_door(gate):
         assert channel.receive(10.0) is None
         channel.close()
     assert sorted(gate.admitted) == [(1, 5), (2, 5)]
+
+
+def test_who_is_turned_away_learns_why_and_is_not_admitted(gate):
+    with pytest.raises(FencedError):
+        Guide("run", KEY, gate.address).connect(gate.address, 1, 4, 10.0)
+    assert gate.admitted == []
 
 
 def test_what_others_can_reach_is_sealed_and_a_changed_byte_is_refused():
