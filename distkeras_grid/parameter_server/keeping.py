@@ -114,11 +114,6 @@ class Keeping:
         self._kept.pop(seat, None)
         self._asked.pop(seat, None)
 
-    @property
-    def nbytes(self) -> int:
-        """Total size of all states in bytes."""
-        return sum(kept.state.nbytes for kept in self._kept.values())
-
     def to_state(self) -> dict[str, Any]:
         """Return everything that changes, as a plain tree."""
         return {

@@ -189,16 +189,6 @@ class Replay:
         for version in [version for version in self._steps if version < oldest]:
             del self._steps[version]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all vectors and states that are kept."""
-        vectors = [step.gradient.nbytes for step in self._steps.values()]
-        vectors += [weights.nbytes for _, weights in self._arriving.values()]
-        states = {id(state) for state in self._promised.values()}
-        if self.state is not None:
-            states.add(id(self.state))
-        return sum(vectors) + len(states) * self._state_size
-
     def to_saved(self) -> dict[str, Any]:
         """Return what another execution of the run begins with. Its arrays do not change."""
         return {

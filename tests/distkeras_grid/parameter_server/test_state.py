@@ -187,6 +187,15 @@ def test_too_many_rows_are_refused_before_all_have_told_theirs():
     assert state.started
 
 
+def test_a_later_attempt_has_the_same_rows_as_far_as_it_is_known():
+    state, one, other = make(), "0" * 16, "1" * 16
+    for attempt, digest in enumerate(("", one, "", one)):
+        state.ready(state.join(0, attempt), 100, digest=digest)
+    with pytest.raises(RefusedError):
+        state.ready(state.join(0, 4), 100, digest=other)
+    state.ready(state.join(0, 5), 100, digest=one)
+
+
 def test_a_worker_takes_no_rows_of_others():
     """Otherwise the honest ones would be refused, and the run would train on one worker's rows."""
     state = make(seats=2)
