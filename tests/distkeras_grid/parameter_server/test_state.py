@@ -196,6 +196,14 @@ def test_a_later_attempt_has_the_same_rows_as_far_as_it_is_known():
     state.ready(state.join(0, 5), 100, digest=one)
 
 
+def test_the_driver_reads_what_a_worker_has_measured_and_which_road_it_takes():
+    state = make()
+    state.ready(state.join(0, 0), 100)
+    state.ready(state.join(0, 1), 100, window_seconds=0.5, road="tcp")
+    ready = [event for event in kinds(state, WorkerRecord) if event.status == "ready"]
+    assert [(each.window_seconds, each.road) for each in ready] == [(None, None), (0.5, "tcp")]
+
+
 def test_a_worker_takes_no_rows_of_others():
     """Otherwise the honest ones would be refused, and the run would train on one worker's rows."""
     state = make(seats=2)
