@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distkeras_grid.errors import StartTimeoutError
 from distkeras_grid.model_parallel.directory import Directory, Guide
 from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan
-from distkeras_grid.model_parallel.messages import Report
+from distkeras_grid.model_parallel.reports import Recorder
 from distkeras_grid.parameter_server.auth import new_key, workers_key
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.spark.launch import Launch
@@ -62,17 +62,7 @@ def run_devices(
         What ended the run. No task runs any more then.
     """
     spark, run, key = active_session(), prepared.settings.run, workers_key(new_key())
-
-    def told(report: Report) -> None:
-        for line in report.lines:
-            progress.note(line)
-        for kept in (prepared.description, prepared.history.params):
-            kept.setdefault("devices", []).extend(report.lines)
-            if report.shares:
-                kept["shares"] = {name: list(shares) for name, shares in report.shares.items()}
-            if report.passes:
-                kept["passes"] = [each.to_json() for each in report.passes]
-
+    told = Recorder((prepared.description, prepared.history.params), progress.note)
     place, model = _next_port(prepared.settings.place), parts[0] if parts else None
     with Directory(place, key, run, told, dict(enumerate(parts))) as directory:
         plan = plan_of(Guide(run, key, directory.address))

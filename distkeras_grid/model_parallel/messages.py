@@ -27,6 +27,8 @@ Shapes: TypeAlias = Annotated[
     msgspec.Meta(max_length=8),
 ]
 
+#: Most characters of a line of a report.
+LINE_LENGTH = 1000
 #: Most passes in a report.
 MOST_PASSES = 4000
 
@@ -150,7 +152,8 @@ class Report(Envelope, frozen=True):
     """
 
     lines: Annotated[
-        tuple[Annotated[str, msgspec.Meta(max_length=1000)], ...], msgspec.Meta(max_length=1000)
+        tuple[Annotated[str, msgspec.Meta(max_length=LINE_LENGTH)], ...],
+        msgspec.Meta(max_length=1000),
     ]
     shares: dict[Name, tuple[Count, ...]]
     passes: Annotated[tuple[TimedPass, ...], msgspec.Meta(max_length=MOST_PASSES)] = ()

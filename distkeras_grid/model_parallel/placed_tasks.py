@@ -16,6 +16,7 @@ from distkeras_grid.model_parallel.meeting import (
 )
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import MOST_PASSES, Welcome
+from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.model_parallel.schedule import TimedPass, bubble_share
 from distkeras_grid.model_parallel.staged import Whole
 from distkeras_grid.model_parallel.tasks import engine_options
@@ -59,8 +60,8 @@ def run_last_stage(
 
     The model of `worker` is the last stage.
     """
-    with Meeting(plan) as meeting:
-        yield from run_worker(worker, batches, partial(_build, plan, meeting))
+    with Meeting(plan) as meeting, Reports(meeting.report) as reports:
+        yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
 
 
 def run_stage(plan: PlacedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +84,9 @@ def _stage(plan: PlacedPlan, number: int) -> Computing:
     return StageComputer(stage, plan.optimizer, plan.custom_objects, first=number == 1)
 
 
-def _build(plan: PlacedPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -> ModelEngine:
+def _build(
+    plan: PlacedPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
+) -> ModelEngine:
     from distkeras_grid.engine.compile_settings import compile_model
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.model_parallel.pipeline import RemoteStages
@@ -93,14 +96,14 @@ def _build(plan: PlacedPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -
     compile_model(model)
     remote = None
     if plan.count > 1:
-        members = Members(plan.count, lambda line: meeting.report([line]))
+        members = Members(plan.count, lambda line: reports.say([line]))
         meeting.admit(members, Welcome())
         remote = RemoteStages(members, plan.count - 1, plan.spec.limits.start_timeout)
 
     def told(passes: Sequence[TimedPass]) -> None:
         share = f"{bubble_share(passes):.0%}".replace("%", " %")
         line = f"Stages waited {share} of the time of a batch, the line included (measured)."
-        meeting.report([line], passes=passes[:MOST_PASSES])
+        reports.say([line], passes=passes[:MOST_PASSES])
 
     ((scaling,), options) = _scaling_apart(engine_options(worker))
     engine = PlacedEngine(

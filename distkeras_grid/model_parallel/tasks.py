@@ -16,6 +16,7 @@ from distkeras_grid.model_parallel.meeting import (
     device_task,
 )
 from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.model_parallel.time_model import Layers, Plan
 from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
 
@@ -44,8 +45,8 @@ def run_master(
     plan: SplitPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Train the model as its only worker, with the help of the devices; see `run_worker`."""
-    with Meeting(plan) as meeting:
-        yield from run_worker(worker, batches, partial(_build, plan, meeting))
+    with Meeting(plan) as meeting, Reports(meeting.report) as reports:
+        yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
 
 
 def run_device(plan: SplitPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,7 +72,9 @@ def engine_options(worker: WorkerPlan) -> dict[str, Any]:
     }
 
 
-def _build(plan: SplitPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -> ModelEngine:
+def _build(
+    plan: SplitPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
+) -> ModelEngine:
     """Load the model, wait for the devices, measure them, and divide its convolutions."""
     from distkeras_grid.engine.compile_settings import compile_model
     from distkeras_grid.engine.keras_model import model_from_bytes
@@ -93,18 +96,18 @@ def _build(plan: SplitPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) ->
         plan.count,
         plan.spec.batch_size,
         plan.layers,
-        lambda line: meeting.report([line], devices.plan.shares),
+        lambda line: reports.say([line], devices.plan.shares),
         start_seconds=plan.spec.limits.start_timeout,
     )
     meeting.admit(devices, Welcome(layers=layers))
     decided, options = devices.measure(), engine_options(worker)
     if not decided.shares:
-        meeting.report(decided.table())
+        reports.say(decided.table())
         devices.close()
         return build_engine(current_backend(), model, **options)
 
     def planned(final: Plan) -> None:
-        meeting.report(final.table(), final.shares)
+        reports.say(final.table(), final.shares)
 
     install([found.layers[name] for name in decided.shares], devices)
     return DividedEngine(model, devices, planned, **options)

@@ -15,6 +15,7 @@ from distkeras_grid.model_parallel.meeting import (
 )
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.model_parallel.tasks import engine_options
 from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
 
@@ -53,8 +54,8 @@ def run_towers_master(
     plan: TowersPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Train master and first tower as the run's only worker; see `run_worker`."""
-    with Meeting(plan) as meeting:
-        yield from run_worker(worker, batches, partial(_build, plan, meeting))
+    with Meeting(plan) as meeting, Reports(meeting.report) as reports:
+        yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
 
 
 def run_tower(plan: TowersPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +82,9 @@ def _tower(plan: TowersPlan, number: int) -> Computing:
     return TowerComputer(tower, keras.optimizers.serialize(model.optimizer), plan.custom_objects)
 
 
-def _build(plan: TowersPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -> ModelEngine:
+def _build(
+    plan: TowersPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
+) -> ModelEngine:
     import keras
 
     from distkeras_grid.engine.compile_settings import compile_model
@@ -92,7 +95,7 @@ def _build(plan: TowersPlan, meeting: Meeting, worker: WorkerPlan, _seat: int) -
     model = model_from_bytes(worker.model, worker.custom_objects)
     compile_model(model)
     towers = [model.get_layer(name) for name in plan.towers]
-    members = Members(plan.count, lambda line: meeting.report([line]))
+    members = Members(plan.count, lambda line: reports.say([line]))
     meeting.admit(members, Welcome())
     remote = RemoteTowers(members, plan.count - 1, plan.spec.limits.start_timeout)
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):
