@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.doing import doing
@@ -25,7 +25,7 @@ from distkeras_grid.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from distkeras_grid.model_parallel.traffic import Kind
+    from distkeras_grid.model_parallel.traffic import Kind, Traffic
     from distkeras_grid.spark.doctor import Finding
     from distkeras_grid.spark.memory import ModelSize
     from distkeras_grid.spark.storage import Storage
@@ -45,8 +45,13 @@ examples:
   spark-submit --master yarn --num-executors 4 jobs/doctor.py --workers 4 --model 25M
   distkeras-grid doctor --workers 16 --servers 4 --model 100M
   distkeras-grid doctor --stages 4 --model 100M --batch-size 64 --inputs 3072 --outputs 4096
+  distkeras-grid doctor --devices 4 --model net.keras --inputs 32768 --outputs 98304
 """
 KLIST_SECONDS = 10.0
+#: Path of a kernel in a model's file, which has the classes of layers in place of their names.
+KERNEL = re.compile(r"(^|/)(depthwise_conv[12]d|conv[123]d)(_\d+)?/vars/0$")
+#: What is counted in a model's file.
+_Count = TypeVar("_Count")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -89,6 +94,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="numbers of a row at each cut, in a tower's output, in those of the divided layers",
     )
+    add(
+        "--divided-weights",
+        type=_weights,
+        metavar="N",
+        help="weights of the layers that --devices divide, such as 15M (the convolution kernels in "
+        "--model FILE.keras)",
+    )
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
     add("--host", metavar="NAME", help="master_host of the training")
     add("--port", type=int, default=0, help="master_port of the training (any free port)")
@@ -104,6 +116,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"--{kind} has one worker and one server: leave out --workers, --servers")
         if not (flags.inputs and flags.outputs):
             parser.error(f"--{kind} needs --inputs and --outputs")
+        if kind == "devices" and not flags.divided_weights and not _is_file(flags.model):
+            parser.error("--devices needs --divided-weights, or the kernels in --model FILE.keras")
+    if flags.divided_weights and kind != "devices":
+        parser.error("--divided-weights belongs to --devices")
     return guarded(lambda: doctor(flags))
 
 
@@ -118,6 +134,26 @@ def _count(text: str) -> int:
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"1 or more is due, not {value}")
     return value
+
+
+def _weights(text: str) -> int:
+    """Read a number of weights, such as 25M."""
+    if (found := _number(text)) is None or found < 1:
+        raise argparse.ArgumentTypeError(f"a number of weights is due, such as 15M, not {text!r}")
+    return found
+
+
+def _number(text: str) -> int | None:
+    """Return a number of weights; None if the text is something else."""
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", text)
+    if number is None:
+        return None
+    factor = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[number.group(2)]
+    return int(float(number.group(1)) * factor)
+
+
+def _is_file(model: str | None) -> bool:
+    return model is not None and _number(model) is None
 
 
 def doctor(flags: argparse.Namespace) -> ExitCode:
@@ -240,12 +276,30 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         yield caught("storage", lambda: check_storage(storage, flags.storage))
         yield from check_renames(storage.resolve(flags.storage))
     model = model_size(flags.model, storage)
-    yield from _memory(spark, flags, model, slots)
-    yield from _network(flags, model, flags.workers or slots, place.bind_host)
+    traffic = _traffic(flags, model.weights, storage)
+    yield from _memory(spark, flags, model, slots, traffic)
+    yield from _network(flags, model, flags.workers or slots, place.bind_host, traffic)
+
+
+def _traffic(flags: argparse.Namespace, weights: int, storage: Storage) -> Traffic | None:
+    """Return what tasks that share one model send each other; None if they do not share any."""
+    from distkeras_grid.model_parallel.traffic import Traffic
+
+    if (kind := sharing(flags)) is None:
+        return None
+    if kind == "devices":
+        # Only these travel, and not those of the layers that stay whole.
+        weights = flags.divided_weights or _counted(flags.model, storage, count_kernels)
+    rows = flags.batch_size, flags.inputs, flags.outputs
+    return Traffic(kind, getattr(flags, kind), weights, *rows)
 
 
 def _memory(
-    spark: SparkSession, flags: argparse.Namespace, model: ModelSize, slots: int
+    spark: SparkSession,
+    flags: argparse.Namespace,
+    model: ModelSize,
+    slots: int,
+    traffic: Traffic | None,
 ) -> Iterator[Finding]:
     """Compare the memory of this machine or of the containers with the model."""
     from distkeras_grid.spark.memory import check_containers, check_machine, megabytes
@@ -254,7 +308,8 @@ def _memory(
     kind = sharing(flags)
     tasks = getattr(flags, kind) if kind else flags.workers or slots
     workers = 1 if kind else tasks
-    model = replace(model, servers=flags.servers, stages=flags.stages or 1)
+    part = 0 if traffic is None else traffic.task_bytes
+    model = replace(model, servers=flags.servers, stages=flags.stages or 1, part_bytes=part)
     master = str(spark.sparkContext.master)
     setting = spark.sparkContext.getConf().get
     if local_cores(master) is not None:
@@ -269,16 +324,17 @@ def _memory(
 
 
 def _network(
-    flags: argparse.Namespace, model: ModelSize, workers: int, bind_host: str
+    flags: argparse.Namespace,
+    model: ModelSize,
+    workers: int,
+    bind_host: str,
+    traffic: Traffic | None,
 ) -> Iterator[Finding]:
     """Say what passes the link of the driver, or of the master of one model."""
-    from distkeras_grid.model_parallel.traffic import Traffic
     from distkeras_grid.spark.doctor import Finding, Level
     from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 
-    if kind := sharing(flags):
-        rows = flags.batch_size, flags.inputs, flags.outputs
-        traffic = Traffic(kind, getattr(flags, kind), model.weights, *rows)
+    if traffic is not None:
         yield Finding("network", Level.OK, traffic.sentence(link_speed(bind_host)))
         return
     need = NetworkNeed(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
@@ -319,18 +375,21 @@ def model_size(model: str | None, storage: Storage) -> ModelSize:
 
     if model is None:
         return ModelSize()
-    number = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", model)
-    if number is not None:
-        factor = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[number.group(2)]
-        return ModelSize(int(float(number.group(1)) * factor))
+    if (number := _number(model)) is not None:
+        return ModelSize(number)
+    weights, kept = _counted(model, storage, count_weights)
+    return ModelSize(weights, round(kept / max(weights, 1))) if kept else ModelSize(weights)
+
+
+def _counted(model: str, storage: Storage, count: Callable[[bytes], _Count]) -> _Count:
+    """Count something in the file of a model; errors as of `model_size`."""
     content = storage.read_bytes(model)
     try:
-        weights, kept = count_weights(content)
+        return count(content)
     except (zipfile.BadZipFile, KeyError, OSError) as error:
         raise ConfigurationError(
             f"--model {model} is neither a number of weights nor a .keras archive ({error!r})."
         ) from error
-    return ModelSize(weights, round(kept / max(weights, 1))) if kept else ModelSize(weights)
 
 
 def count_weights(archive: bytes) -> tuple[int, int]:
@@ -338,18 +397,33 @@ def count_weights(archive: bytes) -> tuple[int, int]:
 
     Without Keras, which would take seconds, and without the user's own layers.
     """
+    counts = {"weights": 0, "optimizer": 0}
+    for name, size in _stored_sizes(archive).items():
+        counts["optimizer" if name.startswith("optimizer/") else "weights"] += size
+    return counts["weights"], counts["optimizer"]
+
+
+def count_kernels(archive: bytes) -> int:
+    """Return the weights of all kernels in a ``.keras`` archive that `ConvolutionSplit` may divide.
+
+    Some of them may stay whole in a run, for example those in mixed precision.
+    """
+    return sum(size for name, size in _stored_sizes(archive).items() if KERNEL.search(name))
+
+
+def _stored_sizes(archive: bytes) -> dict[str, int]:
+    """Return the sizes of all variables in a ``.keras`` archive, by their paths in it."""
     import h5py
     import numpy as np
 
-    counts = {"weights": 0, "optimizer": 0}
+    sizes: dict[str, int] = {}
 
-    def count(name: str, entry: object) -> None:
+    def note(name: str, entry: object) -> None:
         if isinstance(entry, h5py.Dataset):
-            kind = "optimizer" if name.startswith("optimizer/") else "weights"
-            counts[kind] += int(np.prod(entry.shape))
+            sizes[name] = int(np.prod(entry.shape))
 
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         stored = io.BytesIO(members.read("model.weights.h5"))
     with h5py.File(stored) as file:
-        file.visititems(count)
-    return counts["weights"], counts["optimizer"]
+        file.visititems(note)
+    return sizes

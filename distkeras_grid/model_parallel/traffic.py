@@ -1,4 +1,4 @@
-"""The bytes of a batch that pass the master's link, before a run: pure arithmetic of the guide."""
+"""The bytes of a batch on the master's link and in each task, before a run: pure arithmetic."""
 
 from __future__ import annotations
 
@@ -53,6 +53,22 @@ class Traffic:
         if self.kind == "towers":
             return others * (given + 2 * made)
         return others * 2 * given + 2 * (made + 4 * self.weights) * others // self.tasks
+
+    @property
+    def task_bytes(self) -> int:
+        """Bytes of a batch's arrays that a task at most holds of what is received and sent.
+
+        Of a device they are input, output and the gradients of both, of all divided layers; the
+        master has them whole. Of towers they are the master's, with the outputs of all. Of stages
+        they are input, output and their gradients, with the model's input as the first one's. What
+        a tower or a stage keeps inside of it does not follow from these numbers.
+        """
+        given, made = 4 * self.batch * self.inputs, 4 * self.batch * self.outputs
+        if self.kind == "stages":
+            return given + 4 * made
+        if self.kind == "towers":
+            return given + 2 * self.tasks * made
+        return 2 * given + 2 * made
 
     def sentence(self, available: float) -> str:
         """Return the need in words.

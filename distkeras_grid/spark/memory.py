@@ -66,6 +66,8 @@ class ModelSize:
         Workers that share the layers of the model. One of them has the vectors of all weights.
     servers : int, default 1
         Processes over which the server's vectors are cut.
+    part_bytes : int, default 0
+        Arrays of a batch that a task holds because it shares the model with others.
     """
 
     weights: int = 5_000_000
@@ -75,6 +77,7 @@ class ModelSize:
     worker_vectors: int = 0
     stages: int = 1
     servers: int = 1
+    part_bytes: int = 0
 
     def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
         """Return the same for vectors of `size` numbers that include the optimizer's state.
@@ -125,7 +128,7 @@ class ModelSize:
     @property
     def worker_mb(self) -> float:
         """A worker's Python process [MB]."""
-        return WORKER_MB + self.copies * self.vector_mb + self.block_mb
+        return WORKER_MB + self.copies * self.vector_mb + self.block_mb + self.part_bytes / MB
 
     def driver_mb(self, workers: int, validation_bytes: int = 0) -> float:
         """Return the driver's Python process and the parameter servers [MB]."""
@@ -259,10 +262,11 @@ def check_containers(
     factor = 0.4 if master.startswith("k8s://") else 0.1
     running = min(slots, tasks or workers)
     executor = Container.of(setting, "executor", factor)
+    arrays = f"arrays of a batch {model.part_bytes / MB:.3g}, " if model.part_bytes else ""
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
         f"(TensorFlow {WORKER_MB}, {model.copies} x {model.vector_mb:.3g} of weights, batches "
-        f"{model.block_mb:.3g}, rows in transit {ROWS_MB})"
+        f"{model.block_mb:.3g}, {arrays}rows in transit {ROWS_MB})"
     )
     findings = [
         *_check_address_space(executor, model, slots),

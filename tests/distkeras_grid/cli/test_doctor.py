@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli import doctor
-from distkeras_grid.cli.doctor import count_weights, has_ticket, main, model_size
+from distkeras_grid.cli.doctor import count_kernels, count_weights, has_ticket, main, model_size
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError
 from distkeras_grid.model_parallel.traffic import Traffic
-from distkeras_grid.spark.memory import ModelSize
+from distkeras_grid.spark.memory import DAEMONS_MB, ROWS_MB, ModelSize
 from distkeras_grid.spark.storage import Storage
 
 CORE_SITE = """<configuration><property>
@@ -54,14 +54,17 @@ def test_the_arithmetic_of_several_servers(spark, capsys):
 @pytest.mark.parametrize("kind", ["stages", "towers", "devices"])
 def test_the_arithmetic_of_one_model_over_several_tasks(spark, capsys, kind):
     shape = ["--batch-size", "10", "--inputs", "1000", "--outputs", "500"]
+    if kind == "devices":
+        shape += ["--divided-weights", "30k"]
     assert main([f"--{kind}", "2", "--model", "1M", *shape]) == ExitCode.OK
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()[:-1]}
-    moved = Traffic(kind, 2, 10**6, 10, 1000, 500).batch_bytes
-    assert f"2 {kind}: {moved / 1e6:.3g} MB a batch of 10 rows" in lines["network"]
+    traffic = Traffic(kind, 2, 30_000, 10, 1000, 500)
+    assert f"2 {kind}: {traffic.batch_bytes / 1e6:.3g} MB a batch of 10 rows" in lines["network"]
     assert "2 workers take about" in lines["memory"]
     # Two tasks, and one worker of the parameter server.
-    model = ModelSize(10**6, stages=2 if kind == "stages" else 1)
+    model = ModelSize(10**6, stages=2 if kind == "stages" else 1, part_bytes=traffic.task_bytes)
     assert f"{model.driver_mb(1):.0f}" in lines["memory"]
+    assert f"about {2 * (model.worker_mb + ROWS_MB) + DAEMONS_MB:.0f} MB" in lines["memory"]
     assert main([f"--{kind}", "64", "--model", "1M", *shape]) == ExitCode.CLUSTER
 
 
@@ -74,6 +77,11 @@ def test_the_arithmetic_of_one_model_over_several_tasks(spark, capsys, kind):
         ["--devices", "2", "--inputs", "3", "--outputs", "3", "--workers", "2"],
         ["--towers", "2", "--inputs", "3", "--outputs", "3", "--servers", "2"],
         ["--servers", "0"],
+        # Of all weights only those of the divided layers travel.
+        ["--devices", "2", "--inputs", "3", "--outputs", "3"],
+        ["--devices", "2", "--inputs", "3", "--outputs", "3", "--model", "138M"],
+        ["--towers", "2", "--inputs", "3", "--outputs", "3", "--divided-weights", "1M"],
+        ["--devices", "2", "--inputs", "3", "--outputs", "3", "--divided-weights", "many"],
     ],
 )
 def test_flags_that_do_not_fit_each_other_are_refused(wrong):
@@ -156,6 +164,33 @@ def test_a_model_is_counted_without_keras(spark, tmp_path, optimizer, slots):
     found = model_size(str(path), Storage(spark))
     # A plain SGD keeps two numbers in all, which is none for each weight.
     assert found == ModelSize(model.count_params(), 0 if slots is None else slots)
+
+
+@pytest.mark.tensorflow
+def test_kernels_that_can_be_divided_are_counted_without_keras(tmp_path):
+    import keras
+
+    layers = keras.layers
+    inner = keras.Sequential(
+        [keras.Input((8, 8, 6)), layers.Conv2D(4, 3), layers.DepthwiseConv2D(3)]
+    )
+    model = keras.Sequential(
+        [
+            keras.Input((10, 10, 2)),
+            layers.Conv2D(6, 3, name="first"),
+            inner,
+            layers.SeparableConv2D(4, 2),
+            layers.Conv2DTranspose(3, 2),
+            layers.Flatten(),
+            layers.Dense(500),
+        ]
+    )
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    path = Path(tmp_path, "model.keras")
+    model.save(path)
+    assert count_kernels(path.read_bytes()) == 9 * 2 * 6 + 9 * 6 * 4 + 9 * 4
+    assert count_kernels(path.read_bytes()) < model.count_params()
 
 
 @pytest.mark.spark

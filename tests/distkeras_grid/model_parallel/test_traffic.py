@@ -23,6 +23,29 @@ def test_the_bytes_of_the_guides_tables(kind, tasks, moved):
     assert Traffic(kind, tasks, 1000, batch=8, inputs=100, outputs=10).batch_bytes == moved
 
 
+@pytest.mark.parametrize(
+    ("kind", "tasks", "numbers"),
+    [
+        # Input, output, and both gradients.
+        ("devices", 4, 2 * 100 + 2 * 10),
+        # The master's: the outputs of all towers, with gradients; the input is not trained.
+        ("towers", 3, 100 + 2 * 3 * 10),
+        # The model's input, or what comes from the stage before, and what goes to the next one.
+        ("stages", 4, 100 + 4 * 10),
+    ],
+)
+def test_a_task_holds_the_arrays_that_it_receives_and_sends(kind, tasks, numbers):
+    traffic = Traffic(kind, tasks, 1000, batch=8, inputs=100, outputs=10)
+    assert traffic.task_bytes == 4 * 8 * numbers
+
+
+def test_the_divided_layers_of_a_wide_net_need_gigabytes():
+    """The input of 16x16x500 and 1,500 kernels, with a batch of 512: half of it the gradients."""
+    size = {"inputs": 16 * 16 * 500, "outputs": 16 * 16 * 1500}
+    traffic = Traffic("devices", 2, 1500 * 500 * 25, batch=512, **size)
+    assert traffic.task_bytes // 10**6 == 2 * 262 + 2 * 786 + 1
+
+
 @pytest.mark.parametrize("tasks", [2, 4])
 def test_devices_move_what_the_time_model_says(tasks):
     layer = Convolution(
