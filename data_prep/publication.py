@@ -58,10 +58,11 @@ Outcome: TypeAlias = Literal["finished", "undone"]
 # Files are deleted in this order: first what a run decides by, last what says that it is alive.
 _HIDDEN = tuple(
     re.compile(rf"{kind}\.({_ID})")
-    for kind in ("_dataset", "_lock", "_version", r"_new-\d+", r"_old-\d+")
+    for kind in ("_dataset", "_lock", "_version", r"_old-\d+", r"_new-\d+")
 )
 # The same names as patterns of `fnmatch`, for code that lists a data set.
 HIDDEN = ("_owner.*", "_dataset.*", "_lock.*", "_version.*", "_new-*.*", "_old-*.*")
+_NEW = re.compile(rf"_new-(\d{{1,18}})\.({_ID})")
 _SHARD = re.compile(r"shard=(\d{1,18})")
 _NUMBERED = re.compile(r"(?:shard=|_new-|_old-)(\d{1,18})(?:\.|\Z)")
 _VERSION = re.compile(rf"{VERSIONS}/(\d{{1,18}})\.json")
@@ -535,23 +536,22 @@ def _end(dead: Collection[str], *, finish: bool) -> Plan[TakenOver]:
     outcome: Outcome | None = None
     used = {-1}
     for _ in range(ROUNDS):
-        concluded: Outcome | None = None
         journal = yield Read(JOURNAL)
         if journal is not None:
             decision = read_decision(journal)
             used.update(decision.come)
             if decision.owner in dead:
-                concluded = outcome = yield from _conclude(decision, finish=finish)
+                outcome = yield from _conclude(decision, finish=finish)
         names = yield Names()
         used |= {int(found.group(1)) for name in names if (found := _NUMBERED.match(name))}
         left = _left_by(dead, names)
-        for name in left:
-            yield Delete(name)
-        if concluded is None and not left:
+        if not left:
             return TakenOver(outcome, max(used))
+        for name in left:
+            yield from _remove(name)
     raise BusyError(
         "A run that was taken for dead goes on writing into this data set. Nothing was published. "
-        f"Received: {', '.join(sorted(left)) or JOURNAL}. End that run, and run this one again."
+        f"Received: {', '.join(sorted(left))}. End that run, and run this one again."
     )
 
 
@@ -559,6 +559,16 @@ def _left_by(dead: Collection[str], names: Iterable[str]) -> list[str]:
     """Return which names belong to dead runs, in the order in which they are to be deleted."""
     theirs = [name for name in names if owner_of(name) in dead]
     return [name for kind in (*_HIDDEN, OWNER) for name in theirs if kind.fullmatch(name)]
+
+
+def _remove(name: str) -> Plan[None]:
+    if found := _NEW.fullmatch(name):
+        # Deleting takes a while, and a run that wakes up meanwhile must not publish half of it. The
+        # next round deletes it.
+        number, owner = found.groups()
+        yield Move(name, f"_old-{number}.{owner}")
+    else:
+        yield Delete(name)
 
 
 def _conclude(decision: Decision, *, finish: bool) -> Plan[Outcome]:

@@ -51,6 +51,10 @@ class Folder:
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
         Path(uri).write_text(content)
 
+    def rename(self, source, target, *, overwrite=False):
+        assert overwrite or not Path(target).exists()
+        Path(source).rename(target)
+
     def delete(self, uri):
         import shutil
 

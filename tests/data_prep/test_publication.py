@@ -311,6 +311,25 @@ def test_a_sleeper_that_was_taken_for_dead_spoils_nothing_when_it_wakes(come, sw
     assert ends - {(("A",), frozenset({*of_a, "c"})), ((), frozenset({"a b", "c"}))} == expected
 
 
+@pytest.mark.slow
+def test_a_sleeper_publishes_no_shard_that_was_deleted_in_part():
+    """Local disks and object stores delete a folder file by file."""
+    disk = {f"{ROOT}/_dataset.json": manifest(0, 1).encode(), f"{ROOT}/_owner.{A}": b""}
+    for folder, part in itertools.product(["shard=0", "shard=1", new_name(2, A)], "12"):
+        disk[f"{ROOT}/{folder}/{part}"] = b"rows"
+    actors = {
+        "A": acting(A, lambda: plan_of_a([2])),
+        "B": acting(B, lambda: take_over({A})),
+    }
+    ends = set()
+    for state in Exploration(actors, piecewise=True).states(disk, switches=2):
+        named = read_shards(state.disk[f"{ROOT}/_dataset.json"].decode(), "")
+        assert {f"{ROOT}/{name}/{part}" for name in named for part in "12"} <= state.disk.keys()
+        if len(state.ended) == 2:
+            ends.add(("shard=2" in named, state.ended["A"].error is None))
+    assert ends == {(True, True), (True, False), (False, False)}
+
+
 @pytest.mark.parametrize("refused", ["shard=3", "_dataset.json"])
 def test_a_change_whose_rename_is_refused_is_undone(refused):
     disk = start()
@@ -387,13 +406,21 @@ def test_numbers_of_shards_that_come_while_a_run_is_swept_are_not_used_again():
 
     def delete_and_see(uri):
         there = delete(uri)
-        if uri.endswith(new_name(3, A)):
+        if uri.endswith(f"_old-3.{A}"):
             disk.held[new_name(7, A)] = "late"
         return there
 
     disk.delete = delete_and_see
     assert perform(disk, ROOT, take_over({A})).last == 7
     assert clean(disk)
+
+
+def test_the_highest_number_of_a_shard_is_known_also_if_only_the_journal_has_it():
+    disk = start()
+    decision = {**HOSTILE, "owner": C, "come": [2, 8]}
+    disk.held["_update.json"] = json.dumps(decision)
+    assert perform(disk, ROOT, take_over({A})).last == 8
+    assert perform(Disk(), ROOT, take_over(set())).last == -1
 
 
 @pytest.mark.parametrize("operation", [Read("_dataset.json"), Names(), Move("shard=0", "shard=9")])
