@@ -13,6 +13,7 @@ from distkeras_grid.model_parallel.arithmetic import Part
 from distkeras_grid.model_parallel.described import find_convolutions
 from distkeras_grid.model_parallel.divided import install
 from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.messages import Backward, Forward
 from distkeras_grid.model_parallel.pacing import OBSERVATIONS
 from tests.distkeras_grid.model_parallel.helpers import connect, devices_of, plan_of
 
@@ -298,7 +299,8 @@ def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeyp
         assert after.whole == pytest.approx(1.0)
 
 
-def test_a_silent_device_costs_a_wait_and_nothing_else(monkeypatch):
+@pytest.mark.parametrize("silent_at", [Forward, Backward])
+def test_a_silent_device_costs_a_wait_and_nothing_else(monkeypatch, silent_at):
     """It has taken its requests, and its connection stays open."""
     monkeypatch.setattr(devices_module, "PATIENCE_SECONDS", 0.2)
     layer, arrays = small_layer()
@@ -307,17 +309,17 @@ def test_a_silent_device_costs_a_wait_and_nothing_else(monkeypatch):
         devices.adopt(plan_of(c=(12, 0, 0)))
         expected = passed(devices, *arrays)
         devices.adopt(plan_of(c=(2, 4, 6)))
-        silent, answer = threading.Event(), devices.computers[1].answer
+        over, answer = threading.Event(), devices.computers[1].answer
 
         def nothing(message, arrays, duplex):
-            if not silent.wait(60):
+            if not (isinstance(message, silent_at) and over.wait(60)):
                 answer(message, arrays, duplex)
 
         devices.computers[1].answer = nothing
         clock = time.perf_counter()
         found = passed(devices, *arrays)
         seconds = time.perf_counter() - clock
-        silent.set()
+        over.set()
         assert all(apart(*pair) <= 1e-6 for pair in zip(expected, found, strict=True))
         assert 0.2 <= seconds < 60
         assert [line for line in devices.told if line.startswith("Device 2 is lost: no answer in")]
