@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,6 +13,8 @@ from distkeras_grid.engine.ends import declared, packed
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules.parameters import check_positive
 
+#: Length of an input's axis that may have any, in a call that only looks at a model.
+ANY_LENGTH = 64
 OWN_COMPILE = (
     "A class with its own compile() needs get_compile_config() and compile_from_config() to travel"
 )
@@ -209,20 +211,38 @@ def _has_loss(model: Any) -> bool:
         model.loss is not None
         or has_own_train_step(model)
         or type(model).compute_loss is not keras.Model.compute_loss
-        or _adds_losses(model)
+        or adds_losses(model)
     )
 
 
-def _adds_losses(model: Any) -> bool:
-    """Return whether layers add losses, beside the penalties on weights, which train nothing."""
+def adds_losses(model: Any) -> bool:
+    """Return whether layers add losses in training, beside the penalties on weights.
+
+    Keras learns of them in a call with data only. This call changes nothing in the model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built. What a class that declares no inputs adds is not known; then it counts as adding.
+    """
     inputs = declared(model, "inputs")
     if not inputs:
-        # What a class of the user's adds is known from a call with data only.
         return True
-    examples = [np.zeros([n or 1 for n in x.shape], x.dtype) for x in inputs]
-    model(packed(model, "input", examples))
+    examples = [np.zeros(_example_shape(x.shape), x.dtype) for x in inputs]
+    given = packed(model, "input", examples)
+    trained, others = (
+        [variable.value for variable in variables]
+        for variables in (model.trainable_variables, model.non_trainable_variables)
+    )
+    *_, found = model.stateless_call(trained, others, given, training=True, return_losses=True)
     penalties = sum(variable.regularizer is not None for variable in model.trainable_variables)
-    return len(model.losses) > penalties
+    return len(found) > penalties
+
+
+def _example_shape(shape: Sequence[int | None]) -> list[int]:
+    """Return the shape of two rows, of a size that most layers take where it may be any."""
+    rows, *others = shape
+    return [rows or 2, *(length or ANY_LENGTH for length in others)]
 
 
 def has_own_train_step(model: Any) -> bool:

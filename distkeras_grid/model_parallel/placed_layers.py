@@ -10,10 +10,10 @@ from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, given_cut
 from distkeras_grid.model_parallel.directory import Guide
 from distkeras_grid.model_parallel.job import run_devices
 from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stage, run_stage
+from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 from distkeras_grid.model_parallel.staged import (
     Cut,
     Whole,
-    check_mean_loss,
     check_stageable,
     find_cuts,
     places_of,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distkeras_grid.engine.compile_settings import adds_losses
 from distkeras_grid.engine.keras_model import model_variables, weight_layout
 from distkeras_grid.errors import ConfigurationError
 
@@ -135,10 +136,21 @@ def _check(towers: Sequence[Any], master: Any) -> None:
             f"{len(master.inputs)} inputs for {len(towers)} towers."
         )
     for tower in towers:
-        if not tower.trainable_variables:
-            raise ConfigurationError(f"Tower {tower.name!r} has no weights that are trained.")
-        if tower.losses:
-            raise ConfigurationError(
-                f"Tower {tower.name!r} adds losses (regularizers, add_loss), which the master does "
-                "not see. Use weight decay of the optimizer in their place."
-            )
+        _check_apart(tower)
+
+
+def _check_apart(tower: Any) -> None:
+    """Refuse a tower that would not be the same without the rest of the model."""
+    if not tower.trainable_variables:
+        raise ConfigurationError(f"Tower {tower.name!r} has no weights that are trained.")
+    # Keras has no public API for the mask of a tensor.
+    if any(getattr(output, "_keras_mask", None) is not None for output in tower.outputs):
+        raise ConfigurationError(
+            f"A mask does not travel from a tower to the master. Received: tower {tower.name!r}, "
+            "whose output carries one. Let it end within the tower, or use mask_zero=False."
+        )
+    if tower.losses or adds_losses(tower):
+        raise ConfigurationError(
+            f"Tower {tower.name!r} adds losses (regularizers, add_loss), which the master does "
+            "not see. Use weight decay of the optimizer in their place."
+        )

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.engine.compile_settings import has_own_train_step
+from distkeras_grid.engine.compile_settings import adds_losses, has_own_train_step
 from distkeras_grid.engine.keras_model import (
     layers_of,
     model_variables,
-    normalizations,
     weight_layout,
 )
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.rows_apart import check_rows_apart
 from distkeras_grid.weights import Vector, WeightLayout
 
 #: Where a stage's variables are in the whole vector, ``(start, stop)`` for each.
@@ -85,7 +85,7 @@ def check_stageable(model: Any, micro_batches: int) -> None:
             f"A model in stages has no step of its own. Received: {type(model).__name__} with its "
             "own train_step. Compile loss and metrics in its place."
         )
-    if model.losses:
+    if model.losses or adds_losses(model):
         raise ConfigurationError(
             f"Model {model.name!r} adds losses (regularizers, add_loss), which the last stage does "
             "not see. Use weight decay of the optimizer in their place."
@@ -97,36 +97,7 @@ def check_stageable(model: Any, micro_batches: int) -> None:
                 "which makes one. Use mask_zero=False, and sample weights."
             )
     if micro_batches > 1:
-        _check_rows_apart(model, layers)
-
-
-def check_mean_loss(model: Any, micro_batches: int) -> None:
-    """Refuse losses whose value over a batch is not the mean of those over its rows.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    micro_batches : int
-        Parts of a batch; with one, any loss is right.
-
-    Raises
-    ------
-    ConfigurationError
-        If a loss has another reduction.
-    """
-    import keras
-
-    if micro_batches == 1:
-        return
-    for loss in keras.tree.flatten(model.loss):
-        reduction = getattr(loss, "reduction", "mean")
-        if reduction not in ("sum_over_batch_size", "mean"):
-            raise ConfigurationError(
-                "Gradients of micro-batches add up to that of the batch if the loss is a mean over "
-                f"rows. Received: {type(loss).__name__}(reduction={reduction!r}). Use "
-                "reduction='sum_over_batch_size', or micro_batches=1."
-            )
+        check_rows_apart(model)
 
 
 def find_cuts(model: Any) -> list[Cut]:
@@ -253,22 +224,6 @@ def _check_ends(model: Any) -> None:
             "Stages send float32 to each other, and so does the first worker to the first stage. "
             f"Received: an input of {inputs[0].dtype}. Declare it as float32; whole numbers up to "
             "16,777,216 stay exact, and an Embedding takes them."
-        )
-
-
-def _check_rows_apart(model: Any, layers: Sequence[Any]) -> None:
-    normalized = [layer.name for layer in normalizations(model)]
-    if normalized:
-        raise ConfigurationError(
-            "Batch normalization sees the rows of a micro-batch and not of the batch, so the model "
-            f"would be another one. Received: layers {normalized}. Use micro_batches=1, freeze "
-            "them (trainable=False), or use LayerNormalization or GroupNormalization."
-        )
-    stateful = [layer.name for layer in layers if getattr(layer, "stateful", False)]
-    if stateful:
-        raise ConfigurationError(
-            "A stateful layer goes on from row to row of the batch before, which a micro-batch is "
-            f"not. Received: layers {stateful}. Use micro_batches=1."
         )
 
 

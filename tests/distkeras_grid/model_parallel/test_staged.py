@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from distkeras_grid.engine.compile_settings import adds_losses
 from distkeras_grid.engine.keras_model import get_flat_weights, model_from_bytes, model_to_bytes
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.cuts import choose_cuts
 from distkeras_grid.model_parallel.piece_costs import measure_pieces
+from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 from distkeras_grid.model_parallel.staged import (
-    check_mean_loss,
     check_stageable,
     find_cuts,
     gather,
@@ -114,6 +117,19 @@ def several():
     return keras.Model([one, other], keras.layers.Add()([one, other]))
 
 
+def adding():
+    """A layer that adds a loss in its training only."""
+    import keras
+
+    class Adds(keras.layers.Layer):
+        def call(self, x, training=False):
+            if training:
+                self.add_loss(keras.ops.mean(x))
+            return x
+
+    return Adds()
+
+
 def refused():
     import keras
 
@@ -123,6 +139,13 @@ def refused():
         "2 inputs": several,
         "an input of int32": lambda: row(layers.Embedding(9, 3), dtype="int32"),
         "adds losses": lambda: row(layers.Dense(3, kernel_regularizer="l2")),
+        "adds losses: activity": lambda: row(layers.Dense(3, activity_regularizer="l2")),
+        "adds losses: add_loss": lambda: row(layers.Dense(3), adding()),
+        "Spectral": lambda: row(layers.SpectralNormalization(layers.Dense(3))),
+        "MixUp": lambda: row(layers.MixUp(), shape=(4, 4, 3)),
+        "CutMix": lambda: row(layers.CutMix(), shape=(4, 4, 3)),
+        "UnitNormalization": lambda: row(layers.UnitNormalization(axis=(0, 1))),
+        "Softmax": lambda: row(layers.Softmax(axis=0)),
         "A mask": lambda: row(layers.Embedding(9, 3, mask_zero=True)),
         "Batch normalization": lambda: row(layers.Dense(3), layers.BatchNormalization()),
         "with an Input": lambda: keras.Sequential([layers.Dense(3)]),
@@ -136,13 +159,20 @@ def refused():
         "2 inputs",
         "an input of int32",
         "adds losses",
+        "adds losses: activity",
+        "adds losses: add_loss",
+        "Spectral",
+        "MixUp",
+        "CutMix",
+        "UnitNormalization",
+        "Softmax",
         "A mask",
         "Batch normalization",
         "with an Input",
     ],
 )
 def test_models_that_stages_would_train_otherwise_are_refused(why):
-    with pytest.raises(ConfigurationError, match=why):
+    with pytest.raises(ConfigurationError, match=why.partition(":")[0]):
         check_stageable(refused()[why](), 2)
 
 
@@ -153,6 +183,43 @@ def test_batch_normalization_sees_whole_batches_if_there_is_one_micro_batch():
     check_stageable(model, 1)
     model.layers[-1].trainable = False
     check_stageable(model, 2)
+
+
+def test_what_sees_a_whole_batch_is_exact_with_one_micro_batch():
+    import keras
+
+    layers = keras.layers
+    for model in (
+        row(layers.SpectralNormalization(layers.Dense(3))),
+        row(layers.MixUp(), shape=(4, 4, 3)),
+        row(layers.UnitNormalization(axis=0)),
+    ):
+        check_stageable(model, 1)
+    check_stageable(row(layers.LayerNormalization(), layers.UnitNormalization(axis=-1)), 2)
+
+
+def test_the_look_for_losses_changes_no_variable():
+    import keras
+
+    model = row(
+        keras.layers.Dense(3),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Reshape((3, 1)),
+        keras.layers.LSTM(2, stateful=True),
+        batch_size=2,
+    )
+    before = [variable.numpy() for variable in model.variables]
+    assert not adds_losses(model)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_the_look_for_losses_takes_inputs_of_any_size():
+    import keras
+
+    conv = keras.layers.Conv2D(2, 5, activity_regularizer="l2")
+    assert adds_losses(row(conv, keras.layers.MaxPooling2D(4), shape=(None, None, 3)))
 
 
 def test_losses_that_are_no_mean_over_rows_are_refused():
@@ -166,6 +233,104 @@ def test_losses_that_are_no_mean_over_rows_are_refused():
     check_mean_loss(model, 1)
     with pytest.raises(ConfigurationError, match="reduction='sum'"):
         check_mean_loss(model, 2)
+
+
+def losses_over_the_batch():
+    import keras
+
+    losses = keras.losses
+    return [
+        "dice",
+        "Dice",
+        losses.dice,
+        losses.Dice(),
+        losses.Dice(axis=(0, 1)),
+        losses.Dice(axis=(-2, -1)),
+        partial(losses.dice, axis=0),
+        "tversky",
+        losses.tversky,
+        losses.Tversky(alpha=0.3),
+        "circle",
+        losses.circle,
+        losses.Circle(),
+        losses.CosineSimilarity(axis=0),
+        losses.SparseCategoricalCrossentropy(ignore_class=0),
+        partial(losses.sparse_categorical_crossentropy, ignore_class=0),
+    ]
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_losses_that_see_a_batch_as_a_whole_are_refused(number):
+    import keras
+
+    model = row(keras.layers.Dense(3))
+    model.compile("sgd", losses_over_the_batch()[number])
+    check_mean_loss(model, 1)
+    with pytest.raises(ConfigurationError):
+        check_mean_loss(model, 2)
+
+
+def test_losses_of_each_row_are_taken():
+    """Also those of the kinds that may see the whole batch."""
+    import keras
+
+    losses = keras.losses
+    model = row(keras.layers.Dense(3))
+    for loss in (
+        losses.Dice(axis=-1),
+        losses.Tversky(axis=(1,)),
+        partial(losses.dice, axis=1),
+        losses.CosineSimilarity(),
+        "sparse_categorical_crossentropy",
+        losses.SparseCategoricalCrossentropy(),
+        "mse",
+    ):
+        model.compile("sgd", loss)
+        check_mean_loss(model, 2)
+
+
+def gradient_of_parts(model, x, y, count):
+    """The gradient of a batch in so many micro-batches, as the stages sum it."""
+    import tensorflow as tf
+
+    total = 0.0
+    for part, target in zip(np.split(x, count), np.split(y, count), strict=True):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x=part, y=target, y_pred=model(part)) * len(part) / len(x)
+        total = total + np.asarray(tape.gradient(loss, model.trainable_variables[0].value))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "same"),
+    [
+        ("Dice", {}, False),
+        ("Dice", {"axis": -1}, True),
+        ("Tversky", {}, False),
+        ("Tversky", {"axis": 1}, True),
+        ("CategoricalCrossentropy", {}, True),
+        ("CosineSimilarity", {}, True),
+        ("CosineSimilarity", {"axis": 0}, False),
+        ("SparseCategoricalCrossentropy", {}, True),
+        ("SparseCategoricalCrossentropy", {"ignore_class": 0}, False),
+    ],
+)
+def test_a_loss_is_refused_if_and_only_if_micro_batches_have_another_gradient(name, settings, same):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    random = np.random.default_rng(2)
+    model = row(keras.layers.Dense(3, activation="sigmoid"))
+    model.compile("sgd", getattr(keras.losses, name)(**settings))
+    x, labels = random.random((8, 5), np.float32), np.array([0, 0, 1, 2, 0, 1, 1, 2])
+    y = labels if name.startswith("Sparse") else np.eye(3, dtype=np.float32)[labels]
+    one, four = (gradient_of_parts(model, x, y, count) for count in (1, 4))
+    assert np.allclose(one, four, rtol=1e-4, atol=1e-6) == same
+    if same:
+        check_mean_loss(model, 4)
+    else:
+        with pytest.raises(ConfigurationError):
+            check_mean_loss(model, 4)
 
 
 def test_pieces_are_measured_and_the_model_stays_as_it_is():

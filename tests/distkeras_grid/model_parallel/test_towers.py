@@ -238,12 +238,50 @@ def test_models_that_do_not_fit_each_other_are_refused(towers, several):
         stack(towers(), head(8, several=several))
 
 
-def test_a_tower_that_adds_losses_is_refused():
+def alone(*layers, name="a"):
     import keras
 
-    layers = [keras.Input((5,)), keras.layers.Dense(4, kernel_regularizer="l2")]
+    return keras.Sequential([keras.Input((5,)), *layers], name=name)
+
+
+@pytest.mark.parametrize("settings", [{"kernel_regularizer": "l2"}, {"activity_regularizer": "l2"}])
+def test_a_tower_that_adds_losses_is_refused(settings):
+    import keras
+
     with pytest.raises(ConfigurationError, match="adds losses"):
-        stack([keras.Sequential(layers, name="a")], head(4))
+        stack([alone(keras.layers.Dense(4, **settings))], head(4))
+
+
+def test_a_tower_with_add_loss_is_refused():
+    import keras
+
+    class Adds(keras.layers.Layer):
+        def call(self, x, training=False):
+            if training:
+                self.add_loss(keras.ops.mean(x))
+            return x
+
+    with pytest.raises(ConfigurationError, match="adds losses"):
+        stack([alone(keras.layers.Dense(4), Adds())], head(4))
+
+
+def test_a_tower_whose_mask_would_not_travel_is_refused():
+    """One that uses its mask up is not."""
+    import keras
+
+    layers = keras.layers
+
+    def words():
+        return layers.Embedding(9, 3, mask_zero=True)
+
+    joins = keras.Sequential(
+        [keras.Input((5, 3)), layers.GlobalAveragePooling1D(), layers.Dense(2)], name="head"
+    )
+    for tower in (alone(words()), alone(words(), layers.Dense(3), layers.Dropout(0.1))):
+        with pytest.raises(ConfigurationError, match="mask"):
+            stack([tower], joins)
+    stack([alone(words(), layers.GlobalAveragePooling1D())], head(3))
+    stack([alone(layers.Embedding(9, 3))], joins)
 
 
 def test_optimizers_that_look_at_all_gradients_are_refused():

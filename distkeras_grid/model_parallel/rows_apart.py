@@ -1,0 +1,153 @@
+"""What sees the rows of a batch together, and would be another model in micro-batches."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from distkeras_grid.engine.keras_model import layers_of, normalizations
+from distkeras_grid.errors import ConfigurationError
+
+#: Layers of Keras that mix the rows of a batch, or that take a step of their own in each call.
+TOGETHER = ("SpectralNormalization", "MixUp", "CutMix")
+#: Layers that mix the values along an axis, which may be that of the rows.
+ALONG_AXIS = ("LayerNormalization", "RMSNormalization", "UnitNormalization", "Softmax")
+#: Losses of Keras that are one ratio along an axis, or along all if it is None.
+RATIOS = (
+    "dice",
+    "tversky",
+    "cosine_similarity",
+    "categorical_crossentropy",
+    "categorical_focal_crossentropy",
+    "sparse_categorical_crossentropy",
+)
+
+
+def check_rows_apart(model: Any) -> None:
+    """Refuse layers that see a micro-batch otherwise than as a part of its batch.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the layers.
+    """
+    normalized = [layer.name for layer in normalizations(model)]
+    if normalized:
+        raise ConfigurationError(
+            "Batch normalization sees the rows of a micro-batch and not of the batch, so the model "
+            f"would be another one. Received: layers {normalized}. Use micro_batches=1, freeze "
+            "them (trainable=False), or use LayerNormalization or GroupNormalization."
+        )
+    layers = layers_of(model)
+    stateful = [layer.name for layer in layers if getattr(layer, "stateful", False)]
+    if stateful:
+        raise ConfigurationError(
+            "A stateful layer goes on from row to row of the batch before, which a micro-batch is "
+            f"not. Received: layers {stateful}. Use micro_batches=1."
+        )
+    together = [f"{type(layer).__name__} {layer.name!r}" for layer in layers if _mixes(layer)]
+    if together:
+        raise ConfigurationError(
+            "A layer that mixes the rows of a batch, or takes a step of its own in each call, does "
+            f"so in each micro-batch. Received: {', '.join(together)}. Use micro_batches=1."
+        )
+
+
+def check_mean_loss(model: Any, micro_batches: int) -> None:
+    """Refuse losses whose value over a batch is not the mean of those over its rows.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+    micro_batches : int
+        Parts of a batch; with one, any loss is right.
+
+    Raises
+    ------
+    ConfigurationError
+        If a loss has another reduction, or compares rows, or is a ratio over all of them.
+    """
+    import keras
+
+    if micro_batches == 1:
+        return
+    for given in keras.tree.flatten(model.loss):
+        loss = _named(given) if isinstance(given, str) else given
+        reduction = getattr(loss, "reduction", "mean")
+        if reduction not in ("sum_over_batch_size", "mean"):
+            raise ConfigurationError(
+                "Gradients of micro-batches add up to that of the batch if the loss is a mean over "
+                f"rows. Received: {type(loss).__name__}(reduction={reduction!r}). Use "
+                "reduction='sum_over_batch_size', or micro_batches=1."
+            )
+        if why := _over_batch(loss, len(model.outputs[0].shape)):
+            raise ConfigurationError(
+                "Gradients of micro-batches add up to that of the batch if the loss is a mean over "
+                f"rows. Received: {given!r}, which {why}. Use another loss, or micro_batches=1."
+            )
+
+
+def _mixes(layer: Any) -> bool:
+    """Return whether a layer mixes rows, or changes its own weights in each call."""
+    if any(_is(layer, name) for name in TOGETHER):
+        return True
+    return any(_is(layer, name) for name in ALONG_AXIS) and 0 in _axes(layer.axis)
+
+
+def _is(layer: Any, name: str) -> bool:
+    import keras
+
+    # Not all versions of Keras have all of them.
+    kind = getattr(keras.layers, name, None)
+    return kind is not None and isinstance(layer, kind)
+
+
+def _named(name: str) -> Any:
+    import keras
+
+    try:
+        return keras.losses.get(name)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"Keras knows no loss of this name. Received: loss={name!r}. Give the function itself."
+        ) from error
+
+
+def _over_batch(loss: Any, rank: int) -> str:
+    """Return what a loss of Keras does with the rows of a batch together; empty if nothing."""
+    import keras
+
+    function, given = _called(loss)
+    if function is keras.losses.circle:
+        return "compares the rows of a batch with each other"
+    if not any(function is getattr(keras.losses, name) for name in RATIOS):
+        return ""
+    defaults = inspect.signature(function).parameters
+    # Keras counts what it does not ignore over the whole batch.
+    ignored = defaults.get("ignore_class")
+    if ignored is not None and given.get("ignore_class", ignored.default) is not None:
+        return "divides by the number of all values of a batch that are not of ignore_class"
+    axis = given.get("axis", defaults["axis"].default)
+    if axis is None or 0 in {each % rank for each in _axes(axis)}:
+        return f"is one ratio over the rows of a batch (axis={axis!r})"
+    return ""
+
+
+def _called(loss: Any) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """Return the function that a loss calls, and the arguments by name that it gives."""
+    if isinstance(loss, functools.partial):
+        return loss.func, loss.keywords
+    # Keras has no public API for the arguments.
+    return getattr(loss, "fn", loss), getattr(loss, "_fn_kwargs", {})
+
+
+def _axes(axis: int | Iterable[int]) -> Sequence[int]:
+    return [axis] if isinstance(axis, int) else list(axis)
