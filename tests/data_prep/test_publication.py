@@ -313,7 +313,7 @@ def test_a_sleeper_that_was_taken_for_dead_spoils_nothing_when_it_wakes(come, sw
 
 @pytest.mark.slow
 def test_a_sleeper_publishes_no_shard_that_was_deleted_in_part():
-    """Local disks and object stores delete a folder file by file."""
+    """A local disk deletes a folder file by file."""
     disk = {f"{ROOT}/_dataset.json": manifest(0, 1).encode(), f"{ROOT}/_owner.{A}": b""}
     for folder, part in itertools.product(["shard=0", "shard=1", new_name(2, A)], "12"):
         disk[f"{ROOT}/{folder}/{part}"] = b"rows"
