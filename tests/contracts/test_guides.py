@@ -35,7 +35,10 @@ def anchors(path):
     """The anchors that GitHub gives a page's headings."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    found = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    # Of equal headings, the second and later ones are numbered.
+    counts = [found[:place].count(anchor) for place, anchor in enumerate(found)]
+    return {f"{each}-{n}" if n else each for each, n in zip(found, counts, strict=True)}
 
 
 def broken_links(path):
