@@ -91,8 +91,8 @@ class PlacedLayers(Trainer):
 
     @property
     def stages(self) -> int:
-        """Number of stages; 1 if the cluster says how many there are."""
-        return self._stages_asked() or 1
+        """Number of stages; 0 if there are as many as slots."""
+        return self._stages_asked() or 0
 
     @property
     def devices(self) -> int:

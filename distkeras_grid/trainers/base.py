@@ -611,7 +611,7 @@ class Trainer(ABC):
 
     @property
     def stages(self) -> int:
-        """Number of workers that share the layers of one model, as far as it is known."""
+        """Number of workers that share the layers of one model; 0 for as many as slots."""
         return 1
 
     @property

@@ -221,6 +221,7 @@ def check(
     if request.engine == AUTO:
         spec, speeds = _on_fastest(spark, spec, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
+    method = _counted(spark, method)
     size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
     warnings += _check_memory(spark, spec, size, validation, method.devices)
     notes = [*announcements(request, spec, window), *warnings]
@@ -473,6 +474,14 @@ def check_key(master: str, setting: Callable[[str], str | None], node: str) -> l
     return [check_encryption(setting, setting("spark.driver.host") or node)]
 
 
+def _counted(spark: SparkSession, method: Method) -> Method:
+    """Return a method with the stages and devices that the cluster has slots for."""
+    if method.stages and method.devices:
+        return method
+    slots = settled_slots(spark, None)
+    return replace(method, stages=method.stages or slots, devices=method.devices or slots)
+
+
 def _task_cores(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
 
@@ -493,7 +502,7 @@ def _check_memory(
             size,
             slots=slots,
             workers=spec.workers,
-            tasks=spec.workers * devices or slots,
+            tasks=spec.workers * devices,
             validation_bytes=0
             if validation is None
             else sum(array.nbytes for array in validation.features),

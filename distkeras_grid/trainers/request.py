@@ -49,7 +49,7 @@ class Method:
     introduction : str
         First line of the run; may be empty.
     stages : int, default 1
-        Workers that share the layers of one model.
+        Workers that share the layers of one model; 0 for as many as there are slots.
     devices : int, default 1
         Tasks for each worker; 0 for as many as there are slots.
     """

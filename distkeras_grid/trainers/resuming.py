@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
-    """Return a request with the seed, the workers and the backend that the run began with.
+    """Return a request with the seed, workers, stages and backend that the run began with.
 
     Parameters
     ----------
@@ -44,7 +44,10 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
         data = replace(data, seed=schedule.seed)
     # Another one may measure faster today.
     engine = begun.algorithm.backend if request.engine == AUTO else request.engine
-    return replace(request, draft=draft, data=data, engine=engine)
+    method, cuts = request.method, resumed.driver.cuts
+    if cuts is not None and not method.stages:
+        method = replace(method, stages=len(cuts) + 1, devices=len(cuts) + 1)
+    return replace(request, draft=draft, method=method, data=data, engine=engine)
 
 
 def compiled_again(compiled: CompiledModel, resumed: Resumed) -> CompiledModel:

@@ -44,10 +44,15 @@ def test_all_tasks_are_counted_and_one_worker_trains():
     assert build(PlacedLayers, cuts=["one", "two", "three"]).devices == 4
     # As many as there are slots.
     assert build(PlacedLayers).devices == build(ConvolutionSplit).devices == 0
+    assert build(PlacedLayers).stages == 0
+    # These give each task the whole model.
+    assert build(Towers).stages == build(ConvolutionSplit).stages == 1
 
 
 @pytest.mark.spark
-def test_the_memory_of_four_stages_is_that_of_four_tasks(spark, monkeypatch):
+@pytest.mark.parametrize("arguments", [{"num_workers": 4}, {}])
+def test_the_memory_of_four_stages_is_that_of_four_tasks(spark, monkeypatch, arguments):
+    """Also if the cluster has four slots, and the trainer takes them all."""
     from distkeras_grid.spark.doctor import Finding, Level
     from distkeras_grid.trainers import checking
 
@@ -61,7 +66,8 @@ def test_the_memory_of_four_stages_is_that_of_four_tasks(spark, monkeypatch):
     rows = spark.createDataFrame(
         [([0.0] * 4, [0.0] * 3)], "features array<float>, label array<float>"
     )
-    trainer = build(PlacedLayers, num_workers=4, progress=False)
+    trainer = build(PlacedLayers, progress=False, **arguments)
+    monkeypatch.setattr(checking, "settled_slots", lambda *_: 4)
     # The session of tests has fewer slots.
     monkeypatch.setattr(trainer, "check_request", lambda *_: None)
     with pytest.raises(ConfigurationError, match="enough of this"):

@@ -18,7 +18,7 @@ from distkeras_grid.spec import (
     PaceSpec,
     RuleSpec,
 )
-from distkeras_grid.trainers.request import DataRequest, RunRequest
+from distkeras_grid.trainers.request import DataRequest, Method, RunRequest
 from distkeras_grid.trainers.resuming import (
     as_begun,
     change_of_workers,
@@ -36,9 +36,9 @@ EPOCHS = 12
 SPEC = make_spec(workers=3, seed=11, batch_size=8, source="hdfs:///then")
 
 
-def checkpoint(spec=SPEC):
+def checkpoint(spec=SPEC, cuts=None):
     manifest = Manifest(FORMAT, 4, "run", 0.0, 9, 90, 1, spec.to_json(), False, ())
-    return SimpleNamespace(manifest=manifest, spec=spec)
+    return SimpleNamespace(manifest=manifest, spec=spec, driver=SimpleNamespace(cuts=cuts))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,19 @@ def test_what_a_run_has_chosen_itself_it_keeps(asked, workers, given, seed):
     request = RunRequest(draft, None, None, data, None, None)
     found = as_begun(request, checkpoint())
     assert (found.draft.pace.num_workers, found.data.seed) == (workers, seed)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cuts", "found"),
+    [(0, ["one", "two"], 3), (0, [], 1), (4, ["one", "two"], 4), (0, None, 0), (1, None, 1)],
+)
+def test_a_run_in_stages_has_those_with_which_it_began(asked, cuts, found):
+    draft = DraftSpec(algorithm=SPEC.algorithm, pace=PaceSpec(num_workers=1))
+    method = Method(None, None, "", stages=asked, devices=asked)
+    data = DataRequest(None, "features", "label", True, seed=7, seed_given=True)
+    request = RunRequest(draft, None, method, data, None, None)
+    method = as_begun(request, checkpoint(cuts=cuts)).method
+    assert (method.stages, method.devices) == (found, found)
 
 
 @pytest.mark.parametrize(
