@@ -79,7 +79,6 @@ def check_stageable(model: Any, micro_batches: int) -> None:
         Names what cannot be done, and what to do in its place.
     """
     _check_ends(model)
-    layers = layers_of(model)
     if has_own_train_step(model):
         raise ConfigurationError(
             f"A model in stages has no step of its own. Received: {type(model).__name__} with its "
@@ -90,12 +89,7 @@ def check_stageable(model: Any, micro_batches: int) -> None:
             f"Model {model.name!r} adds losses (regularizers, add_loss), which the last stage does "
             "not see. Use weight decay of the optimizer in their place."
         )
-    for layer in layers:
-        if getattr(layer, "mask_zero", False) or type(layer).__name__ == "Masking":
-            raise ConfigurationError(
-                f"A mask does not travel from stage to stage. Received: layer {layer.name!r}, "
-                "which makes one. Use mask_zero=False, and sample weights."
-            )
+    _check_masks(model)
     if micro_batches > 1:
         check_rows_apart(model)
 
@@ -224,6 +218,25 @@ def _check_ends(model: Any) -> None:
             "Stages send float32 to each other, and so does the first worker to the first stage. "
             f"Received: an input of {inputs[0].dtype}. Declare it as float32; whole numbers up to "
             "16,777,216 stay exact, and an Embedding takes them."
+        )
+
+
+def _check_masks(model: Any) -> None:
+    made = [
+        layer.name
+        for layer in layers_of(model)
+        if getattr(layer, "mask_zero", False) or type(layer).__name__ == "Masking"
+    ]
+    # Layers of the user's may make one, too. Keras has no public API for the mask of a tensor.
+    made += [
+        node.operation.name
+        for node in _nodes_in_order(model)
+        if any(getattr(tensor, "_keras_mask", None) is not None for tensor in node.output_tensors)
+    ]
+    if made:
+        raise ConfigurationError(
+            f"A mask does not travel from stage to stage. Received: layer {made[0]!r}, which makes "
+            "one. Use mask_zero=False, and sample weights."
         )
 
 

@@ -214,12 +214,20 @@ class TowersEngine:
         np.take(before, self._own, out=own, mode="clip")
         with self._remote.reaching():
             self._put([before[places] for places in self._theirs])
+            # Their steps change what they hold, also if the window fails.
+            self._held = None
             result = self._inner.run(own, blocks, found)
-            self._held = self._remote.fetch()
+            theirs = self._held = self._remote.fetch()
         after[self._own] = found
-        for where, vector in zip(self._theirs, self._held, strict=True):
+        for where, vector in zip(self._theirs, theirs, strict=True):
             after[where] = vector
         return result
+
+    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+        """Return loss and metrics of the whole model's weights on rows; see `Engine`."""
+        with self._remote.reaching():
+            self._put([weights[places] for places in self._theirs])
+            return self._inner.evaluate(weights[self._own], blocks)
 
     def begin_after(self, steps: int) -> None:
         """Begin after `steps` batches of earlier attempts; see `Engine`."""
@@ -260,4 +268,7 @@ class TowersEngine:
         held = self._held
         if held is not None and all(map(np.array_equal, weights, held)):
             return
+        # Nothing is known of what they hold until all have taken it.
+        self._held = None
         self._remote.put(weights)
+        self._held = weights

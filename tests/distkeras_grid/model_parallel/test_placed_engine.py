@@ -201,6 +201,25 @@ def test_a_stage_that_dies_within_a_batch_is_one_error_at_once(at, blocks):
             engine.run(before, blocks(), np.empty_like(before))
 
 
+def test_a_window_that_fails_leaves_nothing_behind(blocks):
+    """The same window is the same again, though the stages have taken steps."""
+
+    def broken():
+        yield next(blocks())
+        raise ZeroDivisionError
+
+    with placed_engine(deep("sgd"), ("one", "two")) as engine:
+        before, _ = trained(engine, blocks, windows=1)
+        state, found = engine.state(), []
+        with pytest.raises(ZeroDivisionError):
+            engine.run(before, broken(), np.empty_like(before))
+        for _ in range(2):
+            engine.restore(state)
+            found.append(np.empty_like(before))
+            engine.run(before, blocks(), found[-1])
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_stage_that_connects_again_does_not_go_on_with_its_first_weights(blocks):
     """Nothing was asked while it was away, so the master has no other sign of it."""
     with placed_engine(deep(), ("one", "two")) as engine:

@@ -130,6 +130,22 @@ def adding():
     return Adds()
 
 
+def masking():
+    """A layer of the user's that makes a mask."""
+    import keras
+
+    class Masks(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.expand_dims(x, -1)
+
+        def compute_mask(self, x, previous_mask=None):  # noqa: ARG002
+            return keras.ops.not_equal(x, 0)
+
+    layer = Masks()
+    layer.supports_masking = True
+    return layer
+
+
 def refused():
     import keras
 
@@ -146,6 +162,7 @@ def refused():
         "CutMix": lambda: row(layers.CutMix(), shape=(4, 4, 3)),
         "UnitNormalization": lambda: row(layers.UnitNormalization(axis=(0, 1))),
         "Softmax": lambda: row(layers.Softmax(axis=0)),
+        "A mask: own": lambda: row(masking(), layers.Dense(3)),
         "A mask": lambda: row(layers.Embedding(9, 3, mask_zero=True)),
         "Batch normalization": lambda: row(layers.Dense(3), layers.BatchNormalization()),
         "with an Input": lambda: keras.Sequential([layers.Dense(3)]),
@@ -167,6 +184,7 @@ def refused():
         "UnitNormalization",
         "Softmax",
         "A mask",
+        "A mask: own",
         "Batch normalization",
         "with an Input",
     ],

@@ -170,6 +170,43 @@ def test_a_lost_tower_ends_the_attempt_and_the_next_goes_on_from_the_window_befo
     np.testing.assert_allclose(after, weights, rtol=1e-4, atol=1e-5)
 
 
+def test_tests_see_all_towers_and_the_training_goes_on_as_before(blocks):
+    """Tests of other weights than those of the last window, too."""
+    model, names = wide("sgd", count=2)
+    archive = model_to_bytes(model)
+    whole = whole_engine(archive)
+    weights, _ = trained(whole, blocks, windows=1)
+    tested = 0.5 * weights
+    expected = whole.evaluate(tested, blocks())
+    after, found = np.empty_like(weights), np.empty_like(weights)
+    whole.run(weights, blocks(), after)
+    with towers_engine(archive, names) as engine:
+        middle, _ = trained(engine, blocks, windows=1)
+        assert engine.evaluate(tested, blocks()) == pytest.approx(expected, rel=1e-4)
+        engine.run(middle, blocks(), found)
+    np.testing.assert_allclose(found, after, rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_that_fails_leaves_nothing_behind(blocks):
+    """The same window is the same again, though the towers have taken steps."""
+    model, names = wide("sgd", count=2)
+
+    def broken():
+        yield next(blocks())
+        raise ZeroDivisionError
+
+    with towers_engine(model_to_bytes(model), names) as engine:
+        before, _ = trained(engine, blocks, windows=1)
+        state, found = engine.state(), []
+        with pytest.raises(ZeroDivisionError):
+            engine.run(before, broken(), np.empty_like(before))
+        for _ in range(2):
+            engine.restore(state)
+            found.append(np.empty_like(before))
+            engine.run(before, blocks(), found[-1])
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_tower_that_connects_again_does_not_go_on_with_its_first_weights(blocks):
     """Nothing was asked while it was away, so the master has no other sign of it."""
     model, names = wide("sgd", count=2)
