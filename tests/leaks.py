@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 #: How long what a test has ended may take to be gone [s].
 GRACE_SECONDS = 5.0
@@ -124,19 +123,19 @@ def _is_below(number: str, ancestor: int) -> bool:
     """Tell whether a process descends from another one: containers have variables of their own."""
     parent = int(number)
     while parent > 1 and parent != ancestor:
-        state = _read(Path(f"/proc/{parent}/stat")).rpartition(")")[2].split()
+        state = _read(f"/proc/{parent}/stat").rpartition(")")[2].split()
         parent = int(state[1]) if state else 0
     return parent == ancestor
 
 
 def _children() -> list[str]:
     found = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in os.listdir("/proc/self/task"):
         # A thread that ends meanwhile has no children.
-        numbers = _read(task / "children").split()
+        numbers = _read(f"/proc/self/task/{task}/children").split()
         for number in numbers:
-            state = _read(Path(f"/proc/{number}/stat")).rpartition(")")[2].split()
-            command = _read(Path(f"/proc/{number}/cmdline")).replace("\0", " ")
+            state = _read(f"/proc/{number}/stat").rpartition(")")[2].split()
+            command = _read(f"/proc/{number}/cmdline").replace("\0", " ")
             if state and state[0] != "Z" and not any(each in command for each in HELPERS):
                 found.append(f"{number} {command}")
     return found
@@ -144,14 +143,14 @@ def _children() -> list[str]:
 
 def _descriptors() -> list[str]:
     found = []
-    for path in Path("/proc/self/fd").iterdir():
+    for number in os.listdir("/proc/self/fd"):
         try:
-            target = os.readlink(path)
+            target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
             continue
         kept = target.startswith(KEPT) or LIBRARIES in target
         if target.startswith(OPEN) and not kept:
-            found.append(f"{path.name} {target}")
+            found.append(f"{number} {target}")
     return found
 
 
@@ -163,8 +162,5 @@ def _bytes(path: str) -> bytes:
         return b""
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+def _read(path: str) -> str:
+    return _bytes(path).decode(errors="replace")
