@@ -1,8 +1,9 @@
-"""What people have decided about images, and who keeps it; no I/O.
+"""Decisions of people about images, and which image keeps them; no I/O.
 
 A label, a group or an exclusion that `distkeras-grid revise` set stands until it is revised again.
-It goes with the picture, under whatever name that comes back. A file whose picture is new keeps
-what was decided for its name: mostly it is the same image, edited or converted.
+It belongs to the picture, under whatever name the picture comes back. If a file has a new picture
+under its old name, it keeps what was set for this name: mostly it is the same image, edited or
+converted.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ def decided_of(entry: Entry | None) -> dict[str, Any]:
 def predecessors(
     entries: Mapping[str, Entry], unread: Iterable[str], found: Mapping[str, Inspected]
 ) -> dict[str, Entry]:
-    """Return from which entries images that were read take what was set by hand, by their paths.
+    """Return the entries from which images take what was set by hand, by path of the image.
 
     Parameters
     ----------
     entries : mapping of str to Entry
         Entries that were known before, by path.
     unread : iterable of str
-        Images that stay as they are. What has their content is a copy, and takes nothing.
+        Images that stay as they are. An image with their content is a copy, and takes nothing.
     found : mapping of str to Inspected
-        What was found in the others, by path.
+        What was found in the images that were read, by path.
     """
     standing = {entries[path].content for path in unread}
     known = [entry for entry in entries.values() if entry.status in (TILED, REMOVED)]
@@ -69,7 +70,7 @@ def annotated(
     before: Mapping[str, Entry],
     classes: Collection[str],
 ) -> dict[str, Annotation]:
-    """Return the annotations of all images, now that it is known which picture is in which file.
+    """Return the annotations of all images, once it is known which file has which picture.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def annotated(
     before : mapping of str to Entry
         See `predecessors`.
     classes : collection of str
-        Names of the classes that can be taken; all if it is empty.
+        Names of the classes that are allowed; all are if it is empty.
     """
     now = {path: said_of(entry, plain[path]) for path, entry in before.items() if path in said}
     return {**said, **{p: each for p, each in now.items() if not classes or each.label in classes}}

@@ -20,7 +20,7 @@ def write_cards(
 
     The data set can be read without them. If a run is killed before it writes them, the files of
     the former version stay until the next run, which need not change anything else. A file that
-    says the same already is not written.
+    already has this content is not written.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def write_cards(
     root : str
         The data set.
     manifest : mapping
-        The content of ``_dataset.json``. Earlier releases gave versions no hash: such a one is not
-        described.
+        The content of ``_dataset.json``. A version without a hash, as earlier releases made it, is
+        not described.
     say : callable
         Receives a line for each file that could not be written.
     """

@@ -1,4 +1,4 @@
-"""Classes that have no tile in a split, whatever has left them without; no I/O."""
+"""Cells (a class in a split) that have no tile, for any reason; no I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def missing_cells(
     fractions : mapping of str to float
         Shares by split.
     chosen : bool
-        Whether a table chooses the splits. Then the splits count that it has, whatever the shares.
+        Whether a table chooses the splits. Then all splits of the table count, not the shares.
     """
     standing = [entry for entry in changes.entries.values() if entry.status == TILED]
     sources = [_source(entry, entry.tiles if entry.has_rows else 0) for entry in standing]
@@ -53,14 +53,14 @@ def _source(image: Entry | PlannedSource, weight: int) -> Source:
 def unfilled_cells(
     changes: Changes, planned: Sequence[PlannedSource], entries: Iterable[Entry]
 ) -> list[Cell]:
-    """Return the cells of planned images that no tile is in, now that tiles are cut.
+    """Return the cells of planned images that have no tile after cutting.
 
     Parameters
     ----------
     changes, planned
         See `missing_cells`.
     entries : iterable of Entry
-        All entries. Conditions may have dropped all tiles of an image, or it could not be cut.
+        All entries. Conditions may have dropped all tiles of an image, or cutting it has failed.
     """
     filled = {(entry.label, entry.split) for entry in entries if entry.has_rows and entry.tiles}
     images = Counter(each.label for each in planned)
@@ -71,7 +71,7 @@ def unfilled_cells(
 def emptied_cells(
     before: Mapping[str, Mapping[str, int]], now: Mapping[str, Mapping[str, int]]
 ) -> list[tuple[str, str]]:
-    """Return class and split of the cells that had tiles and have none any more.
+    """Return class and split of the cells that had tiles and have none now.
 
     Parameters
     ----------

@@ -397,7 +397,7 @@ def _leave_out(changes: Changes, path: str, former: Entry | None, reason: str) -
         changes.problems[path] = kept
         changes.entries[path] = replace(former, reason=kept, length=None, modified=None)
     elif former.content and (former.split or former.group):
-        # A file of this name is there, but the picture that it was may come back.
+        # A file of this name is there, but the picture that it had may come back.
         changes.entries[former_name(former)] = _remembered(former)
 
 
@@ -625,8 +625,8 @@ def new_pictures(
 ) -> set[str]:
     """Return the digests of the pixels of images to tile that were not there before.
 
-    Nothing is known of what is like them, although their fingerprints may be: they were left out,
-    have come back, or belong to a data set that is replaced.
+    Images like them have not been looked for, even if their fingerprints are known: they were left
+    out, have come back, or belong to a data set that is replaced.
 
     Parameters
     ----------
@@ -639,7 +639,7 @@ def new_pictures(
 
 
 def new_names(changes: Changes, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Return the names that pictures have now, where they have others, by the former ones.
+    """Return the present names of pictures that had other names, by the former name.
 
     Parameters
     ----------
@@ -662,8 +662,8 @@ def give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> N
     changes : Changes
     path : str
     former : Entry or None
-        What was known of it before. Its present tiles stay; of an image without tiles, split and
-        group stay known.
+        What was known of it before. Its present tiles stay. If it has none, its split and group
+        are still remembered.
     reason : str
     """
     if path in changes.work:

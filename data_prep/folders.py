@@ -70,15 +70,15 @@ def check_room(size: int) -> None:
     Raises
     ------
     NoSpaceError
-        If it has not.
+        If it has no room.
     """
     folder = local_folder()
     free = shutil.disk_usage(folder).free
     if size > free:
         raise NoSpaceError(
-            f"Its library needs a copy on the local disk of the task, {folder}. Received: "
-            f"{size:,} bytes, with {free:,} bytes free. Free some space, or point spark.local.dir "
-            "at a larger disk."
+            "The library that reads this image needs a copy of it on the local disk of the task, "
+            f"{folder}. Received: {size:,} bytes, with {free:,} bytes free. Free some space, or "
+            "point spark.local.dir at a larger disk."
         )
 
 

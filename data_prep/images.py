@@ -91,8 +91,8 @@ DAMAGE = (
     tifffile.TiffFileError,
     Image.DecompressionBombError,
 )
-# A disk, a server or the host raises an OSError with one of these numbers. Those of libraries about
-# damaged files have none, or another: a damaged file can lead to a position that does not exist.
+# If a disk, a server or the host fails, OSError has one of these numbers. If a library finds a file
+# damaged, it has none, or another one: a damaged file can lead to a position that does not exist.
 FAILING = frozenset(
     (
         *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
@@ -175,7 +175,7 @@ def open_image(
     AmbiguousImageError
         If the file holds several images.
     UnreadableImageError
-        If a disk, a server or memory fails.
+        If a disk or a server fails, or memory runs out.
     ImageError
         If the file cannot be read as an image of these formats.
     """
@@ -231,7 +231,7 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Tell whether a disk, a server or memory failed, and the file may be good."""
+    """Tell whether a disk or a server failed, or memory ran out; then the file may be good."""
     reason: BaseException | None = error
     while reason is not None:
         if isinstance(reason, (MemoryError, StorageError)):

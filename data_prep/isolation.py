@@ -27,8 +27,8 @@ from distkeras_grid.errors import ImageError, UnreadableImageError
 
 # Longer than it takes to read the largest image, or to cut some of its tiles [s].
 DEADLINE = 1800.0
-# The process sends this while its work goes on; any other message ends it: an empty one, or one of
-# these letters and the reason why the image cannot be used.
+# The process sends `_ALIVE` while its work goes on. Any other message is its last one: an empty
+# message, or one of the other letters and the reason why the image cannot be used.
 _ALIVE, _REFUSED, _UNREADABLE = b".", b"!", b"?"
 # Seconds that a process with nothing left to do may take to end by itself.
 _GRACE = 5.0
@@ -220,7 +220,7 @@ def _try_images(pipe: Connection, memory_mb: int | None) -> None:
 def _told(
     pipe: Connection, name: str, work: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> bytes:
-    """Do work; return a message why the image cannot be used, or an empty one."""
+    """Do work; return the last message: why the image cannot be used, or an empty one."""
     try:
         done = work(*arguments)
         if isgenerator(done):
@@ -230,7 +230,7 @@ def _told(
         kind = _UNREADABLE if isinstance(error, UnreadableImageError) else _REFUSED
         return kind + str(error).encode()
     except MemoryError:
-        # The task has no limit of its own, and would be killed.
+        # The task itself has no limit: it would be killed.
         reason = f"{name} needs more memory than there is. Give the tasks more memory."
         return _UNREADABLE + reason.encode()
     except Exception:  # noqa: BLE001

@@ -20,8 +20,8 @@ START = b"\x70\0\0\0"
 GRAIN = (256, 256)
 # Axes of a plane; S are red, green and blue.
 PLANE_AXES = "CZYXS"
-# Rows and columns of an image, and the numbers by which the file calls these axes. In a scan across
-# the focal planes these are the rows.
+# Axes that are the rows and columns of an image, and the numbers of the axes in the file. In a scan
+# across the focal planes, the planes are the rows.
 SIDES = (("Y", "X"), ("Z", "X"), ("Z", "Y"))
 NUMBERS = {"X": "1", "Y": "2", "Z": "3"}
 

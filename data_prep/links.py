@@ -1,7 +1,7 @@
 """Symbolic links whose target is not there: Hadoop passes over them, and over what lay below.
 
-A disk that is not mounted for a night takes the images away to which links lead. They are not
-removed, so nothing of them is pruned.
+If a disk is not mounted for a night, images to which links lead cannot be seen. They are not
+removed, so none of their tiles are pruned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lost_images(files: Files, root: str, glob: str, tiled: Iterable[str] = ()) -
     glob : str
         Pattern of the names of images, in Hadoop's syntax.
     tiled : iterable of str
-        Paths of images below the folder that have tiles. A link above one of them is told, too.
+        Paths of images below the folder that have tiles. A link above one of them is returned, too.
     """
     whole = files.resolve(root)
     if not whole.startswith("file:"):
@@ -41,8 +41,8 @@ def lost_images(files: Files, root: str, glob: str, tiled: Iterable[str] = ()) -
     links = broken_links("/" + whole.removeprefix("file:").lstrip("/"))
     folders = {above for path in tiled for above in folders_of(path)} if links else set()
     return {
-        path: f"it is a link to {target}, which is not there, or may not be looked at. Mount the "
-        "disk, or mend the link."
+        path: f"it is a link to {target}, which does not exist or may not be read. Mount the disk, "
+        "or mend the link."
         for path, target in links.items()
         if path in folders or files.matches(glob, path.rpartition("/")[2])
     }
@@ -63,7 +63,7 @@ def broken_links(folder: str) -> dict[str, str]:
     """Return the targets of broken links below a folder, by their paths below it.
 
     Names that Spark hides, and images that are folders, are not looked into. What cannot be opened
-    is passed over: `data_prep.listing.hidden_images` tells it.
+    is passed over: `data_prep.listing.hidden_images` reports it.
     """
     found: dict[str, str] = {}
     waiting, seen = [""], set[tuple[int, int]]()
@@ -90,7 +90,7 @@ def broken_links(folder: str) -> dict[str, str]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Tell whether an entry is a folder; only links are looked at one by one for that."""
+    """Tell whether an entry is a folder; the system must be asked only about links."""
     try:
         return entry.is_dir()
     except OSError:

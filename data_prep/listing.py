@@ -28,7 +28,7 @@ def list_images(
 ) -> dict[str, Listed]:
     """Return all images of the input folder, by path; their content is not read.
 
-    Folders that cannot be opened are passed over; `hidden_images` tells them.
+    Folders that cannot be opened are passed over; `hidden_images` reports them.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def _list_files(
 
 
 def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return paths that together hold what lies below a folder, without some folders, sorted.
+    """Return paths that together cover a folder without some folders below it, sorted.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def hidden_images(
 
 
 def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
-    """Refuse to prune images whose folder cannot be opened now: they need not be gone.
+    """Refuse to prune images whose folder cannot be opened now: they may still be there.
 
     Parameters
     ----------

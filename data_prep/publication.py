@@ -49,8 +49,8 @@ from distkeras_grid.spark.versions import FOLDER as VERSIONS
 from distkeras_grid.spark.versions import file_of, read_history
 
 JOURNAL = "_update.json"
-# How often a run that takes over looks again for files of dead ones. Each look after the second is
-# due to a run that woke up meanwhile, which writes only a few files before it notices.
+# How often a run that takes over looks for files of dead ones. It looks more than twice only if one
+# woke up meanwhile, and that one writes only a few files before it notices.
 ROUNDS = 20
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["finished", "undone"]
@@ -529,9 +529,9 @@ def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | Non
 def _end(dead: Collection[str], *, finish: bool) -> Plan[TakenOver]:
     """Do what `recover` does, until nothing of the dead runs is left.
 
-    One that was only suspended may wake up meanwhile, and go on with files that came after all were
-    listed. After a round that has found nothing it decides nothing: its manifest to come is not
-    there, and without its sign of life it begins with no other.
+    A run that was only suspended may wake up meanwhile, and write files after all were listed. Once
+    a round finds no file of it, it publishes nothing more: its new manifest is gone, and without
+    its sign of life it does not begin another one.
     """
     outcome: Outcome | None = None
     used = {-1}

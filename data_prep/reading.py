@@ -151,7 +151,7 @@ def open_web(connection: Connection, path: str) -> Content:
     if found is not None and found.is_directory and is_folder(path):
         return Content(copied(connection, path), name=path)
     if found is None or found.size <= HELD_BYTES:
-        # One that is missing is an error of this request.
+        # If the file is missing, this request raises the error.
         content = connection.read_range(path, 0, HELD_BYTES + 1)
         if len(content) > HELD_BYTES:
             raise StorageError(f"{path} grows while it is read. Read it when it is complete.")
@@ -319,7 +319,7 @@ def opening_by_web(
     except (GridError, NoAnswer) as error:
         return Opening(SPARK, why=f"WebHDFS cannot be asked ({_reason(error)})")
     if why := in_task(partial(cut_off, address, path, file())):
-        return Opening(SPARK, why=f"the nodes cannot ask WebHDFS ({why})")
+        return Opening(SPARK, why=f"the nodes cannot reach WebHDFS ({why})")
     return Opening(WEBHDFS, address)
 
 
@@ -343,7 +343,7 @@ def cut_off(address: Address, path: str, file: str | None) -> str:
     stopped = Event()
 
     def ask() -> None:
-        # Its own, because it is left to itself where nothing answers in time.
+        # A connection of its own: if nothing answers in time, nobody waits for it any more.
         with Connection(address, stopped=stopped) as connection:
             connection.status(path)
             if file is not None:

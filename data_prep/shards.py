@@ -226,9 +226,9 @@ class Shards:
                 self._say(f"  warning: {each.source} keeps no tile: {keep} drops all")
 
     def _check_cells(self, night: Night, state: _State) -> None:
-        """Report classes of which no tile was kept in a split; refuse them in a new data set.
+        """Report classes of which a split keeps no tile; refuse them in a new data set.
 
-        What an update of many shards has published already stays.
+        What an update of many shards has already published stays.
         """
         settings = self._settings
         cells = unfilled_cells(night.changes, night.planned, state.entries.values())
@@ -237,7 +237,7 @@ class Shards:
             and not state.begun
             and any(e.tiles for e in state.entries.values())
         )
-        # An image that was lost is a line, and ends no run.
+        # A lost image is one line of the report, and does not end the run.
         if cells and new and settings.keep and not settings.allow_empty:
             raise EmptySplitError.of(cells, f"keep {settings.keep!r}", "ask for less (--keep)")
         for label, split, _ in cells:

@@ -257,7 +257,7 @@ def _inspect_row(
 
 
 def _refused(uri: str, sha256: str, error: ImageError) -> Inspected:
-    """Return why an image cannot be tiled; without a digest where it may be good, see `judged`."""
+    """Return why an image cannot be tiled; without a digest if it may be good, see `judged`."""
     digest = "" if isinstance(error, UnreadableImageError) else sha256
     return Inspected(uri, digest, 0, 0, 0, "", 0.0, str(error))
 
@@ -284,7 +284,7 @@ def inspect_image(
     except ImageError as error:
         return _refused(uri, sha256, error)
     if content.is_changed:
-        # It may be good, and nobody may have touched it: a server that does not answer looks so.
+        # It may be good and unchanged: a server that does not answer looks the same.
         return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
     return found
 

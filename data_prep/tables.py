@@ -289,7 +289,7 @@ def _check(known: DataSet, entries: Mapping[str, Entry]) -> None:
 
 
 def _with_remembered(known: DataSet, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return the entries; what is remembered of a picture has the split that it has now."""
+    """Return the entries; those of removed images get the split that their picture has now."""
     moved = {
         entry.content: entry.split
         for path, entry in entries.items()

@@ -183,7 +183,7 @@ class AmbiguousImageError(ImageError):
 
 
 class UnreadableImageError(ImageError):
-    """A disk, a server or memory fails while an image is read; the image itself may be good."""
+    """A disk or a server fails, or memory runs out, while an image is read; it may be good."""
 
 
 class EnvironmentMismatchError(GridError):

@@ -124,7 +124,7 @@ def _arrays(data: Packed, described: Sequence[_Described], length: int) -> list[
     places = list(_places(described, length))
     end = places[-1].stop if places else _START.size + length
     if end != data.size:
-        raise DataError(f"A packed tree of {end} bytes is due. Received: {data.size} bytes.")
+        raise DataError(f"A packed tree of {end} bytes is expected. Received: {data.size} bytes.")
     return [
         data[place].view(_TYPES[each.dtype]).reshape(each.shape)
         for each, place in zip(described, places, strict=True)
@@ -199,5 +199,5 @@ def as_array(_: type, value: Any) -> Any:
         If the value is no array. `msgspec.convert` makes a `msgspec.ValidationError` of it.
     """
     if not isinstance(value, np.ndarray):
-        raise ValueError(f"an array is due, not {value!r:.80}")
+        raise ValueError(f"an array is expected. Received: {value!r:.80}")
     return value

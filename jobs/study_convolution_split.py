@@ -103,7 +103,7 @@ def _told(result: SplitResult) -> SplitResult:
 def _pairs(text: str) -> list[tuple[int, int]]:
     pairs = [tuple(map(int, part.split(":"))) for part in text.split(",")]
     if any(len(pair) != 2 for pair in pairs):
-        raise argparse.ArgumentTypeError(f"pairs such as 50:500 are due, not {text!r}")
+        raise argparse.ArgumentTypeError(f"pairs such as 50:500 are expected. Received: {text!r}")
     return [(first, second) for first, second in pairs]
 
 

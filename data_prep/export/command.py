@@ -110,15 +110,15 @@ def run(flags: argparse.Namespace) -> None:
 
 
 def check_before_spark(settings: ExportSettings, flags: argparse.Namespace) -> None:
-    """Refuse what can be known before Spark starts.
+    """Refuse what can be checked before Spark starts.
 
     Raises
     ------
     PathNotFoundError
         If there is no input.
     OutputExistsError
-        If the output must not be replaced. Without names of splits only the session knows what
-        else an export has.
+        If the output exists and may not be replaced. If no splits are named, only the session
+        can tell what else an export has.
     """
     early.check_input(flags.data, "--data")
     names = ["*"] if flags.split is None else flags.split.split(",")

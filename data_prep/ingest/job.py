@@ -167,7 +167,7 @@ def _plan(
 def _refuse_empty(
     listed: Collection[str], found: Collection[str], below: Callable[[str], str]
 ) -> None:
-    """Refuse files of 0 bytes: Spark lists them, and has no row of them."""
+    """Refuse files of 0 bytes: Spark lists them, but returns no rows for them."""
     reasons = {
         below(uri): f"{below(uri)} is empty (0 bytes). Copy it again, or remove it."
         for uri in set(listed) - set(found)

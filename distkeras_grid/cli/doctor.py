@@ -98,8 +98,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--divided-weights",
         type=_weights,
         metavar="N",
-        help="weights of the layers that --devices divide, such as 15M (the convolution kernels in "
-        "--model FILE.keras)",
+        help="weights of the layers that --devices divides, such as 15M (default: those of the "
+        "convolution kernels in --model FILE.keras)",
     )
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
     add("--host", metavar="NAME", help="master_host of the training")
@@ -132,14 +132,16 @@ def sharing(flags: argparse.Namespace) -> Kind | None:
 def _count(text: str) -> int:
     """Read a number of at least 1."""
     if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"1 or more is due, not {value}")
+        raise argparse.ArgumentTypeError(f"1 or more is expected. Received: {value}")
     return value
 
 
 def _weights(text: str) -> int:
     """Read a number of weights, such as 25M."""
     if (found := _number(text)) is None or found < 1:
-        raise argparse.ArgumentTypeError(f"a number of weights is due, such as 15M, not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"a number of weights is expected, such as 15M. Received: {text!r}"
+        )
     return found
 
 

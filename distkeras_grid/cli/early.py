@@ -272,7 +272,7 @@ def check_trainer(name: str, arguments: Mapping[str, Any], master: str | None = 
 def check_slots(master: str | None, tasks: int) -> None:
     """Refuse more tasks at once than a local master has slots, whose number never changes.
 
-    Of a cluster nothing is known here, and of a submission only Spark's JVM knows the master.
+    The slots of a cluster are not known here, and only Spark's JVM knows a submission's master.
 
     Parameters
     ----------

@@ -287,7 +287,7 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
 def in_client(command: Sequence[str], submission: Submission) -> int:
     """Run the driver here, and return its exit code; an interrupt stops the application, too.
 
-    At the end the application's id is told: Spark writes it among its own lines, at the beginning.
+    Write the application's id at the end: at the beginning Spark writes it among its own lines.
     """
     from distkeras_grid.submission.jvm import hadoop_client
     from distkeras_grid.submission.spark_submit import follow
@@ -359,7 +359,7 @@ def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
     with whereabouts.tag_on_error(tag):
         identifier = yarn.tagged(tag)
         if identifier is None:
-            raise ClusterError("YARN has accepted the application, and does not list it.")
+            raise ClusterError("YARN has accepted the application, but does not list it.")
     # Before anything else can fail.
     tell(identifier)
     if holding:

@@ -1,4 +1,4 @@
-"""By what a user finds an application of YARN again: its id or, where nobody tells it, its tag."""
+"""How a user finds an application of YARN again: by its id, or by its tag if that is unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tell_at_end(tag: str) -> None:
-    """Write the id of the application with a tag, whose driver has ended here; its tag if unknown.
+    """Write the id of the application with a tag after its driver has ended; the tag if unknown.
 
     Nothing is written if YARN does not have it: then the driver ended before it asked for one.
     """
@@ -25,7 +25,7 @@ def tell_at_end(tag: str) -> None:
         with closing(ResourceManager(find_resourcemanager())) as manager:
             found = [each.id for each in manager.applications() if tag in each.tags]
     except GridError as error:
-        # The job itself has ended as it has; this changes nothing about that.
+        # The job has ended. That YARN does not answer does not change its exit code.
         note(f"{by_tag(tag)} ({error})")
         return
     if found:
@@ -33,7 +33,7 @@ def tell_at_end(tag: str) -> None:
 
 
 def add_name(error: BaseException, tag: str, yarn: Yarn) -> bool:
-    """Add a note to an error that says how the application with a tag is found, if YARN has it.
+    """Add a note to an error: how to find the application with a tag, if YARN has it.
 
     Returns
     -------
@@ -65,5 +65,5 @@ def tag_on_error(tag: str) -> Iterator[None]:
 
 
 def by_tag(tag: str) -> str:
-    """Return how an application is found whose id nobody has told."""
+    """Return how to find an application whose id is unknown."""
     return f"the application's tag is {tag}; look for it: yarn application -list -appTags {tag}"

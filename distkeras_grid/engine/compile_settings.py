@@ -13,7 +13,7 @@ from distkeras_grid.engine.ends import declared, packed
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules.parameters import check_positive
 
-#: Length of an input's axis that may have any, in a call that only looks at a model.
+#: Length of an input's axis of any length, in a call that only inspects a model.
 ANY_LENGTH = 64
 OWN_COMPILE = (
     "A class with its own compile() needs get_compile_config() and compile_from_config() to travel"
@@ -218,12 +218,12 @@ def _has_loss(model: Any) -> bool:
 def adds_losses(model: Any) -> bool:
     """Return whether layers add losses in training, beside the penalties on weights.
 
-    Keras learns of them in a call with data only. This call changes nothing in the model.
+    Keras knows them only after a call with data. The call made here changes nothing in the model.
 
     Parameters
     ----------
     model : keras.Model
-        Built. What a class that declares no inputs adds is not known; then it counts as adding.
+        Built. A model that declares no inputs cannot be called here, and counts as adding losses.
     """
     inputs = declared(model, "inputs")
     if not inputs:
@@ -240,7 +240,7 @@ def adds_losses(model: Any) -> bool:
 
 
 def _example_shape(shape: Sequence[int | None]) -> list[int]:
-    """Return the shape of two rows, of a size that most layers take where it may be any."""
+    """Return the shape of two rows; axes of any length get one that most layers take."""
     rows, *others = shape
     return [rows or 2, *(length or ANY_LENGTH for length in others)]
 

@@ -39,7 +39,7 @@ def objects_of(model: Any) -> dict[str, Any]:
 
 
 def own_names(config: Any) -> Iterator[str]:
-    """Yield the names by which Keras looks up what is not its own in a description.
+    """Yield the names in a description that Keras looks up because they are not its own.
 
     Parameters
     ----------

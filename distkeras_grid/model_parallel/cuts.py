@@ -5,15 +5,15 @@ j - 1. With M micro-batches, a stage takes per micro-batch, and holds at most,
 
     time    sum of the pieces' seconds, forward and backward
     memory  sum held + min(S - r, M) (sum kept + input) + copies
-    copies  sum weights, and of the last stage VECTORS times the weights of all stages
+    copies  sum weights; for the last stage, VECTORS times the weights of all stages
 
 `held` are weights, their gradients and the optimizer's state; `kept` is what one micro-batch leaves
 in memory from its forward to its backward pass. At the end of a window each stage copies its
-weights, and the last one's worker has vectors of all of them, with which it talks to the server.
+weights. The last stage's worker holds vectors of all weights, which it exchanges with the server.
 The slowest stage sets the pace of the pipeline, so its time is minimised first, under the bound of
-the memory. Measured times are never exact: among
-all ways to cut that are at most `SLACK` slower, the one with the smallest largest memory is taken.
-Both are minimised exactly, by dynamic programming over the pieces.
+the memory. Measured times are never exact: among all ways to cut that are at most `SLACK` slower,
+the one with the smallest largest memory is taken. Both are minimised exactly, by dynamic
+programming over the pieces.
 """
 
 from __future__ import annotations
@@ -194,10 +194,10 @@ def choose_cuts(
     if limit is not None and costs.largest(costs.memory, least) > limit:
         raise ConfigurationError(
             f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the best way to cut needs "
-            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. The last one's worker has "
-            f"{costs.vectors / 1e6:.3g} MB of it for {VECTORS} vectors of all weights, however "
-            "many workers there are. Use more workers, more micro-batches, or a smaller batch, or "
-            "give each worker more memory."
+            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. The last stage's worker has "
+            f"{costs.vectors / 1e6:.3g} MB for {VECTORS} vectors of all weights, for any number of "
+            "workers. Use more workers, more micro-batches or a smaller batch, or give each worker "
+            "more memory."
         )
     most = math.inf if limit is None else limit
 

@@ -75,7 +75,7 @@ class Computer:
         elif isinstance(message, Backward):
             self._backward(message, arrays, duplex)
         else:
-            raise RemoteProtocolError(f"A request is due. Received: {message!r}.")
+            raise RemoteProtocolError(f"A request is expected. Received: {message!r}.")
 
     def _forward(self, message: Forward, arrays: list[Array], duplex: Duplex) -> None:
         part = self._part(message.layer, arrays)
@@ -91,7 +91,9 @@ class Computer:
         elif number != message.call:
             part = None
         if part is None or not arrays:
-            raise RemoteProtocolError(f"Input and kernel of a pass are due. Received: {message!r}.")
+            raise RemoteProtocolError(
+                f"Input and kernel of a pass are expected. Received: {message!r}."
+            )
         dy = arrays[0]
         clock = time.perf_counter()
         dx = [part.input_gradient(dy)] if self._layers[message.layer].input_gradient else []
@@ -106,7 +108,7 @@ class Computer:
         layer = self._layers.get(name)
         if layer is None or len(operands) != 2:
             raise RemoteProtocolError(
-                f"A layer of the model with input and kernel is due. Received: {name!r} with "
+                f"A layer of the model with input and kernel is expected. Received: {name!r} with "
                 f"{len(operands)} arrays."
             )
         x, kernel = operands

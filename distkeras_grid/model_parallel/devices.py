@@ -119,8 +119,8 @@ class Devices(Members):
         self._passes: dict[tuple[str, int], _Pass] = {}
         self._newest: dict[str, int] = {}
         self._numbers = itertools.count(1)
-        # Paces while all work at once, and of the master while the others wait: on one machine they
-        # differ, so divided and whole layers are judged by their own.
+        # Paces while all work at once, and the master's while the others wait. On one machine they
+        # differ: the first are for divided layers, the second is for whole ones.
         self._pacing, self._alone = Pacing(), Pacing()
         self._link = Link(bandwidth=float("inf"))
         self._overheads: dict[str, float] = {}
@@ -469,7 +469,7 @@ class Devices(Members):
             self.drop(device, str(error) or f"no answer in {self._patience:.0f} s")
             return None
         if not isinstance(message, kind) or [array.shape for array in arrays] != [shape]:
-            self.drop(device, f"{kind.__name__} of {shape} is due. Received: {message!r}")
+            self.drop(device, f"{kind.__name__} of {shape} is expected. Received: {message!r}")
             return None
         if seconds is not None:
             seconds[device] = seconds.get(device, 0.0) + float(getattr(message, "seconds", 0.0))

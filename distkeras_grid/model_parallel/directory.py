@@ -214,7 +214,7 @@ class Asking:
         match found:
             case Archive(size=size), [numbers] if size:
                 return as_bytes(numbers, size).tobytes()
-        raise RemoteProtocolError(f"A part of the model is due. Received: {found!r:.200}.")
+        raise RemoteProtocolError(f"A part of the model is expected. Received: {found!r:.200}.")
 
     def announce(self, address: ServerAddress) -> None:
         """Announce that this task is the master, and where it listens."""

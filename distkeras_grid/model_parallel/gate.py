@@ -38,8 +38,8 @@ class Gate:
     welcome : Welcome
         Sent to each client that is let in.
     admit : callable
-        Called with the claims of a client and its channel, each time in a thread of its own. What
-        it refuses later than `permit` is closed.
+        Called with the claims of a client and its channel, each time in a thread of its own. If
+        it refuses a client that `permit` let in, the channel is closed.
     permit : callable, optional
         Called with the claims of a client that has proved them; it raises `ParameterServerError`
         to turn the client away, which is told why.

@@ -172,7 +172,7 @@ class _Batch:
         if not isinstance(message, InputGradient if step.backward else Output) or (
             len(arrays) != expected
         ):
-            raise RemoteProtocolError(f"An answer to {step!r} is due. Received: {message!r}.")
+            raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {message!r}.")
         self._note(step.stage, step.micro_batch, message.seconds, backward=step.backward)
         if step.backward and not step.stage:
             self._arrived.put((step, None))

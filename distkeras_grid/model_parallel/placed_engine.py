@@ -130,7 +130,7 @@ class PlacedEngine(TensorFlowEngine):
 
     def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
         self._load(before)
-        # Their steps change what they hold, also if the window fails.
+        # The stages take steps during the window, also if it fails.
         self._digests = []
         passes: Sequence[TimedPass] = ()
         for number, block in enumerate(blocks):

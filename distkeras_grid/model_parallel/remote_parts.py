@@ -64,7 +64,7 @@ class RemoteParts:
 
         try:
             yield
-        # TensorFlow raises an error of its own for one of a Python function that it has called.
+        # TensorFlow wraps the error of a Python function that it has called in one of its own.
         except (OSError, tf.errors.OpError) as error:
             if not self.lost:
                 raise
@@ -130,7 +130,7 @@ class RemoteParts:
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:
-        """Remember that a device is lost: `Members` may learn of it later than who waits."""
+        """Remember that a device is lost: `Members` may learn of it later than this thread."""
         try:
             yield
         except OSError:

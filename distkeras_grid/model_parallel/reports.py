@@ -1,4 +1,4 @@
-"""What the master tells the driver, outside of the batches, and the part of it that is kept."""
+"""What the master reports to the driver beside the batches, and the lines that are kept."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Lines:
 
 
 class Recorder:
-    """Shows the reports of a run, and keeps them where its history and description are.
+    """Shows the reports of a run, and keeps them in its history and description.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ class Send(Protocol):
 class Reports:
     """Sends what the master reports, in a thread; a context manager.
 
-    A report takes a connection to the driver, which may be busy. So nobody who computes waits for
-    it. What is said meanwhile goes with the next report, in order.
+    A report needs a connection to the driver, which may be busy, so no batch waits for it. What is
+    said meanwhile goes with the next report, in order.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What sees the rows of a batch together, and would be another model in micro-batches."""
+"""Layers and losses that depend on all rows of a batch, which micro-batches would change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from distkeras_grid.engine.keras_model import layers_of, normalizations
 from distkeras_grid.errors import ConfigurationError
 
-#: Layers of Keras that mix the rows of a batch, or that take a step of their own in each call.
+#: Layers of Keras that mix the rows of a batch, or that change their own weights in each call.
 TOGETHER = ("SpectralNormalization", "MixUp", "CutMix")
 #: Layers that mix the values along an axis, which may be that of the rows.
 ALONG_AXIS = ("LayerNormalization", "RMSNormalization", "UnitNormalization", "Softmax")
@@ -26,7 +26,7 @@ RATIOS = (
 
 
 def check_rows_apart(model: Any) -> None:
-    """Refuse layers that see a micro-batch otherwise than as a part of its batch.
+    """Refuse layers that compute something else from micro-batches than from the batch.
 
     Parameters
     ----------
@@ -41,22 +41,23 @@ def check_rows_apart(model: Any) -> None:
     normalized = [layer.name for layer in normalizations(model)]
     if normalized:
         raise ConfigurationError(
-            "Batch normalization sees the rows of a micro-batch and not of the batch, so the model "
-            f"would be another one. Received: layers {normalized}. Use micro_batches=1, freeze "
-            "them (trainable=False), or use LayerNormalization or GroupNormalization."
+            "Batch normalization would see the rows of a micro-batch and not of the batch, so the "
+            f"model would be another one. Received: layers {normalized}. Use micro_batches=1, "
+            "freeze them (trainable=False), or use LayerNormalization or GroupNormalization."
         )
     layers = layers_of(model)
     stateful = [layer.name for layer in layers if getattr(layer, "stateful", False)]
     if stateful:
         raise ConfigurationError(
-            "A stateful layer goes on from row to row of the batch before, which a micro-batch is "
-            f"not. Received: layers {stateful}. Use micro_batches=1."
+            "A stateful layer continues the rows of the batch before it. Consecutive micro-batches "
+            f"hold other rows. Received: layers {stateful}. Use micro_batches=1."
         )
     together = [f"{type(layer).__name__} {layer.name!r}" for layer in layers if _mixes(layer)]
     if together:
         raise ConfigurationError(
-            "A layer that mixes the rows of a batch, or takes a step of its own in each call, does "
-            f"so in each micro-batch. Received: {', '.join(together)}. Use micro_batches=1."
+            "A layer that mixes the rows of a batch, or changes its own weights in each call, "
+            f"would do so in each micro-batch. Received: {', '.join(together)}. Use "
+            "micro_batches=1."
         )
 
 

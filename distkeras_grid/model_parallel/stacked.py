@@ -142,7 +142,10 @@ def _check(towers: Sequence[Any], master: Any) -> None:
 def _check_apart(tower: Any) -> None:
     """Refuse a tower that would not be the same without the rest of the model."""
     if not tower.trainable_variables:
-        raise ConfigurationError(f"Tower {tower.name!r} has no weights that are trained.")
+        raise ConfigurationError(
+            f"A tower must have weights that are trained. Received: tower {tower.name!r}, which "
+            "has none. Give it trainable layers."
+        )
     # Keras has no public API for the mask of a tensor.
     if any(getattr(output, "_keras_mask", None) is not None for output in tower.outputs):
         raise ConfigurationError(
@@ -151,6 +154,6 @@ def _check_apart(tower: Any) -> None:
         )
     if tower.losses or adds_losses(tower):
         raise ConfigurationError(
-            f"Tower {tower.name!r} adds losses (regularizers, add_loss), which the master does "
-            "not see. Use weight decay of the optimizer in their place."
+            "Losses of a tower (regularizers, add_loss) do not reach the master. Received: tower "
+            f"{tower.name!r}, which adds losses. Use weight decay of the optimizer instead."
         )

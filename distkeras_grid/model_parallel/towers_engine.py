@@ -214,7 +214,7 @@ class TowersEngine:
         np.take(before, self._own, out=own, mode="clip")
         with self._remote.reaching():
             self._put([before[places] for places in self._theirs])
-            # Their steps change what they hold, also if the window fails.
+            # The towers take steps during the window, also if it fails.
             self._held = None
             result = self._inner.run(own, blocks, found)
             theirs = self._held = self._remote.fetch()
@@ -268,7 +268,7 @@ class TowersEngine:
         held = self._held
         if held is not None and all(map(np.array_equal, weights, held)):
             return
-        # Nothing is known of what they hold until all have taken it.
+        # What the towers hold is unknown until all have taken the weights.
         self._held = None
         self._remote.put(weights)
         self._held = weights

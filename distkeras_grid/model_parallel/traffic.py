@@ -56,7 +56,7 @@ class Traffic:
 
     @property
     def task_bytes(self) -> int:
-        """Bytes of a batch's arrays that a task at most holds of what is received and sent.
+        """Bytes of the arrays of a batch that a task holds at most, of those received and sent.
 
         Of a device they are input, output and the gradients of both, of all divided layers; the
         master has them whole. Of towers they are the master's, with the outputs of all. Of stages

@@ -121,8 +121,8 @@ class TrainedPart(ABC):
                 duplex.send(Output(seconds=0.0), [get_flat_weights(self.model)])
             case _:
                 raise RemoteProtocolError(
-                    f"A request for a {type(self).__name__} is due. Received: {message!r} with "
-                    f"{len(arrays)} arrays."
+                    f"A request for a {type(self).__name__} is expected. Received: {message!r} "
+                    f"with {len(arrays)} arrays."
                 )
 
     @abstractmethod

@@ -213,7 +213,7 @@ class ArrayChannel:
                 ParameterServerError(message.message)
             )
         if not isinstance(message, kind):
-            raise RemoteProtocolError(f"{kind.__name__} is due. Received: {message!r}.")
+            raise RemoteProtocolError(f"{kind.__name__} is expected. Received: {message!r}.")
         return message
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ class ArrayChannel:
         shapes = message.shapes if isinstance(message, Envelope) else ()
         if 4 * sum(map(math.prod, shapes)) != payload:
             raise RemoteProtocolError(
-                f"Arrays of the shapes {list(shapes)} are due. Announced: {payload} bytes."
+                f"Arrays of the shapes {list(shapes)} are expected. Announced: {payload} bytes."
             )
         arrays = [aligned_empty(shape) for shape in shapes]
         for array in arrays:

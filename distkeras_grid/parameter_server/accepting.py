@@ -10,7 +10,7 @@ from collections.abc import Callable
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Door
 
-#: Until the next try, if there is no client to accept although the door is open [s].
+#: Pause before the next try, if accepting a client has failed [s].
 PAUSE_SECONDS = 0.1
 
 
@@ -19,7 +19,7 @@ def accept_all(
 ) -> None:
     """Accept clients until the door is closed.
 
-    What fails costs one client, and the next one is accepted.
+    A failure costs one client, and the next one is accepted.
 
     Parameters
     ----------

@@ -146,8 +146,8 @@ class NonceMemory:
 
     Each is valid for one conversation. No other nonces are kept, so a stranger cannot fill the
     memory, nor can a client that connects again and again. A replay of a nonce that is forgotten is
-    refused, too, though later: the proof and the keys of its conversation are of a nonce that the
-    server has made for that one.
+    refused, too, though later: the proof and the keys of a conversation also depend on a nonce that
+    the server makes for it.
     """
 
     def __init__(self) -> None:

@@ -388,7 +388,7 @@ class WorkerClient:
             self._conversation.ask(FetchState(), State)
             found = self._conversation.channel.connection.received_state
             if found is None:
-                raise RemoteProtocolError("The optimizer's state is due. Received: no state.")
+                raise RemoteProtocolError("The optimizer's state is expected. Received: no state.")
             return found
 
         return self._again(ask)
@@ -455,7 +455,7 @@ class WorkerClient:
             kept = self._conversation.ask(FetchKept(), Kept)
             found = self._conversation.channel.connection.received_state
             if found is None:
-                raise RemoteProtocolError("What a worker kept is due. Received: nothing.")
+                raise RemoteProtocolError("What a worker kept is expected. Received: nothing.")
             return kept, found
 
         return self._again(ask)
@@ -584,7 +584,7 @@ class WorkerClient:
         """
         try:
             if file is None:
-                raise RemoteProtocolError("Memory of the server is due. Received: no file.")
+                raise RemoteProtocolError("Memory of the server is expected. Received: no file.")
             return borrow(file, self.vector.size)
         except (OSError, RemoteProtocolError) as error:
             raise ServerUnreachableError(
@@ -789,7 +789,7 @@ class DriverClient:
         )
         found = self._conversation.channel.connection.received_state
         if found is None:
-            raise RemoteProtocolError("A part of a checkpoint is due. Received: none.")
+            raise RemoteProtocolError("A part of a checkpoint is expected. Received: none.")
         return told.parts, found
 
     def center(
@@ -894,6 +894,6 @@ def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:
     """
     if named != asked:
         raise RemoteProtocolError(
-            f"{type(answer).__name__} for {asked} is due. Received: one for {named}."
+            f"{type(answer).__name__} for {asked} is expected. Received: one for {named}."
         )
     return answer

@@ -153,7 +153,7 @@ class Conversation:
     def welcomed(self, kind: type[_Answer]) -> _Answer:
         """Return the message with which the server has accepted the client."""
         if not isinstance(self.welcome, kind):
-            raise RemoteProtocolError(f"{kind.__name__} is due. Received: {self.welcome!r}.")
+            raise RemoteProtocolError(f"{kind.__name__} is expected. Received: {self.welcome!r}.")
         return self.welcome
 
     def ask(
@@ -194,7 +194,7 @@ class Conversation:
             if isinstance(answer, expected):
                 return answer
             if not isinstance(answer, Waiting):
-                raise RemoteProtocolError(f"{expected.__name__} is due. Received: {answer!r}.")
+                raise RemoteProtocolError(f"{expected.__name__} is expected. Received: {answer!r}.")
 
     def _send(self, send: Callable[[], None]) -> None:
         try:

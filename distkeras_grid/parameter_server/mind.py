@@ -901,7 +901,7 @@ class ServerMind:
         seats = kept_in_order(saved.kept)
         if len(parts) != 1 + len(seats):
             raise DataError(
-                f"A checkpoint with the states of {len(seats)} workers is due. Received: "
+                f"A checkpoint with the states of {len(seats)} workers is expected. Received: "
                 f"{len(parts) - 1}."
             )
         mind = cls(spec, np.zeros(spec.size, np.float32), shelf)
@@ -990,7 +990,7 @@ _Said = TypeVar("_Said", bound=Message)
 def _said(event: Received, kind: type[_Said]) -> _Said:
     """Return the message, which the table of handlers has chosen by its kind."""
     if not isinstance(event.message, kind):
-        raise ProtocolError(f"{kind.__name__} is due. Received: {event.message!r}.")
+        raise ProtocolError(f"{kind.__name__} is expected. Received: {event.message!r}.")
     return event.message
 
 

@@ -353,7 +353,8 @@ class _Child:
         except OSError as error:
             log.close()
             raise ParameterServerError(
-                f"The parameter server process does not start. Received: {error}."
+                f"The parameter server process does not start. Received: {error}. Give the "
+                "driver's host more memory, or end other processes there."
             ) from error
 
     def stop(self, *, at_once: bool) -> None:

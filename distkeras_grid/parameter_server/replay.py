@@ -161,8 +161,8 @@ class Replay:
             return None
         if weights is None or of_weights != version:
             raise RefusedError(
-                f"The weights of version {version} of worker {seat} are due before its optimizer's "
-                "state. Received: the state."
+                f"The weights of version {version} of worker {seat} must come before its "
+                "optimizer's state. Received: the state."
             )
         self.version, self.state = version, state
         return weights

@@ -82,7 +82,7 @@ class FileShelf:
         try:
             self._write(vector, start)
         except OSError as error:
-            # What has just been folded is counted, so there is no way back.
+            # The commit has just been folded and counted, so it cannot be refused any more.
             told = f"A snapshot of {vector.nbytes} bytes is held in memory: {error}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
             self._held[number] = vector.copy()

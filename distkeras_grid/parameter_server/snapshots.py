@@ -18,7 +18,7 @@ IN_MEMORY = 2
 
 
 class Shelf(Protocol):
-    """Where vectors lie that are not needed soon, by number."""
+    """Holds vectors that are not needed soon, by number."""
 
     def put(self, number: int, vector: Vector) -> None:
         """Store a copy of a vector."""

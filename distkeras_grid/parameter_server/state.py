@@ -205,8 +205,8 @@ class ServerState:
         Raises
         ------
         RefusedError
-            If the rows are more than those of any worker, if an earlier attempt had others, or if
-            those of all together have another number.
+            If the worker has more rows than any worker of the run can have, if an earlier attempt
+            had others, or if all workers together have another number of rows than the run.
         FencedError
             If the seat was taken over.
         """
@@ -226,8 +226,7 @@ class ServerState:
         if rows > self._spec.largest_share():
             raise RefusedError(
                 f"A worker of this run has {self._spec.largest_share()} rows at most. Received: "
-                f"{rows} rows of worker {session.seat}. Count the rows of the same data that the "
-                "workers read."
+                f"{rows} rows of worker {session.seat}. Let driver and workers read the same data."
             )
         seat.rows = rows
         total = sum(other.rows or 0 for other in self._seats)
@@ -236,7 +235,7 @@ class ServerState:
             seat.rows = None
             raise RefusedError(
                 f"The run was announced with {self._spec.rows} rows. Received: {total} rows of "
-                "its workers. Count the rows of the same data that the workers read."
+                "its workers. Let driver and workers read the same data."
             )
         seat.status, seat.digest = "ready", digest or seat.digest
         self.events.add(
@@ -435,7 +434,8 @@ class ServerState:
             return False
         if commit.sequence > seat.next_sequence:
             raise RefusedError(
-                f"{who}: commit {seat.next_sequence} is due. Received: commit {commit.sequence}."
+                f"{who}: commit {seat.next_sequence} is expected. Received: commit "
+                f"{commit.sequence}."
             )
         if commit.version > self.version:
             raise RefusedError(
@@ -470,8 +470,8 @@ class ServerState:
             return
         if drawn is None:
             raise RefusedError(
-                f"{_window_of(arrival)}: workers of this run draw no local sets. Received: what "
-                "became of one."
+                f"{_window_of(arrival)}: workers of this run draw no local sets. Received: the "
+                "result of one."
             )
         if (local.train, local.test) != (drawn.local_train, drawn.local_test):
             raise RefusedError(

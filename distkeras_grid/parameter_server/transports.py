@@ -70,7 +70,7 @@ class TcpTransport:
     def connect(self, seconds: float) -> SocketStream:
         """Return a connected stream; see `Transport`.
 
-        The time is divided among the addresses of the host. Thus a silent one does not take it all.
+        The time is divided among the addresses of the host, so a silent one does not use it up.
         """
         until = time.monotonic() + seconds
         found = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)

@@ -566,9 +566,9 @@ class RunWatch:
             return StartTimeoutError(
                 "The workers wait for rows that Spark prepares, and it has completed no task for "
                 f"them in {allowed:.0f} s. Received: {told}. If no task runs, give Spark free task "
-                "slots. Otherwise look at the stages on Spark's pages and in the executors' logs "
-                "for what they wait for. Divide the data into more partitions, so that each task "
-                "ends sooner, or raise start_timeout."
+                "slots. Otherwise look in Spark's pages and in the executors' logs for what its "
+                "tasks wait for. Divide the data into more partitions, so that each task ends "
+                "sooner, or raise start_timeout."
             )
         if begun:
             return StartTimeoutError(

@@ -322,7 +322,7 @@ def check_digest(file: Path, jar: Jar) -> None:
     if digest != jar.sha256:
         raise SandboxError(
             f"{jar.file_name} must have the SHA-256 {jar.sha256}. Received: {digest}, of {file}. "
-            f"It is damaged, or somebody changed it: put what {jar.url} has in its place."
+            f"It is damaged, or somebody changed it: replace it by the file at {jar.url}."
         )
 
 

@@ -234,7 +234,7 @@ class Sandbox:
             deadline = time.monotonic() + START_SECONDS
             undo.callback(self._abandon)
             if self.layout.state.exists():
-                # What a start has left that was killed.
+                # Daemons that a killed start has left.
                 self._end()
             self._configure()
             self._start_all(path, deadline)
@@ -579,7 +579,7 @@ class Sandbox:
     def _run_on(self, name: str, line: list[str]) -> None:
         """Start a process, and note it before anything else can fail.
 
-        If this process is killed in between, `_end` finds the other by its command line.
+        If this process is killed in between, `_end` finds the new one by its command line.
         """
         daemon = daemons.start(name, line, self.layout.logs / f"{name}.log")
         state = self.state

@@ -193,8 +193,8 @@ def stop(
     containers : Path, optional
         Where containers work; a killed NodeManager leaves them without a parent.
     scratch : Path, optional
-        Where the temporary files of this sandbox's daemons are. By that also those are found that
-        nobody could note, because who started them was killed in that moment.
+        Where the temporary files of this sandbox's daemons are. Daemons that were not noted are
+        found by it, because the process that started them was killed before it could do so.
 
     Raises
     ------

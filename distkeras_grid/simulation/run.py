@@ -467,7 +467,7 @@ class Simulation:
         while True:
             update = self._driver_asks(Poll(self._seen)).message
             if not isinstance(update, Update):
-                raise ParameterServerError(f"An update is due. Received: {update!r}.")
+                raise ParameterServerError(f"An update is expected. Received: {update!r}.")
             for event in update.events:
                 self._seen += 1
                 if isinstance(event, EpochEnded):
@@ -492,7 +492,7 @@ class Simulation:
         first, *rest = self._mind.handle(Received(DRIVER, message), self.now)
         self._do(rest)
         if not isinstance(first, Send):
-            raise ParameterServerError(f"The driver is due an answer. Received: {first!r}.")
+            raise ParameterServerError(f"The driver expects an answer. Received: {first!r}.")
         return first
 
     def _tell(self, event: watches.WatchEvent) -> None:

@@ -1,7 +1,7 @@
 """Spark's JVM of a command that holds a lock: it keeps the lock, too, until its work has ended.
 
-A JVM outlives the Python that has started it for some seconds, and with it the application: longer
-than the kernel would keep a lock that only the command holds, if the command is killed.
+If the command is killed, its JVM and the application live some seconds longer. The kernel would
+free a lock that only the command holds before they have ended.
 """
 
 from __future__ import annotations

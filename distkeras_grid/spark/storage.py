@@ -182,7 +182,7 @@ class Storage:
         return bool(self._jvm.org.apache.hadoop.fs.GlobPattern(glob).matches(name))
 
     def first_file(self, uri: str) -> str | None:
-        """Return the full path of a file below `uri` that is not empty; None if none is seen soon.
+        """Return the full path of a file below `uri` that is not empty; None if none is found.
 
         Only the first thousand files are looked at, up to a directory that cannot be opened.
         """

@@ -80,8 +80,8 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the JVM, which ends by itself when its standard input does.
 
-    One that is too busy for that is killed, so that the error or interrupt that ended the work is
-    told and not the time that its JVM takes.
+    A JVM that does not end in time is killed. The user then sees the error or interrupt that ended
+    the work, and not a timeout.
     """
     if process.stdin is not None:
         process.stdin.close()

@@ -20,9 +20,9 @@ from distkeras_grid.logs import cause_and_end
 SAY_SECONDS = 4.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
-# How long the driver may take to write a last checkpoint and to stop the executors after an
-# interrupt, its JVM to end after it, and what was killed. Less in all than a service manager waits
-# (TimeoutStopSec in jobs/schedule).
+# Times after an interrupt: for the driver to write a last checkpoint and to stop the executors, for
+# its JVM to end after it, and for killed processes to go. Together they are less than a service
+# manager waits (TimeoutStopSec in jobs/schedule).
 STOP_SECONDS = 60.0
 END_SECONDS = 20.0
 KILL_SECONDS = 10.0
@@ -76,7 +76,7 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt the driver, then what has started it; kill what does not end, or if hurried."""
+    """Interrupt the driver, then its JVM; kill what does not end, or all if interrupted again."""
     # In a script's background SIGINT is ignored, and children inherit that.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     number = signal.SIGTERM if ignored else signal.SIGINT
@@ -100,7 +100,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _drivers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return what a command has started in its group: of spark-submit's JVM, the driver's Python.
+    """Return what a command has started in its group: for spark-submit, the driver's Python.
 
     In cluster mode, and before there is a driver, there is none.
     """
@@ -108,7 +108,7 @@ def _drivers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children():
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
-                # The JVM never asks how the shells ended that were there before it.
+                # The shell that became the JVM leaves children that nobody waits for.
                 ended = child.status() == psutil.STATUS_ZOMBIE
                 if not ended and os.getpgid(child.pid) == process.pid:
                     found.append(child)

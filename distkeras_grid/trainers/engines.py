@@ -185,7 +185,7 @@ def _measured(spark: SparkSession, plan: EnginePlan, block: Block) -> EngineSpee
     try:
         rows = launch.result()
     except GridError as error:
-        # A backend may end its process: for memory, or by an instruction that this processor lacks.
+        # A backend may end its process: memory runs out, or this processor lacks an instruction.
         return EngineSpeed(backend, None, str(error))
     if problem := next((row["problem"] for row in rows if row["problem"]), None):
         return EngineSpeed(backend, None, str(problem))

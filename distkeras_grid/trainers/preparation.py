@@ -328,8 +328,8 @@ class PreparedRun:
         before: int,
         progress: RunProgress,
     ) -> None:
-        """Keep the trained model, and only then tell what has become of the run."""
-        # Neither a callback that fails nor a figure that cannot be told takes it away.
+        """Keep the trained model, and only then report how the run ended."""
+        # It is kept even if a callback fails or a figure cannot be computed.
         self.left = self.observer.settle(center)
         if self.spec.compression:
             progress.note(compression_sentence(self.history, self.spec.size))

@@ -41,7 +41,7 @@ class AveragingTrainer(_QuorumTrainer):
         Share of the workers, at least 0.5, that a round waits for; 0.8 suits a desktop grid. A
         commit that arrives later is dropped and counted in ``history.late``, and its worker
         continues from the center. The run ends when this share of the workers has trained all its
-        rows. A worker that is lost is started again as long as it gets on.
+        rows. A worker that is lost is started again as long as it makes progress.
     **common
         As in `Trainer`. The window is 16 batches, on `LocalSets` an iteration. All workers must
         run at the same time.

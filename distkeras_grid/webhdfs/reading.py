@@ -23,12 +23,12 @@ def read_file(
     url, kerberos
         As in `upload`.
     seconds : float
-        No try begins later [s].
+        No try begins after this time [s].
 
     Raises
     ------
     ConfigurationError
-        If the address cannot be told.
+        If the address is unknown.
     StorageError
         If HDFS refuses; `PathNotFoundError` if there is no such file.
     """
