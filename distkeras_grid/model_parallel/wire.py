@@ -16,7 +16,6 @@ requests and answers cross each other.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
 import time
@@ -218,8 +217,7 @@ class ArrayChannel:
 
     def close(self) -> None:
         """Close the connection, also under a thread that waits for it."""
-        with contextlib.suppress(OSError):
-            self._stream.finish_sending()
+        self._stream.interrupt()
         self._stream.close()
 
     def _checked(self, header: bytearray) -> tuple[type[msgspec.Struct], int, int]:

@@ -183,8 +183,11 @@ def _comparable(spec: RunSpec, *, other_workers: bool) -> dict[str, Any]:
         # They follow from the trainer's arguments, which are compared, and from the workers.
         rule = msgspec.structs.replace(spec.rule, parameters={})
         spec = spec.change(rule=rule, workers=1, window=None)
-    same = spec.to_json()
-    return {name: value for name, value in same.items() if name != "limits"}
+    same: dict[str, Any] = {name: v for name, v in spec.to_json().items() if name != "limits"}
+    # What was not given is None. Other versions have other settings.
+    algorithm = same["algorithm"]
+    given = {name: value for name, value in algorithm["compile"].items() if value is not None}
+    return same | {"algorithm": algorithm | {"compile": given}}
 
 
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -32,6 +32,8 @@ def test_objects_are_those_of_one_model():
 def test_a_model_that_is_gone_leaves_nothing():
     from distkeras_grid.engine import own_objects
 
+    # Models of other tests may be garbage.
+    gc.collect()
     model = Model()
     before = len(own_objects._known)
     remember_objects(model, {"Own": Model})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -27,10 +30,11 @@ from distkeras_grid.model_parallel.messages import (
     Report,
     Welcome,
 )
+from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key, workers_key
 from distkeras_grid.parameter_server.messages import Proof, Side, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
-from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.parameter_server.streams import SocketStream, memory_pair
 from distkeras_grid.parameter_server.transports import Listener, TcpTransport
 from tests.distkeras_grid.model_parallel.helpers import proven_pair
 
@@ -65,6 +69,29 @@ def test_the_end_between_two_messages_is_no_error_and_within_one_it_is():
     stream.finish_sending()
     with pytest.raises(ConnectionResetError):
         wire.ArrayChannel(other).receive(1.0)
+
+
+def test_closing_ends_the_wait_of_another_thread_although_the_peer_is_silent():
+    """The peer may hang. Its end was told, and the thread waited for what it never does."""
+    one, other = socket.socketpair()
+    with other:
+        channel = ArrayChannel(SocketStream(one))
+        channel.proven = True
+
+        def wait():
+            # Whatever it raises, it ends.
+            with contextlib.suppress(OSError, ParameterServerError):
+                channel.receive(None)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        # It waits within the system call, most likely.
+        time.sleep(0.1)
+        channel.close()
+        thread.join(5)
+        silent = thread.is_alive()
+    thread.join(5)
+    assert not silent
 
 
 def raw(number, body=b"", payload=0, magic=b"DKGM", version=1):

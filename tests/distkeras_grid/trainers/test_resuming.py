@@ -75,6 +75,15 @@ def test_another_run_is_refused_by_the_name_of_what_differs(changes):
         check_same_run(SPEC.change(**changes), checkpoint())
 
 
+def test_a_setting_that_was_not_given_makes_no_other_run():
+    """Version 0.1.0 had one more, which nobody gave."""
+    then = SPEC.change(compile={"loss": "mse", "metrics": None, "weighted_metrics": None})
+    now = SPEC.change(compile={"loss": "mse", "metrics": None})
+    check_same_run(now, checkpoint(then))
+    with pytest.raises(ConfigurationError, match="compile"):
+        check_same_run(now.change(compile={"loss": "mse", "metrics": ["mae"]}), checkpoint(then))
+
+
 def test_another_number_of_workers_is_the_same_run_with_its_own_window_and_numbers():
     rule = RuleSpec(name=SPEC.rule.name, parameters={"commit_scale": 0.25})
     check_same_run(SPEC.change(workers=4, window=9, rule=rule), checkpoint())
