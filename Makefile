@@ -78,7 +78,9 @@ check-airflow: setup ## import the Airflow example with Airflow, in an environme
 		build/airflow/bin/python -m pip install --quiet --disable-pip-version-check 'apache-airflow==3.3.*'; }
 	@AIRFLOW_HOME=$(CURDIR)/build/airflow/home build/airflow/bin/python tests/jobs/import_dags.py jobs/schedule
 
-check: lint types layers quick ## the gate before a commit
+check: setup ## the gate before a commit
+	@$(MAKE) --no-print-directory -j3 lint types layers
+	@$(MAKE) --no-print-directory quick
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -186,6 +186,7 @@ def test_every_cut_is_an_image_error_or_an_image(format):
     assert refused > 30
 
 
+@pytest.mark.slow
 def test_pixels_are_counted_before_they_are_decoded():
     bomb = encode(Image.new("1", (20_000, 15_000)))
     assert len(bomb) < 100_000

@@ -28,6 +28,7 @@ from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 
 
+@pytest.mark.slow
 def test_what_ends_the_process_is_an_error_and_the_next_is_tried_in_another(tmp_path):
     done = tmp_path / "done"
     with Trials() as trials:
@@ -48,6 +49,7 @@ def take_memory(bytes_):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+@pytest.mark.slow
 def test_what_needs_too_much_memory_beside_the_decoder_is_told():
     """The task has no limit of its own: Spark or the system would end it, at each attempt."""
     with Trials(memory_mb=4) as trials, pytest.raises(UnreadableImageError, match=r"0\.png"):

@@ -591,6 +591,7 @@ def test_killed_after_any_step_each_listed_version_is_there_and_no_other(former,
         assert (seen(disk), held["_versions/6.json"]) == (BEFORE, "six")
 
 
+@pytest.mark.slow
 def test_a_sleeper_spoils_no_version_when_it_wakes():
     for first, second in itertools.product(range(VERSIONED_STEPS + 1), repeat=2):
         disk = versioned_start()

@@ -159,6 +159,7 @@ def test_gray_and_single_tiles_are_those_of_the_whole_image():
     np.testing.assert_array_equal(alone, next(cut_at(raster, spec, 33, at)))
 
 
+@pytest.mark.slow
 def test_a_turned_band_reads_only_the_blocks_around_it():
     pixels = smooth(3000, 3000, 1)
     regions = Counting(pixels, (256, 256))

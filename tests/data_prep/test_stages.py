@@ -203,6 +203,7 @@ def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, pat
         strict.collect()
 
 
+@pytest.mark.slow
 def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.tif"
@@ -295,6 +296,7 @@ def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always)
 
 
 @pytest.mark.parametrize("always", [False, True])
+@pytest.mark.slow
 def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
     row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
     row |= {"path": "file:/a.tif", "sha256": "0" * 64}

@@ -132,6 +132,7 @@ def test_agrees_with_pillow_and_scikit_image(turn_image, angle):
         (1704, 2272, TileSpec(mode="paper", interpolation="nearest"), 1),
     ],
 )
+@pytest.mark.slow
 def test_no_pixel_from_outside_the_source(height, width, spec, allowed, monkeypatch):
     """Outside is black here: nearest neighbours would bring it in."""
     monkeypatch.setattr(cv2, "BORDER_REFLECT_101", cv2.BORDER_CONSTANT)

@@ -379,6 +379,7 @@ def test_wavelengths_of_a_lif_are_pages_and_lines_over_time_do_not_count(tmp_pat
     np.testing.assert_array_equal(found[:, :, 0], STACK[0, 0, 2])
 
 
+@pytest.mark.slow
 def test_colour_of_lif_nd2_and_dm(tmp_path):
     blue_first = np.ascontiguousarray(COLOUR[:, :, ::-1])
     for path in (

@@ -48,6 +48,7 @@ def test_nothing_is_added_to_what_others_say(progress, monkeypatch, capsys):
     assert set(lines_after(progress, monkeypatch, capsys, said=True)) == {"cutting"}
 
 
+@pytest.mark.slow
 def test_a_silence_that_began_in_another_step_is_broken(progress, monkeypatch, capsys):
     monkeypatch.setattr(progress, "SILENCE", 0.6)
     lines = progress.AfterSilence()

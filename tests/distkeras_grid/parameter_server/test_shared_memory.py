@@ -283,6 +283,7 @@ def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkey
     assert bench.service._borrowed == 0
 
 
+@pytest.mark.slow
 def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
     bench = serve(trainable_size=SIZE)
 
