@@ -90,7 +90,8 @@ class ServerAddress:
     host, port : str, int
         Its TCP socket.
     unix_path : str or None
-        Its Unix socket, for peers on the same host.
+        Its Unix socket, for peers on the same host: a path, or a name that begins with a zero byte
+        and has no file (Linux).
     """
 
     host: str

@@ -13,6 +13,7 @@ import queue
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -292,7 +293,10 @@ class TokenServer:
 
 
 class Listener:
-    """A server's listening sockets: TCP and, if it can be, a Unix socket in a directory of its own.
+    """A server's listening sockets: TCP and, if it can be, a Unix socket.
+
+    Without `folder` the Unix socket has a name of the kernel and no file (Linux; elsewhere it lies
+    in a new folder). So nothing is left of a Spark task that is killed.
 
     Parameters
     ----------
@@ -303,8 +307,7 @@ class Listener:
     port_retries : int, default 0
         See `listen`.
     folder : str, optional
-        An existing folder for the Unix socket, in place of a new one. It may have the socket of a
-        dead server.
+        An existing folder for the Unix socket. It may have the socket of a dead server.
 
     Attributes
     ----------
@@ -329,19 +332,31 @@ class Listener:
     ) -> None:
         tcp = listen(bind_host, port, port_retries)
         self.doors = [SocketDoor(tcp)]
-        self._directory = folder or new_folder()
-        path = os.path.join(self._directory, "server")
-        unix = _listen_at(path)
+        if folder is None and sys.platform != "linux":
+            folder = new_folder()
+        self._folder = folder
+        name = _new_name() if folder is None else os.path.join(folder, "server")
+        unix = _listen_at(name)
         if unix is not None:
             self.doors.append(SocketDoor(unix))
-        found = None if unix is None else path
+        found = None if unix is None else name
         self.address = ServerAddress(advertised_host, tcp.getsockname()[1], found)
 
     def close(self) -> None:
         """Stop listening and remove the Unix socket."""
         for door in self.doors:
             door.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _new_name() -> str:
+    """Return a name for a Unix socket without a file; Linux forgets it with the socket."""
+    return f"\0dkg-{secrets.token_hex(16)}"
+
+
+def _has_no_file(path: str) -> bool:
+    return path.startswith("\0")
 
 
 def _listen_at(path: str) -> socket.socket | None:
@@ -355,8 +370,9 @@ def _listen_at(path: str) -> socket.socket | None:
     with contextlib.ExitStack() as opened:
         try:
             unix = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+            if not _has_no_file(path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
             unix.bind(path)
             unix.listen(_BACKLOG)
         except OSError:
@@ -371,7 +387,7 @@ def new_folder() -> str:
 
 
 def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
-    """Return the ways to a server, the fastest first: its Unix socket if it exists here, then TCP.
+    """Return the ways to a server, the fastest first: its Unix socket if it may be here, then TCP.
 
     On another host the same path may belong to another process. It is the right one only if the
     other end proves that it has the run's key.
@@ -384,9 +400,12 @@ def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
     if not isinstance(address, ServerAddress):
         return (address,)
     tcp = TcpTransport(address.host, address.port)
-    if address.unix_path and os.path.exists(address.unix_path):
-        return (UnixTransport(address.unix_path), tcp)
-    return (tcp,)
+    path = address.unix_path
+    if path is None:
+        return (tcp,)
+    # Whether somebody listens at a name without a file is known only by connecting.
+    found = sys.platform == "linux" if _has_no_file(path) else os.path.exists(path)
+    return (UnixTransport(path), tcp) if found else (tcp,)
 
 
 def unreachable(address: ServerAddress | Transport, error: OSError) -> ServerUnreachableError:

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.changes import Comparison, Listed, compare, decide, splits_of
+from data_prep.changes import Listed, compare, decide, splits_of
 from data_prep.images import decode_image
 from data_prep.labels import annotate_each
 from data_prep.likeness import HEADER
@@ -39,7 +39,7 @@ from data_prep.plan import counted, format_bytes
 from data_prep.schema import image_field
 from data_prep.shards import Night, Shards
 from data_prep.stages import Inspected
-from data_prep.update import _update, make_plan
+from data_prep.update import make_plan
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
@@ -230,19 +230,14 @@ def planning(spark: Any, root: Path, images: int) -> None:
             planned = _planned(spark, count, settings)
             shards = Uncut(spark, settings, owner, None, lambda _: None)
             content = shards.publish(planned)
-            done = _update(planned, content, _compared(planned))
-        print(
-            f"planning and publishing {night} night of {count:,} images, {done.new:,} new: {cost}"
-        )
+        changes = planned.changes
+        new = len(changes.work) - len(changes.replaced())
+        print(f"planning and publishing {night} night of {count:,} images, {new:,} new: {cost}")
     manifest = Path(settings.output, "_dataset.json").stat().st_size
     print(
         f"  a manifest of {format_bytes(manifest)}, written {content['last_update'] + 1} times; "
         f"{len(content['shards']):,} shards"
     )
-
-
-def _compared(night: Night) -> Comparison:
-    return Comparison((), tuple(night.changes.work), (), {})
 
 
 def _planned(spark: Any, images: int, settings: TilingSettings) -> Night:

@@ -11,8 +11,10 @@ import errno
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,11 +28,13 @@ from distkeras_grid.parameter_server.messages import Content, Refused, Side, Win
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.transports import (
     InProcess,
+    Listener,
     SocketDoor,
     TcpTransport,
     TokenServer,
     UnixTransport,
     listen,
+    routes,
 )
 
 SIZE = 100_000
@@ -71,6 +75,32 @@ def test_where_there_are_no_unix_sockets_a_server_listens_by_tcp(serve, tools, m
     bench = serve()
     assert bench.address.unix_path is None
     client = bench.started()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert client.road == "tcp"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each Unix socket has a file")
+def test_a_listener_without_a_folder_has_no_file_that_a_kill_could_leave(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    listener = Listener("127.0.0.1", 0, "127.0.0.1")
+    try:
+        assert list(tmp_path.iterdir()) == []
+        road, _ = routes(listener.address)
+        _, unix = listener.doors
+        connected = road.connect(5)
+        accepted = unix.accept()
+        connected.close()
+        accepted.close()
+    finally:
+        listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        road.connect(5)
+
+
+def test_a_name_of_another_host_does_not_stop_a_worker(serve, tools):
+    bench = serve()
+    there = replace(bench.address, unix_path="\0nobody listens here")
+    client = bench.started(address=there)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.road == "tcp"
 
