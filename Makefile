@@ -37,8 +37,6 @@ $(READY): setup.py constraints.txt
 demo: setup ## tile the sample images, train by two workers, write a report with pictures
 	@$(BIN)/python jobs/demo.py
 
-# A third process works while the tests of a cluster, HDFS and YARN wait.
-test: PROCESSES = 3
 test: setup ## what a change can break: test-core, and one journey each on a cluster, HDFS and YARN
 	@$(PYTEST)
 
