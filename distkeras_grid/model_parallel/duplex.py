@@ -12,6 +12,7 @@ import msgspec
 from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 
 #: What a broken line raises.
 BROKEN = (OSError, ParameterServerError)
@@ -23,7 +24,7 @@ class Duplex:
     Parameters
     ----------
     channel : ArrayChannel
-        An authenticated channel; closed when either direction has ended.
+        An authenticated channel; closed when both directions have ended.
     took : callable
         Called with each received message and its arrays, in one thread.
     ended : callable
@@ -70,15 +71,15 @@ class Duplex:
         self._outbox.put((message, arrays))
 
     def close(self) -> None:
-        """Close the line at once."""
+        """End the line at once."""
         self._outbox.put(None)
-        self._channel.close()
+        self._channel.interrupt()
 
     def finish(self, seconds: float) -> None:
-        """Close the line when everything is sent, or after so many seconds."""
+        """End the line when everything is sent, or after so many seconds."""
         self._outbox.put(None)
         self._sender.join(seconds)
-        self._channel.close()
+        self._channel.interrupt()
 
     def _send(self) -> None:
         try:
@@ -87,7 +88,7 @@ class Duplex:
         except BROKEN as error:
             self._error = error
             # The receiving thread notices it too, and calls `ended`.
-            self._channel.close()
+            self._channel.interrupt()
 
     def _receive(self) -> None:
         error: Exception | None = None
@@ -96,6 +97,9 @@ class Duplex:
                 self._took(*found)
         except BROKEN as broken:
             error = broken
+        self.close()
+        # The channel may be closed only when nobody uses it.
+        self._sender.join(STALL_SECONDS)
         with contextlib.suppress(OSError):
-            self.close()
+            self._channel.close()
         self._ended(self._error or error)

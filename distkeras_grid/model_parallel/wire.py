@@ -215,9 +215,15 @@ class ArrayChannel:
             raise RemoteProtocolError(f"{kind.__name__} is expected. Received: {message!r}.")
         return message
 
-    def close(self) -> None:
-        """Close the connection, also under a thread that waits for it."""
+    def interrupt(self) -> None:
+        """Let other threads that wait here go on: nothing more comes or goes."""
         self._stream.interrupt()
+
+    def close(self) -> None:
+        """Close the connection, which no other thread uses any more.
+
+        Another thread could wait on its number, which the system gives to the next file at once.
+        """
         self._stream.close()
 
     def _checked(self, header: bytearray) -> tuple[type[msgspec.Struct], int, int]:

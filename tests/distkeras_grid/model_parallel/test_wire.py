@@ -71,7 +71,7 @@ def test_the_end_between_two_messages_is_no_error_and_within_one_it_is():
         wire.ArrayChannel(other).receive(1.0)
 
 
-def test_closing_ends_the_wait_of_another_thread_although_the_peer_is_silent():
+def test_an_interrupt_ends_the_wait_of_another_thread_although_the_peer_is_silent():
     """The peer may hang. Its end was told, and the thread waited for what it never does."""
     one, other = socket.socketpair()
     with other:
@@ -87,10 +87,11 @@ def test_closing_ends_the_wait_of_another_thread_although_the_peer_is_silent():
         thread.start()
         # It waits within the system call, most likely.
         time.sleep(0.1)
-        channel.close()
+        channel.interrupt()
         thread.join(5)
         silent = thread.is_alive()
     thread.join(5)
+    channel.close()
     assert not silent
 
 
