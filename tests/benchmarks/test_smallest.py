@@ -12,8 +12,8 @@ from tests.benchmarks.smallest import names
 
 #: These need neither a JVM nor TensorFlow.
 QUICK = ("fuzz", "scale likeness", "tiling")
-# These start servers.
-STARTING = ("exchange", "large", "servers")
+# This one starts a server.
+STARTING = ("exchange",)
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in STARTING]
 FULL = [
     pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])

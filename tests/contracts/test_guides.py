@@ -173,6 +173,7 @@ def test_other_programs_get_the_pixels(encoding, dtype):
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.notebook
+@pytest.mark.full
 def test_the_notebook_of_the_readme_runs(spark, samples, tmp_path, monkeypatch):
     from data_prep import TileSpec, TilingSettings, tile_images
 

@@ -184,7 +184,8 @@ def test_a_dead_server_is_one_error_at_once(spark, tmp_path, pids):
     "server: killed, one of several, with checkpoints",
     'One `ServerUnreachableError`; the same run goes on with `resume="auto"`; exact.',
 )
-@pytest.mark.parametrize("dies", [1, pytest.param(0, marks=pytest.mark.full)])
+@pytest.mark.parametrize("dies", [1, 0])
+@pytest.mark.full
 def test_a_run_goes_on_after_one_of_two_servers_was_killed(spark, tmp_path, pids, dies):
     """Each window is once in each slice, whichever server dies."""
     folder, data, killed = tmp_path / "checkpoints", counting_data(spark, ROWS), []

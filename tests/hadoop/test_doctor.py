@@ -31,6 +31,7 @@ def test_a_fresh_sandbox_is_good_for_plain_spark_submit(grid, project):
     assert [line for line in lines if line.startswith("BAD")] == []
 
 
+@pytest.mark.full
 def test_containers_too_small_are_the_one_thing_that_is_bad(grid, project):
     # Spark's own default.
     ended, lines = examined(grid, project, "--conf", "spark.executor.memoryOverhead=384m")

@@ -161,6 +161,7 @@ def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     assert files.status(f"{folder}/{archive}")["permission"] == "644"
 
 
+@pytest.mark.full
 def test_a_program_of_the_user_finds_its_modules_and_only_what_was_shipped_then_it_is_cancelled(
     grid: Grid, files: InsecureClient, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_training_by_two_executors(cluster, trained):
     assert "val_accuracy" in epochs[-1]["validation"]
 
 
+@pytest.mark.full
 def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
     import pyarrow.dataset as ds
 
@@ -112,6 +113,7 @@ def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
     assert b"distkeras_grid" in after.schema.metadata[b"org.apache.spark.sql.parquet.row.metadata"]
 
 
+@pytest.mark.full
 def test_evaluation(cluster, project, predicted, work):
     run(cluster, project, "evaluate.py", "--data", predicted, "--output", work / "figures.json")
     figures = json.loads((work / "figures.json").read_text())

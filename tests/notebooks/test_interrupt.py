@@ -94,6 +94,7 @@ def kernel(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.full
 def test_interrupting_a_run_stops_its_workers_and_the_next_run_works(kernel: Kernel) -> None:
     kernel.run(SETUP)
     cell = kernel.start("trainer(10_000).train(frame, seed=1)")

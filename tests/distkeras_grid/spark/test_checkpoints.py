@@ -355,7 +355,7 @@ def preparing(driver, resume=False):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("resume", [pytest.param(False, marks=pytest.mark.full), True])
 @pytest.mark.promise(
     "driver: replaced while it writes its first checkpoint",
     "Its successor goes on from that checkpoint, or begins anew; it never finds the place taken.",

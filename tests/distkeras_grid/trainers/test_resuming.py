@@ -247,7 +247,7 @@ def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path)
     assert second.run["stored_rows"] == {**told, "seconds": 0.0}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.promise(
