@@ -14,6 +14,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.notebook,
+    pytest.mark.full,
     # Jupyter's own libraries leave sockets and event loops to the garbage collector.
     pytest.mark.filterwarnings("default"),
 ]
@@ -88,15 +89,15 @@ def kernel(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     }
     manager, client = start_new_kernel(env=environment, cwd=str(project / "notebooks"))
     try:
-        yield Kernel(manager, client)
+        kernel = Kernel(manager, client)
+        kernel.run(SETUP)
+        yield kernel
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.full
 def test_interrupting_a_run_stops_its_workers_and_the_next_run_works(kernel: Kernel) -> None:
-    kernel.run(SETUP)
     cell = kernel.start("trainer(10_000).train(frame, seed=1)")
     kernel.follow(cell, until="workers 2 of 2")
     kernel.manager.interrupt_kernel()
