@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +99,11 @@ def test_a_server_in_a_container_has_other_variables_and_is_found(tmp_path):
         env={name: value for name, value in os.environ.items() if name != MARK},
     )
     try:
+        # Popen returns when the program is replaced, a moment before its words can be read.
+        words = Path(f"/proc/{process.pid}/cmdline")
+        deadline = time.monotonic() + 10
+        while not words.read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert set(left(before, str(tmp_path), 0.2, held_by_runs)) == {"processes"}
     finally:
         process.communicate(timeout=20)
