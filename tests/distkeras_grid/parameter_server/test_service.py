@@ -582,11 +582,14 @@ def test_errors_survive_pickling(serve, tools):
 
 def test_no_server_is_an_error_that_names_both_ends(serve):
     bench = serve()
-    with socket.create_server(("127.0.0.1", 0)) as unused:
+    with socket.socket() as unused:
+        # It does not listen, and no other test can take its port.
+        unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    nowhere = replace(bench.address, port=port, unix_path="/nonexistent")
-    with pytest.raises(ServerUnreachableError, match=f"{socket.gethostname()}.*127.0.0.1:{port}"):
-        bench.worker(address=nowhere, deadline=0.2)
+        nowhere = replace(bench.address, port=port, unix_path="/nonexistent")
+        ends = f"{socket.gethostname()}.*127.0.0.1:{port}"
+        with pytest.raises(ServerUnreachableError, match=ends):
+            bench.worker(address=nowhere, deadline=0.2)
 
 
 def test_a_silent_stranger_is_cut_off(serve, monkeypatch):

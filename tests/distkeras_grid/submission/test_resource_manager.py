@@ -30,10 +30,12 @@ def page() -> Iterator[str]:
         yield url
 
 
-def nobody() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, and which no other test can take."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{unused.getsockname()[1]}"
 
 
 def test_an_application_that_has_failed(page: str):
@@ -56,8 +58,8 @@ def test_what_yarn_does_not_know_and_what_is_no_id(page: str):
             manager.application("../apps")
 
 
-def test_where_one_does_not_answer_another_one_does(page: str):
-    with manager_at(nobody(), page) as manager:
+def test_where_one_does_not_answer_another_one_does(page: str, nobody: str):
+    with manager_at(nobody, page) as manager:
         assert manager.application(RUNNING).state == "RUNNING"
 
 
@@ -84,9 +86,8 @@ def test_a_page_that_wants_a_ticket_is_named(status: int):
         manager.applications()
 
 
-def test_no_one_answers():
-    address = nobody()
-    with manager_at(address) as manager, pytest.raises(ClusterError, match=address):
+def test_no_one_answers(nobody: str):
+    with manager_at(nobody) as manager, pytest.raises(ClusterError, match=nobody):
         manager.applications()
 
 
