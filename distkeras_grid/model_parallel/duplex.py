@@ -98,7 +98,7 @@ class Duplex:
         except BROKEN as broken:
             error = broken
         self.close()
-        # The channel may be closed only when nobody uses it.
+        # The channel may be closed only when no other thread uses it.
         self._sender.join(STALL_SECONDS)
         with contextlib.suppress(OSError):
             self._channel.close()

@@ -220,9 +220,10 @@ class ArrayChannel:
         self._stream.interrupt()
 
     def close(self) -> None:
-        """Close the connection, which no other thread uses any more.
+        """Close the connection. No other thread may be using it; see `interrupt`.
 
-        Another thread could wait on its number, which the system gives to the next file at once.
+        The system reuses a closed file descriptor at once, and a thread that is just about to read
+        from it would read from, or wait for, another file.
         """
         self._stream.close()
 

@@ -73,7 +73,8 @@ class ServerTurn(Value, frozen=True):
         Whether another one would take its place. Workers that have finished then wait until the
         driver lets them go, because they may have to go back.
     folder : str or None
-        An existing folder for the Unix socket, the same for all; None for one of its own.
+        An existing folder for the Unix socket, the same for all. With None the socket has no
+        place that a successor could take; see `Listener`.
     """
 
     generation: int = 0
@@ -90,8 +91,8 @@ class ServerAddress:
     host, port : str, int
         Its TCP socket.
     unix_path : str or None
-        Its Unix socket, for peers on the same host: a path, or a name that begins with a zero byte
-        and has no file (Linux).
+        Its Unix socket, for peers on the same host: a path, or an abstract name, which begins with
+        a zero byte (Linux).
     """
 
     host: str

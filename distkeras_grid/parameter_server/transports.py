@@ -13,6 +13,7 @@ import queue
 import secrets
 import shutil
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -28,6 +29,8 @@ from distkeras_grid.parameter_server.streams import SocketStream, Stream, memory
 #: Longest path of a Unix socket, bytes (macOS; Linux allows four more).
 _LONGEST_UNIX_PATH = 103
 _BACKLOG = 256
+#: What Linux knows of the process at the other end of a Unix socket: its number, user and group.
+_CREDENTIALS = struct.Struct("iII")
 
 
 class Transport(Protocol):
@@ -86,14 +89,19 @@ class TcpTransport:
 
 
 class UnixTransport:
-    """A Unix socket at a path on this host."""
+    """A Unix socket of this user on this host, by its path or abstract name."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def connect(self, seconds: float) -> SocketStream:
         """Return a connected stream; see `Transport`."""
-        return _connected(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), self._path, seconds)
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        stream = _connected(unix, self._path, seconds)
+        if not _is_of_this_user(unix):
+            stream.close()
+            raise PermissionError(errno.EACCES, "a process of another user listens there")
+        return stream
 
 
 def _connected(connected: socket.socket, address: Any, seconds: float) -> SocketStream:
@@ -105,6 +113,19 @@ def _connected(connected: socket.socket, address: Any, seconds: float) -> Socket
         connected.close()
         raise
     return _stream_of(connected)
+
+
+def _is_of_this_user(unix: socket.socket) -> bool:
+    """Return whether the process at the other end of a Unix socket belongs to this user.
+
+    The permissions of a folder keep other users away from a socket in it. An abstract name has no
+    permissions: after a server has died, another user could listen at its name, connect to its
+    successor, and pass on what both send. Nothing on a Unix socket is encrypted.
+    """
+    if sys.platform != "linux":
+        return True
+    told = unix.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(told)[1] == os.geteuid())
 
 
 def _stream_of(connected: socket.socket) -> SocketStream:
@@ -124,14 +145,17 @@ class SocketDoor:
         self._closed = False
 
     def accept(self) -> SocketStream | None:
-        """Wait for the next client; see `Door`."""
-        try:
-            connected, _ = self._listening.accept()
-        except OSError:
-            if self._closed:
-                return None
-            raise
-        return _stream_of(connected)
+        """Wait for the next client; see `Door`. A Unix socket turns other users away."""
+        while True:
+            try:
+                connected, _ = self._listening.accept()
+            except OSError:
+                if self._closed:
+                    return None
+                raise
+            if connected.family != socket.AF_UNIX or _is_of_this_user(connected):
+                return _stream_of(connected)
+            connected.close()
 
     def close(self) -> None:
         """Let nobody in any more."""
@@ -295,8 +319,8 @@ class TokenServer:
 class Listener:
     """A server's listening sockets: TCP and, if it can be, a Unix socket.
 
-    Without `folder` the Unix socket has a name of the kernel and no file (Linux; elsewhere it lies
-    in a new folder). So nothing is left of a Spark task that is killed.
+    Without `folder` the Unix socket has an abstract name on Linux (unix(7)). It has no file, so a
+    Spark task that is killed leaves nothing behind. Elsewhere the socket lies in a new folder.
 
     Parameters
     ----------
@@ -335,7 +359,7 @@ class Listener:
         if folder is None and sys.platform != "linux":
             folder = new_folder()
         self._folder = folder
-        name = _new_name() if folder is None else os.path.join(folder, "server")
+        name = _abstract_name() if folder is None else os.path.join(folder, "server")
         unix = _listen_at(name)
         if unix is not None:
             self.doors.append(SocketDoor(unix))
@@ -350,12 +374,12 @@ class Listener:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _new_name() -> str:
-    """Return a name for a Unix socket without a file; Linux forgets it with the socket."""
+def _abstract_name() -> str:
+    """Return a new abstract name for a Unix socket; it ends with the socket."""
     return f"\0dkg-{secrets.token_hex(16)}"
 
 
-def _has_no_file(path: str) -> bool:
+def _is_abstract(path: str) -> bool:
     return path.startswith("\0")
 
 
@@ -370,7 +394,7 @@ def _listen_at(path: str) -> socket.socket | None:
     with contextlib.ExitStack() as opened:
         try:
             unix = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            if not _has_no_file(path):
+            if not _is_abstract(path):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             unix.bind(path)
@@ -403,8 +427,8 @@ def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
     path = address.unix_path
     if path is None:
         return (tcp,)
-    # Whether somebody listens at a name without a file is known only by connecting.
-    found = sys.platform == "linux" if _has_no_file(path) else os.path.exists(path)
+    # Only connecting shows whether somebody listens at an abstract name.
+    found = sys.platform == "linux" if _is_abstract(path) else os.path.exists(path)
     return (UnixTransport(path), tcp) if found else (tcp,)
 
 

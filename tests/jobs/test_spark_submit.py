@@ -98,7 +98,6 @@ def test_training_by_two_executors(cluster, trained):
     assert "val_accuracy" in epochs[-1]["validation"]
 
 
-@pytest.mark.full
 def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
     import pyarrow.dataset as ds
 

@@ -80,15 +80,15 @@ def test_what_one_that_runs_has_written(flags, told, tmp_path, capsys, monkeypat
 @pytest.mark.full
 @pytest.mark.spark
 def test_a_resource_manager_that_is_not_there_is_told_soon(tmp_path, capsys, monkeypatch):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    site = {"yarn.resourcemanager.address": address}
-    (tmp_path / "yarn-site.xml").write_text(render_site(site))
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    began = time.monotonic()
-    assert status.main(["application_1_0001"]) == ExitCode.CLUSTER
-    assert time.monotonic() - began < 150
+    with socket.socket() as unused:
+        # It does not listen, and no other test can take its port.
+        unused.bind(("127.0.0.1", 0))
+        site = {"yarn.resourcemanager.address": f"127.0.0.1:{unused.getsockname()[1]}"}
+        (tmp_path / "yarn-site.xml").write_text(render_site(site))
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        began = time.monotonic()
+        assert status.main(["application_1_0001"]) == ExitCode.CLUSTER
+        assert time.monotonic() - began < 150
     told = capsys.readouterr().err
     assert "ConnectException" in told
     assert "ResourceManager" in told

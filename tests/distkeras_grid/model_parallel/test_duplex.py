@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -20,74 +20,86 @@ LARGE = np.zeros(4_000_000, np.float32)
 
 
 class Watched(SocketStream):
-    """A socket that tells whether it was closed while a thread was in it.
-
-    The system gives the number of a closed socket to the next file at once, and the thread may wait
-    on that one.
-    """
+    """A socket that tells whether it was closed while a thread used it."""
 
     def __init__(self, connected):
         super().__init__(connected)
-        self.inside, self.closed, self.closed_within = 0, threading.Event(), False
+        self.changed = threading.Condition()
+        self.using, self.closed, self.closed_within = 0, threading.Event(), False
 
     @contextlib.contextmanager
-    def _within(self):
-        self.inside += 1
+    def _used(self):
+        with self.changed:
+            self.using += 1
+            self.changed.notify_all()
         try:
             yield
         finally:
-            # A thread of a busy machine takes a while to get out.
-            time.sleep(0.05)
-            self.inside -= 1
+            # A thread of a busy machine takes a while to get out. Who does not wait for it has
+            # closed the socket by then.
+            self.closed.wait(0.05)
+            with self.changed:
+                self.using -= 1
 
     def send(self, parts, seconds):
-        with self._within():
+        with self._used():
             return super().send(parts, seconds)
 
     def receive_into(self, target, seconds):
-        with self._within():
+        with self._used():
             return super().receive_into(target, seconds)
 
     def close(self):
-        self.closed_within = self.closed_within or self.inside > 0
+        with self.changed:
+            self.closed_within = self.closed_within or self.using > 0
         super().close()
         self.closed.set()
 
 
 @pytest.fixture
 def line():
-    """A line whose peer is silent, and the words of its end."""
+    """A line whose peer is silent, its two ends, and what is told at its end."""
     one, other = socket.socketpair()
     with other:
         stream = Watched(one)
         channel = ArrayChannel(stream)
         channel.proven = True
-        ends = []
-        duplex = Duplex(channel, lambda *_: None, ends.append)
+        ends = queue.SimpleQueue()
+        duplex = Duplex(channel, lambda *_: None, ends.put)
         duplex.start()
         yield duplex, stream, other, ends
 
 
+def both(duplex):
+    """End a line twice at once, as a lost device and the end of a run do."""
+    thread = threading.Thread(target=duplex.finish, args=(0.1,))
+    thread.start()
+    duplex.close()
+    duplex.close()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+ENDS = {
+    "close": lambda duplex, _: duplex.close(),
+    "finish": lambda duplex, _: duplex.finish(0.1),
+    "both": lambda duplex, _: both(duplex),
+    "peer": lambda _, other: other.close(),
+}
+
+
 @pytest.mark.parametrize("sends", [False, True])
-@pytest.mark.parametrize("how", ["close", "finish", "peer"])
+@pytest.mark.parametrize("how", ENDS)
 def test_it_is_closed_when_no_thread_uses_it_any_more(line, sends, how):
     duplex, stream, other, ends = line
     if sends:
         # More than a socket takes: the sending thread waits for the peer.
         duplex.send(Echo(), [LARGE])
-    while not stream.inside:
-        time.sleep(0.01)
-    if how == "close":
-        duplex.close()
-    elif how == "finish":
-        duplex.finish(0.1)
-    else:
-        other.close()
-    assert stream.closed.wait(5.0)
+    with stream.changed:
+        assert stream.changed.wait_for(lambda: stream.using > sends, 5)
+    ENDS[how](duplex, other)
+    assert stream.closed.wait(5)
     assert not stream.closed_within
-    for _ in range(500):
-        if ends:
-            break
-        time.sleep(0.01)
-    (end,) = ends
+    end = ends.get(timeout=5)
     assert end is None or isinstance(end, (OSError, ParameterServerError))
+    assert ends.empty()

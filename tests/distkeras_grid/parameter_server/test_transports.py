@@ -9,7 +9,9 @@ import _socket
 import contextlib
 import errno
 import os
+import queue
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -79,18 +81,32 @@ def test_where_there_are_no_unix_sockets_a_server_listens_by_tcp(serve, tools, m
     assert client.road == "tcp"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each Unix socket has a file")
+@pytest.fixture
+def listener():
+    listening = Listener("127.0.0.1", 0, "127.0.0.1")
+    yield listening
+    listening.close()
+
+
+def unix_of(listener):
+    """Return the way to a listener's Unix socket, and its door."""
+    road, _ = routes(listener.address)
+    _, door = listener.doors
+    return road, door
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract names")
+
+
+@linux
 def test_a_listener_without_a_folder_has_no_file_that_a_kill_could_leave(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     listener = Listener("127.0.0.1", 0, "127.0.0.1")
     try:
         assert list(tmp_path.iterdir()) == []
-        road, _ = routes(listener.address)
-        _, unix = listener.doors
-        connected = road.connect(5)
-        accepted = unix.accept()
-        connected.close()
-        accepted.close()
+        road, door = unix_of(listener)
+        for stream in (road.connect(5), door.accept()):
+            stream.close()
     finally:
         listener.close()
     with pytest.raises(ConnectionRefusedError):
@@ -103,6 +119,95 @@ def test_a_name_of_another_host_does_not_stop_a_worker(serve, tools):
     client = bench.started(address=there)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.road == "tcp"
+
+
+@linux
+def test_a_worker_of_this_user_takes_the_abstract_name(serve, tools):
+    bench = serve()
+    assert bench.address.unix_path.startswith("\0")
+    client = bench.started()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert client.road == "shared memory"
+
+
+#: A program of another user: it acts at an abstract name, says how that ended, and waits.
+STRANGER = """
+import os, socket, sys
+os.setuid(65534)
+unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+unix.settimeout(10)
+if sys.argv[1] == "connect":
+    unix.connect("\\0" + sys.argv[2])
+    print("received", len(unix.recv(1)), flush=True)
+else:
+    unix.bind("\\0" + sys.argv[2])
+    unix.listen()
+    print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def stranger(does, name):
+    command = [sys.executable, "-c", STRANGER, does, name.removeprefix("\0")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process.stdout.readline().strip()
+        process.communicate(timeout=10)
+
+
+two_users = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0,
+    reason="only root can start another user's process",
+)
+
+
+@two_users
+def test_another_user_is_turned_away(listener):
+    road, door = unix_of(listener)
+    accepted = queue.SimpleQueue()
+    thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
+    thread.start()
+    with stranger("connect", listener.address.unix_path) as told:
+        assert told == "received 0"
+        assert accepted.empty()
+    ours = road.connect(5)
+    theirs = accepted.get(timeout=5)
+    ours.send([memoryview(b"x")], 5)
+    assert theirs.receive_into(memoryview(bytearray(1)), 5) == 1
+    ours.close()
+    theirs.close()
+    thread.join(5)
+
+
+@two_users
+def test_where_another_user_listens_a_worker_takes_tcp(serve, tools):
+    """It has taken the name of a dead server, and would pass on what it receives."""
+    bench = serve()
+    name = f"\0dkg-test-{os.getpid()}"
+    with stranger("listen", name) as told:
+        assert told == "listens"
+        with pytest.raises(PermissionError):
+            UnixTransport(name).connect(5)
+        client = bench.started(address=replace(bench.address, unix_path=name))
+        assert tools.exchange(client, tools.commit(0))[1] == 1
+        assert client.road == "tcp"
+
+
+@linux
+def test_each_end_looks_whose_process_the_other_one_is(listener, monkeypatch):
+    """Also without root: both ends are told that this process is of another user."""
+    road, door = unix_of(listener)
+    number = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: number)
+    with pytest.raises(PermissionError):
+        road.connect(5)
+    threading.Thread(target=door.accept, daemon=True).start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
+        raw.settimeout(5)
+        raw.connect(listener.address.unix_path)
+        assert raw.recv(1) == b""
 
 
 def test_where_a_worker_has_no_unix_sockets_it_takes_tcp(serve, tools, monkeypatch):
