@@ -126,6 +126,7 @@ def test_a_callback_that_stops_the_run_lets_all_workers_end(tmp_path, monkeypatc
     assert finished == set(range(workers))
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.promise(

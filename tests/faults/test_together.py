@@ -47,6 +47,7 @@ def test_two_runs_at_once_on_one_driver(spark, tmp_path):
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "a run: has failed, and another one follows in the same session",
     "The second is exact.",

@@ -78,6 +78,7 @@ def test_it_keeps_files_over_a_stop_and_leaves_no_process_and_no_port(
     assert not sandbox.running()
 
 
+@pytest.mark.full
 def test_a_port_that_is_taken_is_an_error_with_the_log_and_nothing_stays(
     hadoop_jars: list[str], tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def test_in_client_mode_executors_have_the_shipped_python(
     assert read(files, f"{ROOT}/predicted/_predictions.json")["rows"] > 0
 
 
+@pytest.mark.full
 def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     grid: Grid, files: InsecureClient
 ) -> None:

@@ -47,10 +47,9 @@ except StartTimeoutError as error:
 """
 
 
+@pytest.mark.full
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    ("workers", "seconds"), [(0, 9), pytest.param(1, 120, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize(("workers", "seconds"), [(0, 9), (1, 120)])
 def test_a_session_says_that_it_waits_for_executors(workers, seconds, tmp_path):
     """A master without a worker accepts an application, and gives it nothing."""
     with standalone_cluster(tmp_path, workers) as cluster:

@@ -157,7 +157,7 @@ def test_cancel_ends_the_job_at_once(spark):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.full)])
 def test_tasks_that_prepare_the_rows_are_told_from_those_of_workers(spark, tmp_path, adaptive):
     """An adaptive plan deals the rows before any worker has a job; another one in their jobs."""
     setting = "spark.sql.adaptive.enabled"

@@ -15,6 +15,7 @@ from tests.distkeras_grid.trainers.small import WIDTH, build, trained
 from tests.specs import make_spec
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_workers_train_on_a_named_backend(frame, arrays):
