@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
 from distkeras_grid.spark.launch import job_error, spark_reason
+from distkeras_grid.spark.session import local_cores
 from distkeras_grid.spark.storage import Storage, translated
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
     began, files = time.monotonic(), Storage(frame.sparkSession)
     folder = files.resolve(folder)
     # Refused here, the path is named; in the job, Spark would name a task.
-    files.make_dirs(folder)
+    _make_dirs(files, folder, str(frame.sparkSession.sparkContext.master))
     chosen, observed = chosen_columns(frame, columns), Observation()
     # Under names that Parquet takes, whatever the user's are.
     renamed = [
@@ -220,7 +221,8 @@ def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
     counted = numbered.observe(observed, F.count(F.lit(1)).alias("rows"))
     try:
         with _explained("store rows"):
-            counted.write.options(**_WRITER).mode("overwrite").parquet(folder)
+            # "overwrite" would make the folder anew, with the rights of any other.
+            counted.write.options(**_WRITER).mode("append").parquet(folder)
         check_shared(frame.sparkSession, folder, int(observed.get["rows"]))
     except BaseException as error:
         files.discard(folder, error)
@@ -300,6 +302,17 @@ def _read(spark: SparkSession, names: list[str], folder: str, seconds: float) ->
     back = [F.col(old).alias(name) for old, name in zip(due, names, strict=False)]
     frame = stored.select(*back, F.col(IDENTITY))
     return StoredRows(folder, Storage(spark).size(folder), seconds, frame)
+
+
+def _make_dirs(files: Storage, folder: str, master: str) -> None:
+    """Create the folder of rows, which others may not be allowed to read in their source.
+
+    On a disk that hosts share, executors may write as another user than the driver.
+    """
+    if folder.startswith("file:") and local_cores(master) is None:
+        files.make_dirs(folder)
+    else:
+        files.make_private_dirs(folder)
 
 
 @contextmanager

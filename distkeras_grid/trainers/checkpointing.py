@@ -19,7 +19,13 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.checkpoints import FORMAT, Manifest, Piece, TornError, piece_of, shared_piece
-from distkeras_grid.errors import ConfigurationError, DataError, FencedError, RefusedError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    DataError,
+    FencedError,
+    RefusedError,
+    StorageError,
+)
 from distkeras_grid.parameter_server.gathering import dealt_anew
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import checked_positive
@@ -41,6 +47,9 @@ NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
 MOST_SEGMENTS = 64
 # How long the last checkpoint of a run that ends early waits for its workers' states [s].
 LAST_SECONDS = 5.0
+# How long a checkpoint may take to be written, when something waits for it [s]: 600 s are enough for
+# 60 GB at 100 MB/s. A file system that hangs would otherwise keep a complete model from its user.
+WRITE_SECONDS = 600.0
 _EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
 
 
@@ -343,9 +352,16 @@ class Checkpointer:
         ------
         FencedError
             If another driver has taken the directory over.
+        StorageError
+            If it is not complete in time.
         """
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(WRITE_SECONDS)
+            if self._thread.is_alive():
+                raise StorageError(
+                    f"a checkpoint has not been written to {self._store.uri} for "
+                    f"{WRITE_SECONDS:g} s. Check that the file system answers."
+                )
         self._tell_error()
 
     @property

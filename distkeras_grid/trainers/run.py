@@ -19,6 +19,7 @@ from distkeras_grid.errors import (
     FencedError,
     GridError,
     ServerUnreachableError,
+    StorageError,
     WorkerFailedError,
     error_named,
 )
@@ -217,8 +218,8 @@ class Run:
                     if not self._finished:
                         self._launch.wait(POLL_SECONDS)
                 center = self._server.center()
-                if not self._watch.stopped:
-                    self._write_last(at_once=True)
+                if self._checkpointer is not None and not self._watch.stopped:
+                    self._write_at_end(self._checkpointer)
                 return center
             except ServerUnreachableError as error:
                 if self._replacement is None or self._released or self._launch.done:
@@ -259,15 +260,20 @@ class Run:
             self._server.reconnect()
             if self._ending is not None:
                 self._end_epoch(self._ending)
-            self._write_last(at_once=False)
+            if not self._watch.stopped:
+                self._write_last(self._checkpointer, at_once=False)
         except GridError as second:
             error.add_note(f"No last checkpoint could be written: {second}")
 
-    def _write_last(self, *, at_once: bool) -> None:
+    def _write_at_end(self, checkpointer: Checkpointer) -> None:
+        """Write the last checkpoint of a complete run; its model is worth more than this."""
+        try:
+            self._write_last(checkpointer, at_once=True)
+        except (ClusterError, StorageError) as error:
+            checkpointer.give_up(str(error))
+
+    def _write_last(self, checkpointer: Checkpointer, *, at_once: bool) -> None:
         """Write a checkpoint; unless `at_once`, wait for the present states of the workers."""
-        checkpointer = self._checkpointer
-        if checkpointer is None or self._watch.stopped:
-            return
         checkpointer.finish()
         before, until = checkpointer.captured, time.monotonic() + LAST_SECONDS
         self._server.gather(at_once=at_once)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,11 @@ def test_they_are_stored_with_names_metadata_and_order(odd, tmp_path):
     again = read_rows(odd, columns, stored.folder)
     assert again.frame.orderBy(IDENTITY).collect() == rows
     assert (again.seconds, again.name) == (0.0, "rows")
+
+
+def test_no_other_user_may_read_them(odd, tmp_path):
+    store_rows(odd, resolve_columns(odd, "f.1, x", "LABEL (x)"), str(tmp_path / "rows"))
+    assert stat.S_IMODE((tmp_path / "rows").stat().st_mode) == 0o700
 
 
 def test_a_forbidden_place_is_named_and_nothing_is_left(odd, tmp_path):

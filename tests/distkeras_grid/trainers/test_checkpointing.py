@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,8 @@ class Server:
 
 class Store:
     """Keeps checkpoints in memory, as a directory would."""
+
+    uri = "memory:/run"
 
     def __init__(self):
         self.written, self.shared, self.error = [], {}, None
@@ -142,6 +146,21 @@ def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
     clock.now += 10
     run.look()
     assert run.server.asked == [False, True, False]
+
+
+def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatch):
+    monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 0.05)
+    run, answers = Run(Every(seconds=10)), threading.Event()
+    run.store.next_number = lambda: answers.wait(20) and 1
+    run.look(run.server.capture())
+    try:
+        with pytest.raises(StorageError, match=run.store.uri):
+            run.checkpointer.finish()
+    finally:
+        answers.set()
+    monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 20)
+    run.checkpointer.finish()
+    assert (run.checkpointer.written, run.notes) == (1, [])
 
 
 def test_a_checkpoint_that_is_given_up_is_told_and_the_next_one_waits_for_workers(clock):

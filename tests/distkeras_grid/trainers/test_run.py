@@ -11,9 +11,11 @@ import pytest
 
 from distkeras_grid.errors import (
     ClusterError,
+    FencedError,
     NonFiniteLossError,
     ServerUnreachableError,
     StartTimeoutError,
+    StorageError,
     TrainingError,
     WorkerFailedError,
 )
@@ -109,7 +111,16 @@ class Launch:
         self.cancelled = True
 
 
-def executed(server, launch=None, epochs=3, stop_at=None, workers=1, replacement=None, **limits):
+def executed(
+    server,
+    launch=None,
+    epochs=3,
+    stop_at=None,
+    workers=1,
+    checkpointer=None,
+    replacement=None,
+    **limits,
+):
     """Return the history of a run whose callback stops it at the end of an epoch."""
     history = History()
     launch = launch or Launch(server)
@@ -122,9 +133,8 @@ def executed(server, launch=None, epochs=3, stop_at=None, workers=1, replacement
     with run_progress(SILENT) as progress:
         progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
-            Run(
-                server, launch, spec, history, progress, observer, dict, replacement=replacement
-            ).execute()
+            parts = (server, launch, spec, history, progress, observer, dict, checkpointer)
+            Run(*parts, replacement=replacement).execute()
         finally:
             assert launch.cancelled
     return history
@@ -152,6 +162,35 @@ def test_after_an_early_stop_all_that_is_told_ends_with_its_epoch(news):
     assert [record.version for record in history.records] == [1, 2, 3, 4]
     # How the workers ended is told.
     assert [record.status for record in history.workers] == ["finished"]
+
+
+class HungCheckpoints:
+    """Checkpoints on a file system that answers no more once the last epoch has ended."""
+
+    captured = 0
+
+    def __init__(self, error):
+        self.error, self.told = error, []
+
+    def look(self, *_, **__):
+        pass
+
+    def finish(self):
+        raise self.error
+
+    def give_up(self, reason):
+        self.told.append(reason)
+
+
+def test_a_complete_model_is_not_lost_with_its_last_checkpoint():
+    checkpointer = HungCheckpoints(StorageError("nothing for 600 s"))
+    assert executed(Server(*EPOCHS), checkpointer=checkpointer).samples == 3 * ROWS
+    assert len(checkpointer.told) == 1
+
+
+def test_a_driver_whose_place_was_taken_ends_by_that():
+    with pytest.raises(FencedError):
+        executed(Server(*EPOCHS), checkpointer=HungCheckpoints(FencedError("Another one has it.")))
 
 
 class Unreachable(Server):
