@@ -32,7 +32,9 @@ from distkeras_grid.model_parallel import messages as of_devices
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
-from distkeras_grid.parameter_server.messages import Content, Message, Side
+from distkeras_grid.parameter_server.gathering import dealt_anew
+from distkeras_grid.parameter_server.messages import Content, FetchPart, Gather, Message, Side
+from distkeras_grid.parameter_server.mind import DRIVER, Received, ServerMind
 from distkeras_grid.parameter_server.streams import memory_pair
 from distkeras_grid.sandbox.cluster import State
 from distkeras_grid.sandbox.configuration import Ports
@@ -40,6 +42,8 @@ from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.spark.presence import Sign, read_sign
 from distkeras_grid.spark.tables import read_tables
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers.checkpointing import SavedDriver
+from distkeras_grid.worker.own_state import OwnState
 from tests.distkeras_grid.parameter_server import test_connection
 from tests.fuzzing import Target
 from tests.specs import make_spec
@@ -170,6 +174,17 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
     return decoded
 
 
+#: A rule that keeps vectors for each worker.
+SPEC = make_spec("energy_matching", trainable_size=SIZE, workers=2)
+
+
+def _saved_server() -> bytes:
+    mind = ServerMind(SPEC, np.ones(SIZE, np.float32))
+    mind.handle(Received(DRIVER, Gather(at_once=True)), 0.0)
+    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 0.0)
+    return trees.pack(part.tree).tobytes()
+
+
 def stored_targets() -> list[Target]:
     """Return what is read from storage."""
     tree = {"seats": [{"rows": 7, "big": 2**100}], "center": np.ones(2, np.float32), "x": None}
@@ -202,6 +217,34 @@ def stored_targets() -> list[Target]:
             [trees.pack(tree).tobytes(), trees.pack({}).tobytes()],
             lambda data: trees.unpack(np.frombuffer(data, np.uint8)),
             (DataError,),
+        ),
+        Target(
+            "servers in checkpoints",
+            [_saved_server()],
+            lambda data: ServerMind.resumed(SPEC, [np.frombuffer(data, np.uint8)]),
+            (DataError,),
+            "tree",
+        ),
+        Target(
+            "servers for other workers",
+            [_saved_server()],
+            lambda data: dealt_anew(np.frombuffer(data, np.uint8), 3),
+            (DataError,),
+            "tree",
+        ),
+        Target(
+            "drivers in checkpoints",
+            [trees.pack({"observer": {"rate": 0.5, "callbacks": []}, "resumed": []}).tobytes()],
+            SavedDriver.from_bytes,
+            (DataError,),
+            "tree",
+        ),
+        Target(
+            "workers in checkpoints",
+            [OwnState(np.ones(2, np.float32), 3, None, {"a": np.ones(1)}).to_bytes().tobytes()],
+            lambda data: OwnState.from_bytes(np.frombuffer(data, np.uint8)),
+            (DataError,),
+            "tree",
         ),
         Target(
             "manifests of checkpoints",

@@ -11,10 +11,14 @@ import random
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
 import msgspec
+import numpy as np
+
+from distkeras_grid.trees import pack, unpack
 
 #: Seconds after which reading one input counts as a hang.
 SLOW = 5.0
@@ -42,7 +46,7 @@ class Target:
         Gets an input.
     errors : tuple of type
         What it may raise.
-    codec : {"json", "msgpack", None}, default None
+    codec : {"json", "msgpack", "tree", None}, default None
         What the inputs are; values within them are changed, too.
     trusted : bool, default False
         Whether the sender may say how much memory it needs.
@@ -130,14 +134,42 @@ def _with_other_bytes(data: bytes, seeds: Sequence[bytes], random: random.Random
 
 
 def _with_other_values(data: bytes, codec: str, random: random.Random) -> bytes:
-    tree = json.loads(data) if codec == "json" else msgspec.msgpack.decode(data, strict=False)
+    read, write = CODECS[codec]
+    tree = read(data)
     for _ in range(random.choice((1, 1, 2, 4))):
         tree = _changed(tree, random)
-    return json.dumps(tree).encode() if codec == "json" else msgspec.msgpack.encode(tree)
+    return write(tree)
+
+
+def _packed(tree: Any) -> bytes:
+    # A packed tree is a dict, with integers of any size.
+    return pack(tree if isinstance(tree, dict) else {"tree": tree}).tobytes()
+
+
+#: How the values within an input are read, and written again.
+CODECS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
+    "json": (json.loads, lambda tree: json.dumps(tree).encode()),
+    "msgpack": (partial(msgspec.msgpack.decode, strict=False), msgspec.msgpack.encode),
+    "tree": (lambda data: unpack(np.frombuffer(data, np.uint8)), _packed),
+}
+
+
+def _other_array(array: np.ndarray[Any, Any], random: random.Random) -> Any:
+    """Return an array of another type or shape, or with a value that is not finite."""
+    changed = array.astype(np.float64).ravel()
+    if changed.size and random.random() < 0.5:
+        changed[random.randrange(changed.size)] = random.choice((np.nan, np.inf, -1e300))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return changed.astype(array.dtype).reshape(array.shape)
+    return random.choice(
+        (changed, changed[1:], changed.reshape(-1, 1), np.ones(array.shape, np.int8))
+    )
 
 
 def _changed(tree: Any, random: random.Random) -> Any:
     """Return a tree in which one value, or one name, is another."""
+    if isinstance(tree, np.ndarray) and random.random() < 0.8:
+        return _other_array(tree, random)
     if not isinstance(tree, dict | list) or not tree or random.random() < 0.15:
         return random.choice((*VALUES, tree, [tree], {"a": tree}))
     if isinstance(tree, list):

@@ -19,6 +19,7 @@ from distkeras_grid.bounds import Count
 from distkeras_grid.errors import DataError
 from distkeras_grid.judges import Seen
 from distkeras_grid.parameter_server.messages import RowDigits
+from distkeras_grid.rules.magnitudes import is_finite
 from distkeras_grid.spec import EarlierSpec, RunSpec
 from distkeras_grid.trees import Packed, as_array, pack, unpack
 
@@ -193,9 +194,12 @@ class SavedServer(_Saved, frozen=True):
     @classmethod
     def _of(cls, tree: Mapping[str, Any]) -> SavedServer:
         try:
-            return msgspec.convert(tree, cls, dec_hook=as_array)
+            saved = msgspec.convert(tree, cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
             raise DataError(f"This is no state of a parameter server: {error}.") from error
+        if not saved.center.own:
+            raise DataError("The state of a parameter server has no vectors of workers.")
+        return saved
 
     def _check(self, spec: RunSpec) -> None:
         books, earlier = (
@@ -210,6 +214,7 @@ class SavedServer(_Saved, frozen=True):
             "workers": len(books.seats) == spec.workers,
             "samples": [earlier.folded + sums[0], earlier.dropped + sums[1]]
             == [books.samples_folded, books.samples_dropped],
+            "center": self._centers_fit(spec.size),
             "rows": sum(seat.rows or 0 for seat in books.seats) <= spec.rows,
             "epochs": spec.schedule.epochs_before <= books.epochs_ended <= spec.epochs,
             "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
@@ -223,6 +228,17 @@ class SavedServer(_Saved, frozen=True):
                 f"The state of a parameter server is not that of this run: its {', '.join(wrong)} "
                 "differ."
             )
+
+    def _centers_fit(self, size: int) -> bool:
+        """Whether there is a center, and each number that a commit is added to is finite."""
+        center = self.center
+        vectors = [*center.shared, *(each for own in center.own for each in own)]
+        return (
+            bool(center.centers)
+            and all(_is(each, (size,), np.float32) for each in center.centers)
+            and all(each.dtype == np.float32 for each in vectors)
+            and all(map(is_finite, [*center.centers, *vectors]))
+        )
 
     def _fits(self, name: str, kept: SavedKept) -> bool:
         if not (name.isascii() and name.isdigit() and int(name) < len(self.books.seats)):

@@ -47,8 +47,8 @@ NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
 MOST_SEGMENTS = 64
 # How long the last checkpoint of a run that ends early waits for its workers' states [s].
 LAST_SECONDS = 5.0
-# How long a checkpoint may take to be written, when something waits for it [s]: 600 s are enough for
-# 60 GB at 100 MB/s. A file system that hangs would otherwise keep a complete model from its user.
+# How long something waits for a checkpoint that is being written [s]: 600 s are enough for 60 GB
+# at 100 MB/s. A file system that hangs would otherwise keep a complete model from its user.
 WRITE_SECONDS = 600.0
 _EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
 

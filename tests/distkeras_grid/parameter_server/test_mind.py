@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from distkeras_grid.errors import FencedError, OutlierError, RefusedError
+from distkeras_grid.errors import DataError, FencedError, OutlierError, RefusedError
 from distkeras_grid.judges import Measure, Outliers, Seen, judge_spec
 from distkeras_grid.parameter_server.compression import Hearing
+from distkeras_grid.parameter_server.gathering import dealt_anew
 from distkeras_grid.parameter_server.messages import (
     Beat,
     Command,
@@ -1433,6 +1434,57 @@ def test_a_checkpoint_has_what_was_seen():
     assert against.message.skipped
     assert large.message.skipped
     assert len(events(again, SkippedRecord)) == 2
+
+
+def no_centers(center):
+    center["centers"] = []
+
+
+def another_type(center):
+    center["centers"] = [each.astype(np.int8) for each in center["centers"]]
+
+
+def another_size(center):
+    center["centers"] = [each[1:] for each in center["centers"]]
+
+
+def not_finite(center):
+    center["centers"][0][-1] = np.nan
+
+
+def not_finite_of_a_worker(center):
+    center["own"][0][0][0] = np.inf
+
+
+def no_workers(center):
+    center["own"] = []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [no_centers, another_type, another_size, not_finite, not_finite_of_a_worker, no_workers],
+)
+def test_a_saved_center_that_cannot_be_is_refused(damage):
+    spec, mind = judged("energy_matching", workers=1)
+    started(mind, 1)
+    mind.handle(Received(DRIVER, Gather(at_once=True)), 1.0)
+    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+    tree = unpack(pack(part.tree))
+    ServerMind.resumed(spec, [pack(tree)])
+    damage(tree["center"])
+    with pytest.raises(DataError):
+        ServerMind.resumed(spec, [pack(tree)])
+
+
+def test_a_saved_center_without_workers_is_not_dealt_anew():
+    _, mind = judged(workers=1)
+    started(mind, 1)
+    mind.handle(Received(DRIVER, Gather(at_once=True)), 1.0)
+    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+    tree = unpack(pack(part.tree))
+    tree["center"]["own"] = []
+    with pytest.raises(DataError):
+        dealt_anew(pack(tree), 2)
 
 
 def test_members_that_begin_with_weights_of_their_own_are_no_outliers():
