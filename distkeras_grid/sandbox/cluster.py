@@ -239,8 +239,8 @@ class Sandbox:
             self._configure()
             self._start_all(path, deadline)
             undo.pop_all()
-        if not self._kerberos and (text := neighbours.warning()):
-            logger.warning("%s", text)
+        if not self._kerberos:
+            logger.warning("%s", neighbours.warning())
 
     def stop(self) -> Leftovers:
         """End all daemons and containers; the data stay, unless the folder was made here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -328,7 +329,10 @@ def files(
     written[layout.client / "spark-defaults.conf"] = "".join(
         f"{name} {value}\n" for name, value in defaults.items()
     )
-    exports = (f"export {name}='{value}'\n" for name, value in environment(layout, realm).items())
+    exports = (
+        f"export {name}={shlex.quote(value)}\n"
+        for name, value in environment(layout, realm).items()
+    )
     written[layout.environment] = "".join(exports)
     return written
 

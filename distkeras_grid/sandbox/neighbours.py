@@ -29,12 +29,15 @@ def other_users(accounts: Iterable[pwd.struct_passwd], own: int) -> list[str]:
     ]
 
 
-def warning() -> str | None:
-    """Return what to say where a sandbox without passwords starts; None if nobody else is here."""
-    others = other_users(pwd.getpwall(), os.getuid())
-    if not others:
-        return None
+def warning() -> str:
+    """Return what to say where a sandbox without passwords starts.
+
+    Accounts of a directory (LDAP, SSSD) are often not listed, although they may log in. So it is
+    said even if nobody else can be named.
+    """
+    others = ", ".join(other_users(pwd.getpwall(), os.getuid()))
     return (
-        f"Other users of this machine ({', '.join(others)}) can read the sandbox's files and run "
-        "programs in your name: it has no passwords (kerberos=True, --kerberos)."
+        "The sandbox has no passwords: whoever can log in to this machine"
+        f"{f' ({others})' if others else ''} can read its files and run programs in your name. "
+        "kerberos=True (--kerberos) makes one with passwords."
     )

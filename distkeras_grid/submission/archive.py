@@ -33,6 +33,8 @@ DATE = 315532800
 # Level 1 takes a quarter of the time of level 6, and the archive is 4% larger.
 COMPRESSION = 1
 PIECE = 1 << 20
+#: Mode of a file that no other user may change, whatever the umask is.
+OWN = 0o644
 #: Ending of the file beside an archive that has its SHA-256.
 DIGEST = ".sha256"
 
@@ -115,11 +117,11 @@ def build(environment: Environment, target: Path, say: Say) -> None:
                 Reporter(Bytes("packing", total), to=say, at_once=False) as progress,
             ):
                 pack(members, opened, lambda count: progress.add(done=count))
-            # No other user may change it, whatever the umask is.
-            partial.chmod(0o644)
+            partial.chmod(OWN)
             target.parent.chmod(target.parent.stat().st_mode & ~0o022)
             digest = Path(scratch) / "digest"
             digest.write_text(sha256_line(partial, target.name), encoding="ascii")
+            digest.chmod(OWN)
             durable.replace(digest, digest_beside(target))
             # Rename in one step, because another submission may be packing the same archive.
             durable.replace(partial, target)
@@ -137,6 +139,12 @@ def digest_beside(archive: Path) -> Path:
     return archive.with_name(archive.name + DIGEST)
 
 
+def is_own(path: Path) -> bool:
+    """Tell whether a file or folder belongs to this user, and no other user may write to it."""
+    found = path.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
 def sha256_line(archive: Path, name: str) -> str:
     """Return the line of ``sha256sum`` for a file."""
     with archive.open("rb") as opened:
@@ -144,10 +152,12 @@ def sha256_line(archive: Path, name: str) -> str:
 
 
 def is_as_packed(archive: Path) -> bool:
-    """Tell whether an archive has the SHA-256 that was noted when it was packed."""
+    """Tell whether this user has packed an archive, and nobody can have changed it since."""
+    beside = digest_beside(archive)
     try:
-        noted = digest_beside(archive).read_text(encoding="ascii")
-        return noted == sha256_line(archive, archive.name)
+        noted = beside.read_text(encoding="ascii")
+        own = all(map(is_own, (archive, beside, archive.parent)))
+        return own and noted == sha256_line(archive, archive.name)
     except (FileNotFoundError, UnicodeDecodeError):
         return False
 

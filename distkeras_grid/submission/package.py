@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from distkeras_grid import durable
 from distkeras_grid.errors import EnvironmentMismatchError, StorageError
-from distkeras_grid.submission.archive import cache_folder
+from distkeras_grid.submission.archive import OWN, cache_folder, is_own
 
 PACKAGES = ("distkeras_grid", "data_prep")
 SUFFIXES = (".py", ".typed")
@@ -75,11 +74,13 @@ def write_package(version: str, folder: Path | None = None) -> Path:
     target = folder / f"distkeras_grid-{version}-{hashlib.sha256(content).hexdigest()[:12]}.zip"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            handle, partial = tempfile.mkstemp(dir=folder)
-            with os.fdopen(handle, "wb") as opened:
-                opened.write(content)
-            durable.replace(partial, target)
+        # It runs in the name of this user, so the name alone is not believed.
+        if not (target.exists() and is_own(target) and target.read_bytes() == content):
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                partial = Path(scratch) / target.name
+                partial.write_bytes(content)
+                partial.chmod(OWN)
+                durable.replace(partial, target)
     except OSError as error:
         raise StorageError(
             f"The project cannot be packed into {target}: {error}. Set XDG_CACHE_HOME to a folder "

@@ -159,18 +159,25 @@ def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str
     assert not precious.exists()
 
 
-def test_others_of_this_machine_are_named_in_python_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("others", [["grace"], []])
+def test_a_start_without_passwords_says_so_and_names_others(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    others: list[str],
 ) -> None:
-    grace = pwd.struct_passwd(("grace", "x", 999_999, 1, "", "/home/grace", "/bin/bash"))
-    monkeypatch.setattr(neighbours.pwd, "getpwall", lambda: [grace])
+    accounts = [
+        pwd.struct_passwd((name, "x", 999_999, 1, "", "/home/grace", "/bin/bash"))
+        for name in others
+    ]
+    monkeypatch.setattr(neighbours.pwd, "getpwall", lambda: accounts)
     monkeypatch.setattr(cluster, "daemon_class_path", list)
     monkeypatch.setattr(Sandbox, "_start_all", lambda *_: None)
     for name, kerberos in (("plain", False), ("with tickets", True)):
         monkeypatch.setattr(cluster, "ticket_authentication", lambda *_: None)
         Sandbox(tmp_path / name, memory_mb=1024, kerberos=kerberos).start()
         assert [record.levelname for record in caplog.records] == ([] if kerberos else ["WARNING"])
-        assert kerberos or "grace" in caplog.text
+        assert all(name in caplog.text for name in others) or kerberos
         caplog.clear()
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
+
+import pytest
 
 from distkeras_grid.sandbox.configuration import (
     Layout,
@@ -24,10 +27,8 @@ def properties(text: str) -> dict[str, str]:
     }
 
 
-def written(datanodes: int = 2) -> dict[Path, str]:
-    return files(
-        PORTS, LAYOUT, datanodes=datanodes, memory_mb=4096, cores=8, pyspark=Path("/site/pyspark")
-    )
+def written(layout: Layout = LAYOUT) -> dict[Path, str]:
+    return files(PORTS, layout, datanodes=2, memory_mb=4096, cores=8, pyspark=Path("/site/pyspark"))
 
 
 def test_clients_and_daemons_read_the_same_addresses() -> None:
@@ -65,10 +66,21 @@ def test_sparks_own_logging_is_left_alone() -> None:
     assert LAYOUT.daemons != LAYOUT.client
 
 
-def test_a_shell_gets_the_variables_that_a_program_gets() -> None:
-    script = written()[LAYOUT.root / "environment.sh"]
-    for name, value in environment(LAYOUT).items():
-        assert f"export {name}='{value}'\n" in script
+@pytest.mark.parametrize("root", [LAYOUT.root, Path("/home/o'hara/a b; exit 7 $HOME")])
+def test_a_shell_gets_the_variables_that_a_program_gets(root: Path, tmp_path: Path) -> None:
+    layout = Layout(root)
+    (tmp_path / "environment.sh").write_text(written(layout)[root / "environment.sh"])
+    ran = subprocess.run(
+        ["/bin/sh", "-c", ". ./environment.sh && exec env -0"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    told = dict(each.split("=", 1) for each in ran.stdout.split("\0") if each)
+    expected = environment(layout)
+    assert {name: told[name] for name in expected} == expected
 
 
 def test_spark_finds_its_jars_where_they_lie() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import zipfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from distkeras_grid import durable
 from distkeras_grid.errors import StorageError
 from distkeras_grid.submission.package import package_folders, package_zip, write_package
 
@@ -41,6 +43,25 @@ def test_the_name_tells_the_content(tmp_path: Path):
     assert write_package("0.1.0", tmp_path) == first
     assert first.stat().st_mtime_ns == stamp
     assert list(tmp_path.iterdir()) == [first]
+
+
+def test_another_file_of_that_name_is_not_believed(tmp_path: Path):
+    path = write_package("0.1.0", tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(b"planted")
+    assert write_package("0.1.0", tmp_path).read_bytes() == content
+    path.chmod(0o666)
+    assert write_package("0.1.0", tmp_path).stat().st_mode & 0o777 == 0o644
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "replace", full)
+    with pytest.raises(StorageError):
+        write_package("0.1.0", tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path):

@@ -34,6 +34,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     made.archive().parent.chmod(0o755)
     made.archive().chmod(0o644)
     digest_beside(made.archive()).write_text(sha256_line(made.archive(), made.name))
+    digest_beside(made.archive()).chmod(0o644)
     return made
 
 
@@ -71,6 +72,21 @@ def test_one_that_was_changed_here_is_not_as_packed(environment: Environment):
     assert not is_as_packed(environment.archive())
     digest_beside(environment.archive()).unlink()
     assert not is_as_packed(environment.archive())
+
+
+def test_one_that_others_may_have_changed_here_is_packed_anew(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    """Both files of a pair may be another user's, or have been written by one."""
+    archive = environment.archive()
+    for path in (archive, digest_beside(archive), archive.parent):
+        former = path.stat().st_mode
+        path.chmod(former | 0o020)
+        assert not is_as_packed(archive)
+        path.chmod(former)
+    assert is_as_packed(archive)
+    monkeypatch.setattr("os.geteuid", lambda: 999_999)
+    assert not is_as_packed(archive)
 
 
 @pytest.mark.spark
