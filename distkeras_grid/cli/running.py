@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from distkeras_grid.cli.console import (
     JSON,
@@ -81,7 +82,7 @@ def _locked(
         try:
             stack.enter_context(terminable())
             if path is not None:
-                stack.enter_context(held(path, verb, _going))
+                stack.enter_context(held(path, verb, partial(_going, keytab_settings(rest))))
             return int(command(rest))
         except GridError as error:
             tell_error(f"{type(error).__name__}: {error}")
@@ -91,7 +92,29 @@ def _locked(
             return exit_code(interrupt)
 
 
-def _going(name: str) -> str | None:
+def keytab_settings(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the settings by which the command's own keytab opens a cluster with Kerberos.
+
+    Whether the last holder of a lock still runs is asked before the command itself is parsed, and
+    on a host that may have no ticket.
+
+    Examples
+    --------
+    >>> keytab_settings(["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile", "--input", "x"])
+    {'spark.kerberos.principal': 'ada@LAB', 'spark.kerberos.keytab': '/ada.keytab'}
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("principal", "keytab"):
+        parser.add_argument(f"--{name}")
+    try:
+        known, _ = parser.parse_known_args(arguments)
+    except argparse.ArgumentError:
+        # The command tells what is wrong with its flags.
+        return {}
+    return {f"spark.kerberos.{name}": value for name, value in vars(known).items() if value}
+
+
+def _going(settings: Mapping[str, str], name: str) -> str | None:
     """Return the id of an application that, as YARN says, has not ended; None if it has.
 
     Raises
@@ -104,5 +127,5 @@ def _going(name: str) -> str | None:
     from distkeras_grid.submission.yarn import yarn_client
 
     check_hadoop_settings()
-    with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
+    with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
         return yarn.going(name)

@@ -10,9 +10,11 @@ import pytest
 
 from distkeras_grid.cli.console import report
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.running import run
-from distkeras_grid.errors import ImageError
+from distkeras_grid.errors import ClusterError, ImageError
+from distkeras_grid.submission import jvm
 from distkeras_grid.trainers.run_status import run_progress
 
 
@@ -117,3 +119,33 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
 
     assert run("train", command, ["--log", "x", "--set", "a=b"]) == 0
     assert (got, capsys.readouterr().out) == (["--log", "x", "--set", "a=b"], "plain\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        (
+            ["--principal", "a", "--keytab", "f", "tile", "--input", "x"],
+            {"principal": "a", "keytab": "f"},
+        ),
+        (["--lock-file", "--keytab=f"], {"keytab": "f"}),
+        (["tile", "--keytab"], {}),
+        ([], {}),
+    ],
+)
+def test_a_lock_asks_yarn_with_the_keytab_of_its_command(tmp_path, monkeypatch, flags, settings):
+    """A nightly host has a keytab and no ticket: without it, a killed night kept the lock."""
+    used = []
+
+    def refused(given):
+        used.append(given)
+        raise ClusterError("There is no YARN here.")
+
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(jvm, "hadoop_client", refused)
+    path = str(tmp_path / "lock")
+    with held(path, "submit") as holding:
+        holding.add_application("application_17_0001")
+    code = run("submit", lambda _: ExitCode.OK, ["--lock", path, *flags])
+    assert code == ExitCode.CLUSTER
+    assert used == [{f"spark.kerberos.{name}": value for name, value in settings.items()}]
