@@ -30,6 +30,7 @@ from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
 from distkeras_grid.spark.running_tasks import phase_of, running_attempts, tasks_before
+from distkeras_grid.spark.session import setting_of_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -356,14 +357,8 @@ def small_pieces(spark: SparkSession) -> Iterator[None]:
     if before is not None and 0 < megabytes(before) <= megabytes(PIECE):
         yield
         return
-    spark.conf.set(PIECE_SETTING, PIECE)
-    try:
+    with setting_of_session(spark, PIECE_SETTING, PIECE):
         yield
-    finally:
-        if before is None:
-            spark.conf.unset(PIECE_SETTING)
-        else:
-            spark.conf.set(PIECE_SETTING, before)
 
 
 def executor_overhead(setting: Callable[[str], str | None]) -> int:

@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.checkpoints import Driver
@@ -246,6 +247,20 @@ def executor_slots(setting: Callable[[str], str | None]) -> int:
     # On YARN and Kubernetes an executor has one core by default.
     cores = int(setting("spark.executor.cores") or 1)
     return max(1, cores // int(setting("spark.task.cpus") or 1))
+
+
+@contextmanager
+def setting_of_session(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Change a setting of a session for the time of a block; the user's own one comes back."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def local_cores(master: str) -> int | None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -112,11 +112,14 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The points from which the run has gone on before, as in ``history.params["resumed"]``.
     cuts : list of str, optional
         Where the model is cut into stages, as in ``history.params["cuts"]``.
+    read_parallelism : int, optional
+        For how many tasks Spark cut the files, as in ``history.params["read_parallelism"]``.
     """
 
     observer: SavedObserver
     resumed: list[dict[str, float | str]]
     cuts: list[str] | None = None
+    read_parallelism: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SavedDriver:
@@ -393,7 +396,7 @@ class Checkpointer:
             shared[segments[-1].name] = segment
         params = history.params
         tree = {"observer": self._observer(), "resumed": params.get("resumed", [])}
-        tree["cuts"] = params.get("cuts")
+        tree |= {name: params.get(name) for name in ("cuts", "read_parallelism")}
         facts = {
             "format": FORMAT,
             "run": self._identity.run,

@@ -31,6 +31,7 @@ from distkeras_grid.spark.session import (
     this_driver,
     wait_for_executors,
 )
+from distkeras_grid.spark.splits import planned_for, read_parallelism
 from distkeras_grid.spark.storage import Storage, rename_note
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
@@ -416,6 +417,8 @@ def prepare(
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
         request = as_begun(request, resumed)
+        # Its rows keep their numbers, if it goes on with more or fewer cores.
+        resources.enter_context(planned_for(active_session(), resumed.driver.read_parallelism))
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
     checked = check(request, RowStorage(store, rows, progress.note), resources, executors)
     if resumed is not None:
@@ -450,7 +453,10 @@ def prepare(
         checked.compiled.objects,
         version_of(checked.data.frame),
     )
-    description["engines"] = describe_speeds(checked.speeds)
+    description |= {
+        "engines": describe_speeds(checked.speeds),
+        "read_parallelism": read_parallelism(spark),
+    }
     if checked.data.stored is not None:
         description["stored_rows"] = checked.data.stored.told()
     if resumed is not None:

@@ -25,6 +25,7 @@ from distkeras_grid.trainers.resuming import (
     check_same_run,
     going_on,
 )
+from tests.distkeras_grid.spark.test_splits import small_cuts, write_files  # noqa: F401 - a fixture
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, weights
 from tests.faults.counting import counting_data, from_epoch
 from tests.faults.test_smoke import EPOCHS as COUNTED_EPOCHS
@@ -245,6 +246,32 @@ def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path)
     second.train(drawn(), callbacks=[failing(99)])
     assert second.history.samples == EPOCHS * frame.count()
     assert second.run["stored_rows"] == {**told, "seconds": 0.0}
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("small_cuts")
+def test_a_run_goes_on_with_other_cores(frame, spark, tmp_path):
+    """Spark cuts files by its cores; rows that are cut otherwise are not those of the run."""
+    from pyspark.sql import functions as F
+
+    setting, folder = "spark.sql.leafNodeDefaultParallelism", str(tmp_path / "rows")
+    write_files(frame.withColumn("id", F.monotonically_increasing_id()), folder)
+    rows = spark.read.parquet(folder)
+    spark.conf.set(setting, 1)
+    try:
+        first = trainer_of(SingleTrainer, tmp_path / "checkpoints")
+        with pytest.raises(KeyboardInterrupt):
+            first.train(rows, seed=1, callbacks=[failing(1)])
+        spark.conf.set(setting, 21)
+        second = trainer_of(SingleTrainer, tmp_path / "checkpoints")
+        second.train(rows, callbacks=[failing(99)])
+        assert spark.conf.get(setting) == "21"
+    finally:
+        spark.conf.unset(setting)
+    assert second.history.samples == EPOCHS * rows.count()
+    assert second.history.params["read_parallelism"] == 1
 
 
 @pytest.mark.full
