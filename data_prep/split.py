@@ -21,6 +21,7 @@ from distkeras_grid.errors import (
     LabelError,
     SplitLeakError,
 )
+from distkeras_grid.spark.units import Units
 
 SPLITS = ("train", "validation", "test")
 
@@ -386,25 +387,17 @@ def units_of(
     -------
     list of list of Source
     """
-    parents: dict[Hashable, Hashable] = {}
-
-    def root(node: Hashable) -> Hashable:
-        while parents.setdefault(node, node) != node:
-            parents[node] = parents[parents[node]]
-            node = parents[node]
-        return node
-
+    together = Units()
     for source in sources:
-        path_node = ("path", source.path)
         shared = ("bytes", source.sha256), ("pixels", source.pixel_sha256), ("group", source.group)
         for node in shared:
             if node[1] is not None:
-                parents[root(node)] = root(path_node)
+                together.join(node, ("path", source.path))
     for one, other in links:
-        parents[root(("path", one))] = root(("path", other))
+        together.join(("path", one), ("path", other))
     units: dict[Hashable, list[Source]] = {}
     for source in sources:
-        units.setdefault(root(("path", source.path)), []).append(source)
+        units.setdefault(together.root(("path", source.path)), []).append(source)
     return list(units.values())
 
 
