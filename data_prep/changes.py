@@ -504,7 +504,8 @@ def splits_of(
     """Assign the images to tile to splits. An image keeps its split, by path and by content.
 
     Groups count under their present names, those of removed images under their last ones. A new
-    image that would join images of different splits is left out.
+    image gets the split that a table has chosen for it. One that would join images of different
+    splits is left out.
 
     Parameters
     ----------
@@ -525,19 +526,15 @@ def splits_of(
         If a corrected group joins images that stand in different splits.
     """
     kept = kept_splits(changes, entries, found)
+    chosen = {path: each.split for path, each in said.items() if each.split and path not in kept}
     sources = sources_of(changes, said, found)
     links = joining(pairs, kept)
-    for path, reason in newly_torn(sources, kept, links).items():
+    for path, reason in newly_torn(sources, kept, links, chosen).items():
         give_up(changes, path, entries.get(path), reason)
     sources = sources_of(changes, said, found)
     present = {source.path for source in sources}
     links = [pair for pair in links if present.issuperset(pair)]
-    if any(said[path].split for path in changes.work):
-        chosen = {path: kept.get(path) or said[path].split for path in changes.work}
-        sources = [
-            replace(each, split=chosen.get(each.path) or kept.get(each.path)) for each in sources
-        ]
-    assigned = assign_splits(sources, fractions, seed, kept, links)
+    assigned = assign_splits(sources, fractions, seed, {**chosen, **kept}, links)
     return {path: assigned[path] for path in changes.work}
 
 
