@@ -478,6 +478,23 @@ def test_a_copy_has_a_line_in_a_table_of_splits_too(old, split, left_out):
         assert later.splits() == {"a/2": "test"}
 
 
+def test_a_corrected_split_of_a_table_is_not_taken_and_told():
+    """Not a word was said, and the image stayed where it was."""
+    copy = Entry("a/9", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", length=10, modified=1)
+    old = [tiled("a/0", "S"), copy, tiled("a/1"), tiled("a/2"), tiled("a/gone", "T")]
+    there = ["a/0", "a/1", "a/2", "a/9", "a/moved", "a/new"]
+    night = Night(old, there, stamps={"a/1": 2}, chosen=dict.fromkeys(there, "test"))
+    night.plain["a/2"] = night.said["a/2"] = Annotation("a", split="train")
+    changes = night.decide(seen("a/1", "other"), seen("a/moved", "T"), seen("a/new"))
+    assert night.splits() == {"a/1": "train", "a/new": "test"}
+    assert set(changes.splits_kept) == {"a/0", "a/1", "a/9", "a/moved"}
+    assert changes.problems == {}
+    # Where nobody chooses splits, nothing is told.
+    plain = Night(old, there[:3])
+    plain.decide()
+    assert plain.splits() == plain.changes.splits_kept == {}
+
+
 def test_a_removed_image_ends_no_night_of_a_table_of_splits():
     gone = Entry("a/0", REMOVED, sha256="S", pixel_sha256="P", label="a", group="g")
     night = Night([gone, tiled("a/1")], ["a/1", "a/2"], chosen={"a/1": "train", "a/2": "test"})
