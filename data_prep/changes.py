@@ -22,6 +22,8 @@ from data_prep.stages import Inspected
 from data_prep.zones import ZoneRules
 from distkeras_grid.feeding.schema import Field
 
+MOVE = "move it by distkeras-grid revise --labels, or mend the table"
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -95,6 +97,8 @@ class Changes:
         Images that have another label now; their tiles stay as they are.
     decided : dict of str to dict
         Fields that the entries of images to tile take over, because they were set by hand.
+    splits_kept : dict of str to str
+        Why images do not stand in the split that a table gives them, by path.
     """
 
     entries: dict[str, Entry]
@@ -104,6 +108,7 @@ class Changes:
     moved: dict[str, str] = field(default_factory=dict)
     relabelled: set[str] = field(default_factory=set)
     decided: dict[str, dict[str, Any]] = field(default_factory=dict)
+    splits_kept: dict[str, str] = field(default_factory=dict)
 
     def excluded(self, path: str) -> str | None:
         """Return why the new tiles of an image will not be read; None if they will."""
@@ -504,12 +509,13 @@ def splits_of(
     """Assign the images to tile to splits. An image keeps its split, by path and by content.
 
     Groups count under their present names, those of removed images under their last ones. A new
-    image that would join images of different splits is left out.
+    image gets the split that a table has chosen for it. One that would join images of different
+    splits is left out.
 
     Parameters
     ----------
     changes : Changes
-        Images that are left out move from its `work` to its `problems`.
+        Images that are left out move from its `work` to its `problems`. Its `splits_kept` is set.
     entries : mapping of str to Entry
         Entries that were known before, by path.
     said, found
@@ -525,19 +531,21 @@ def splits_of(
         If a corrected group joins images that stand in different splits.
     """
     kept = kept_splits(changes, entries, found)
+    table = {path: each.split for path, each in said.items() if each.split}
+    chosen = {path: split for path, split in table.items() if path not in kept}
+    changes.splits_kept = {
+        path: f"the table says {table[path]}, and it stays in {split}; {MOVE}"
+        for path, split in kept.items()
+        if table.get(path, split) != split
+    }
     sources = sources_of(changes, said, found)
     links = joining(pairs, kept)
-    for path, reason in newly_torn(sources, kept, links).items():
+    for path, reason in newly_torn(sources, kept, links, chosen).items():
         give_up(changes, path, entries.get(path), reason)
     sources = sources_of(changes, said, found)
     present = {source.path for source in sources}
     links = [pair for pair in links if present.issuperset(pair)]
-    if any(said[path].split for path in changes.work):
-        chosen = {path: kept.get(path) or said[path].split for path in changes.work}
-        sources = [
-            replace(each, split=chosen.get(each.path) or kept.get(each.path)) for each in sources
-        ]
-    assigned = assign_splits(sources, fractions, seed, kept, links)
+    assigned = assign_splits(sources, fractions, seed, {**chosen, **kept}, links)
     return {path: assigned[path] for path in changes.work}
 
 

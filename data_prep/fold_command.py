@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from data_prep.folds import assign_folds
 from data_prep.manifest import DataSet
 from data_prep.revision import Say, publish_tables
-from data_prep.split import Source
+from data_prep.tables import divide_into_folds
 from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
@@ -89,12 +88,7 @@ def make_folds(
 
     def divide(known: DataSet) -> dict[str, Any] | None:
         former = None if overwrite else known.folds.get(name)
-        folds = assign_folds(
-            *(_sources(known), by, seed, name),
-            former=former,
-            links=_links(known),
-            allow_empty=allow_empty,
-        )
+        folds = divide_into_folds(known, by, seed, name, former=former, allow_empty=allow_empty)
         made.append(folds)
         if folds == known.folds.get(name):
             return None
@@ -103,22 +97,6 @@ def make_folds(
 
     publish_tables(storage, data, divide, say)
     return made[0]
-
-
-def _sources(known: DataSet) -> list[Source]:
-    return [
-        Source(
-            *(entry.source, str(entry.sha256), str(entry.label), entry.group, entry.split),
-            *(entry.pixel_sha256, entry.tiles),
-        )
-        for entry in known.entries.values()
-        if entry.has_rows
-    ]
-
-
-def _links(known: DataSet) -> list[tuple[str, str]]:
-    joined = known.content["settings"].get("near_duplicates") == "join"
-    return [(pair.one, pair.other) for pair in known.pairs] if joined else []
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from data_prep import quotas
 from data_prep.split import Source, units_of
@@ -44,6 +44,7 @@ def assign_folds(
     *,
     former: Folds | None = None,
     links: Iterable[tuple[str, str]] = (),
+    without_rows: Container[str] = (),
     allow_empty: bool = False,
 ) -> Folds:
     """Divide images into folds.
@@ -62,6 +63,9 @@ def assign_folds(
         Folds made before; an image that one of them held out stays there.
     links : iterable of (str, str), optional
         Pairs of paths of images that show the same place.
+    without_rows : container of str, optional
+        Paths of images without rows, such as copies and removed images. What they join stays
+        together; they themselves have no fold.
     allow_empty : bool, default False
         Accept that a fold has no tile of some class; only if `by` is a number.
 
@@ -97,7 +101,9 @@ def assign_folds(
     taking_part = [source for source in sources if source.split != TEST]
     paths = {source.path for source in taking_part}
     pairs = [pair for pair in links if paths.issuperset(pair)]
-    units = units_of(taking_part, pairs)
+    joined = units_of(taking_part, pairs)
+    with_rows = [[each for each in unit if each.path not in without_rows] for unit in joined]
+    units = [unit for unit in with_rows if unit]
     if count is None:
         return _by_group(units, name, seed, before)
     columns = tuple(f"{name}_{i}" for i in range(count))
@@ -126,7 +132,7 @@ def _by_group(
                 f"{unit[0].path} has no group, so no fold holds it out. Give groups when tiling "
                 "(--group PATTERN, or a column group), or ask for a number of folds."
             )
-        # Groups that share a picture are held out together.
+        # Groups that share a picture, or show one place, are held out together.
         fold = f"{name}_{'+'.join(groups)}"
         if _former_fold(unit, before) not in (None, fold):
             raise LabelError(

@@ -1,9 +1,9 @@
-"""``distkeras-grid check-leaks``: checks that splits share no image, also of other data sets."""
+"""``distkeras-grid check-leaks``: splits and folds share no image, also of other data sets."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from data_prep.job import Say
 from data_prep.leaks import Leak, Picture, find_leaks
 from data_prep.likeness_store import load_fingerprints
 from data_prep.manifest import DataSet, Entry
-from data_prep.near_duplicates import find_near_duplicates
+from data_prep.near_duplicates import Likeness, find_near_duplicates
 from data_prep.picture import Choice
 from data_prep.settings import TilingSettings
 from distkeras_grid.cli.console import output, report, tell
@@ -27,6 +27,7 @@ from distkeras_grid.errors import (
     SchemaError,
 )
 from distkeras_grid.spark.dataframes import MANIFEST, read_parquet
+from distkeras_grid.spark.folds import TEST, Folds
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
@@ -38,7 +39,8 @@ FIRST_FOLDER = "^(?P<split>[^/]+)/"
 DESCRIPTION = """\
 Check that nothing stands in two splits: the same pixels in any file format, the same group (such as
 a specimen), or the same place of a specimen, resized, recompressed, cropped or with an overlapping
-field of view. Ends with code 3 and a list if something does.
+field of view. The folds of a data set are checked in the same way. Ends with code 3 and a list if
+something is found.
 
 --data is a data set of tiles, or a folder of images that anybody has divided, with one folder for
 each split, such as train/, val/ and test/.
@@ -81,7 +83,7 @@ def check_leaks_of(
     max_pixels: int = MAX_PIXELS,
     say: Say = lambda _: None,
 ) -> Checked:
-    """Look for anything that stands in more than one split.
+    """Look for anything that stands in more than one split, or in more than one fold.
 
     Parameters
     ----------
@@ -134,8 +136,10 @@ def check_leaks_of(
                 f"{data} is a data set of tiles, which knows its splits, groups and images. Leave "
                 "out the patterns, and what chooses images."
             )
-        seen = _tiles(session, storage, root, near_duplicates)
+        known = _known(storage, root)
+        seen = _tiles(session, storage, root, known, near_duplicates)
     else:
+        known = None
         # Nothing is written, so there is no output; but the settings need one.
         limits = {"glob": glob, "max_pixels": max_pixels, **(choice or Choice()).to_json()}
         settings = TilingSettings(root, root, **limits)
@@ -144,16 +148,25 @@ def check_leaks_of(
     counts: dict[str, int] = {}
     for picture in seen.pictures:
         counts[picture.split] = counts.get(picture.split, 0) + 1
-    return Checked(counts, find_leaks(seen.pictures, likenesses), seen.unreadable)
+    leaks = find_leaks(seen.pictures, likenesses)
+    if known is not None:
+        for _, folds in sorted(known.folds.items()):
+            leaks += leaks_of_folds(known.entries.values(), folds, likenesses)
+    return Checked(counts, leaks, seen.unreadable)
 
 
-def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bool) -> Seen:
-    """Read the sources from the manifest, and compare them with the rows."""
+def _known(storage: Storage, root: str) -> DataSet:
     try:
-        known = DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
+        return DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
     except SchemaError as error:
         error.add_note("Check the folder of images from which the data set was made.")
         raise
+
+
+def _tiles(
+    spark: SparkSession, storage: Storage, root: str, known: DataSet, near_duplicates: bool
+) -> Seen:
+    """Return the sources of the manifest, compared with the rows."""
     tiled = [entry for entry in known.entries.values() if entry.has_rows and entry.content]
     pictures = pictures_of(known.entries.values())
     _hold_against_rows(spark, root, tiled, pictures)
@@ -171,26 +184,55 @@ def _tiles(spark: SparkSession, storage: Storage, root: str, near_duplicates: bo
     return Seen(pictures, fingerprints, {})
 
 
-def pictures_of(entries: Iterable[Entry]) -> list[Picture]:
+def pictures_of(entries: Iterable[Entry], places: Mapping[str, str] | None = None) -> list[Picture]:
     """Return the pictures of a data set of tiles, with the splits in which their tiles stand.
 
     Parameters
     ----------
     entries : iterable of Entry
         Entries; an untiled copy adds its group to the splits of the picture that is tiled.
+    places : mapping of str to str, optional
+        What counts as the split of an image, by path; images that are missing stand nowhere.
+        Default: the splits of the entries.
     """
     every = [entry for entry in entries if entry.content]
+    tiled = {entry.source: str(entry.split) for entry in every if entry.has_rows}
+    if places is not None:
+        tiled = {path: places[path] for path in tiled if path in places}
     splits: dict[str | None, set[str]] = {}
     for entry in every:
-        if entry.has_rows:
-            splits.setdefault(entry.content, set()).add(str(entry.split))
+        if entry.source in tiled:
+            splits.setdefault(entry.content, set()).add(tiled[entry.source])
     return [
         Picture(entry.source, split, str(entry.content), entry.group)
         for entry in every
         for split in (
-            [str(entry.split)] if entry.has_rows else sorted(splits.get(entry.content, ()))
+            [tiled[entry.source]]
+            if entry.source in tiled
+            else sorted(splits.get(entry.content, ()))
         )
     ]
+
+
+def leaks_of_folds(
+    entries: Iterable[Entry], folds: Folds, likenesses: Iterable[Likeness]
+) -> list[Leak]:
+    """Return what is held out by one fold, and trained on in it, because it is in another, too.
+
+    Parameters
+    ----------
+    entries : iterable of Entry
+    folds : Folds
+        Its folds count as splits. Images of the split ``test`` are in none.
+    likenesses : iterable of Likeness
+        Pairs of paths of images that show the same place.
+    """
+    taking_part = (entry for entry in entries if entry.split != TEST)
+    pictures = pictures_of(taking_part, folds.held_out)
+    names = {each.name for each in pictures}
+    return find_leaks(
+        pictures, [pair for pair in likenesses if names.issuperset((pair.one, pair.other))]
+    )
 
 
 def _hold_against_rows(

@@ -91,6 +91,8 @@ class Figures:
         Numbers of images.
     left_out, quarantined, copies : dict of str to str
         Reasons by path.
+    splits_kept : dict of str to str
+        Why images do not stand in the split that a table gives them, by path.
     without_tiles : dict of str to int
         Number of angles at which an image has no tile, by path.
     excluded : int
@@ -138,6 +140,7 @@ class Figures:
     filter: str | None = None
     filtered: int = 0
     kept_none: dict[str, int] = field(default_factory=dict)
+    splits_kept: dict[str, str] = field(default_factory=dict)
     uncovered: float = 0.0
     uncovered_by_angle: float = 0.0
     marks: dict[str, str] = field(default_factory=dict)
@@ -210,6 +213,9 @@ def render(
         parts.append(_section("In quarantine, not read", _reasons(figures.quarantined, "")))
     if figures.copies:
         parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
+    if figures.splits_kept:
+        kept = _reasons(figures.splits_kept, "")
+        parts.append(_section("In another split than the table says", kept))
     if figures.filter:
         parts.append(_section("Filter", _filter(figures)))
     if figures.marks:

@@ -21,8 +21,11 @@ from distkeras_grid.errors import (
     LabelError,
     SplitLeakError,
 )
+from distkeras_grid.spark.units import Units
 
 SPLITS = ("train", "validation", "test")
+UNDO = "Undo what joins them, or tile anew (--overwrite)."
+CHOOSE_AGAIN = "Give all of them one split in the table, or undo what joins them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,10 @@ def empty_cells(
 
 
 def newly_torn(
-    sources: Sequence[Source], kept: Mapping[str, str], links: Iterable[tuple[str, str]] = ()
+    sources: Sequence[Source],
+    kept: Mapping[str, str],
+    links: Iterable[tuple[str, str]] = (),
+    chosen: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return why new sources cannot come in: they would join sources of different splits.
 
@@ -208,6 +214,8 @@ def newly_torn(
     ----------
     sources, kept, links
         See `assign_splits`.
+    chosen : mapping of str to str, optional
+        Splits by path that somebody has chosen for new sources.
 
     Returns
     -------
@@ -224,26 +232,34 @@ def newly_torn(
     paths = {source.path for source in old}
     for unit in units_of(old, _within(pairs, paths)):
         _kept_split(unit, kept)
+    standing = {**(chosen or {}), **kept}
     reasons: dict[str, str] = {}
     for unit in units_of(sources, pairs):
-        if len({kept[source.path] for source in unit if source.path in kept}) > 1:
-            reasons |= _torn_by(unit, kept, pairs)
+        if len({standing[source.path] for source in unit if source.path in standing}) > 1:
+            reasons |= _torn_by(unit, kept, standing, pairs)
     return reasons
 
 
 def _torn_by(
-    unit: Sequence[Source], kept: Mapping[str, str], pairs: Sequence[tuple[str, str]]
+    unit: Sequence[Source],
+    kept: Mapping[str, str],
+    standing: Mapping[str, str],
+    pairs: Sequence[tuple[str, str]],
 ) -> dict[str, str]:
     """Return which new sources tear a unit, taking one source after another."""
     taken = [source for source in unit if source.path in kept]
+    new = [source for source in unit if source.path not in kept]
+    tiles: Counter[str | None] = Counter()
+    for source in new:
+        tiles[standing.get(source.path)] += source.weight
     reasons: dict[str, str] = {}
-    for source in sorted(unit, key=lambda source: source.path):
-        if source.path in kept:
-            continue
+    # The split that most tiles have goes first, so that a wrong line of a table costs few images.
+    for source in sorted(new, key=lambda each: (-tiles[standing.get(each.path)], each.path)):
         both = [*taken, source]
+        advice = CHOOSE_AGAIN if source.path in standing else UNDO
         try:
             for part in units_of(both, _within(pairs, {each.path for each in both})):
-                _kept_split(part, kept)
+                _kept_split(part, standing, advice)
         except SplitLeakError as error:
             reasons[source.path] = str(error)
         else:
@@ -258,7 +274,7 @@ def _within(pairs: Iterable[tuple[str, str]], paths: set[str]) -> list[tuple[str
 def _kept_split(
     unit: Sequence[Source],
     kept: Mapping[str, str],
-    advice: str = "Undo what joins them, or tile anew (--overwrite).",
+    advice: str = UNDO,
 ) -> str | None:
     """Return the split that members of a unit had before, None if none had one."""
     splits: dict[str, Source] = {}
@@ -386,25 +402,17 @@ def units_of(
     -------
     list of list of Source
     """
-    parents: dict[Hashable, Hashable] = {}
-
-    def root(node: Hashable) -> Hashable:
-        while parents.setdefault(node, node) != node:
-            parents[node] = parents[parents[node]]
-            node = parents[node]
-        return node
-
+    together = Units()
     for source in sources:
-        path_node = ("path", source.path)
         shared = ("bytes", source.sha256), ("pixels", source.pixel_sha256), ("group", source.group)
         for node in shared:
             if node[1] is not None:
-                parents[root(node)] = root(path_node)
+                together.join(node, ("path", source.path))
     for one, other in links:
-        parents[root(("path", one))] = root(("path", other))
+        together.join(("path", one), ("path", other))
     units: dict[Hashable, list[Source]] = {}
     for source in sources:
-        units.setdefault(root(("path", source.path)), []).append(source)
+        units.setdefault(together.root(("path", source.path)), []).append(source)
     return list(units.values())
 
 

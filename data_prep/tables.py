@@ -14,11 +14,13 @@ from typing import Any
 
 from data_prep.alike import joining
 from data_prep.changes import Changes, kept_splits, sources_of
+from data_prep.folds import assign_folds
 from data_prep.labels import Annotation, class_names
 from data_prep.manifest import REMOVED, TILED, DataSet, Entry, revised, tables_of
 from data_prep.split import assign_splits, check_cells, newly_torn, parse_fractions
 from distkeras_grid.errors import LabelError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.folds import Folds
 
 EXCLUDED = "excluded"
 
@@ -128,6 +130,35 @@ def divide_anew(known: DataSet, shares: str, seed: int, *, allow_empty: bool = F
         elif entries[path].split is not None:
             entries[path] = replace(entries[path], split=split)
     return _compared(known, entries)
+
+
+def divide_into_folds(
+    known: DataSet,
+    by: str,
+    seed: int = 0,
+    name: str = "fold",
+    *,
+    former: Folds | None = None,
+    allow_empty: bool = False,
+) -> Folds:
+    """Divide the images of a data set into folds; see `data_prep.folds.assign_folds`.
+
+    Parameters
+    ----------
+    known : DataSet
+    by, seed, name, former, allow_empty
+        See `data_prep.folds.assign_folds`, which raises the same errors.
+    """
+    now = Changes(dict(known.entries))
+    splits = kept_splits(now, known.entries, {})
+    return assign_folds(
+        [replace(each, split=splits.get(each.path)) for each in sources_of(now, {}, {})],
+        *(by, seed, name),
+        former=former,
+        links=_links(known, {}),
+        without_rows={path for path, entry in known.entries.items() if not entry.has_rows},
+        allow_empty=allow_empty,
+    )
 
 
 def exclude(known: DataSet, reasons: Mapping[str, str], path: str) -> Revised:

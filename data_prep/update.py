@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.alike import alike_among, describe, renamed, still_true, to_json
+from data_prep.alike import TOLD, alike_among, describe, renamed, still_true, to_json
 from data_prep.by_hand import annotated, predecessors, said_of
 from data_prep.cells import missing_cells
 from data_prep.changes import (
@@ -352,6 +352,7 @@ class _Night:
             left_out=done.left_out,
             quarantined=done.quarantined,
             copies=_copies(night.changes),
+            splits_kept=night.changes.splits_kept,
             without_tiles={e.source: e.empty_angles for e in tiled if e.empty_angles},
             excluded=sum(each.excluded for each in tiled),
             filter=self._settings.keep,
@@ -612,6 +613,11 @@ class _Night:
             self._say("no image to tile")
         for path, reason in sorted((_copies(changes) | changes.problems).items()):
             self._say(f"  left out: {path}: {reason}")
+        kept = sorted(changes.splits_kept.items())
+        for path, reason in kept[:TOLD]:
+            self._say(f"  split not changed: {path}: {reason}")
+        if len(kept) > TOLD:
+            self._say(f"  split not changed: {len(kept) - TOLD:,} more, which the report lists")
         for path in sorted(changes.work):
             if excluded := changes.excluded(path):
                 self._say(f"  tiled, and still excluded: {path}: {excluded}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distkeras_grid.errors import DataError, SplitLeakError
+from distkeras_grid.spark.units import Units
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -41,28 +42,40 @@ class Folds:
         }
 
 
-def check_together(folds: Folds, pairs: Iterable[tuple[str, str, str]]) -> None:
+def check_together(held_out: Mapping[str, str], pairs: Iterable[tuple[str, str, str]]) -> None:
     """Refuse folds that tear apart what belongs together now, whatever it did when they were made.
 
     Parameters
     ----------
-    folds : Folds
+    held_out : mapping of str to str
+        The fold that holds out an image, by path.
     pairs : iterable of (str, str, str)
-        Paths of two images, and why they belong together.
+        Paths of two images, and why they belong together. Images that no fold holds out join
+        others, too.
 
     Raises
     ------
     SplitLeakError
-        Names the first pair that is held out by different folds.
+        Names the first two images that belong together, directly or through others, and are held
+        out by different folds.
     """
+    units = Units()
+    # An image with a fold, by the root of its unit.
+    held: dict[Hashable, str] = {path: path for path in held_out}
     for one, other, why in pairs:
-        first, second = folds.held_out.get(one), folds.held_out.get(other)
-        if first is not None and second is not None and first != second:
+        parts = units.root(one), units.root(other)
+        first, second = (held.get(part) for part in parts)
+        if first is not None and second is not None and held_out[first] != held_out[second]:
+            told = why if {first, second} == {one, other} else f"{one} and {other}: {why}"
             raise SplitLeakError(
-                f"{one} ({first}) and {other} ({second}) belong together ({why}), but this was not "
-                "known when the folds were made. Make the folds again (distkeras-grid folds "
-                "--overwrite), or make others under another --name."
+                f"{first} ({held_out[first]}) and {second} ({held_out[second]}) belong "
+                f"together ({told}), but this was not known when the folds were made. Make the "
+                "folds again (distkeras-grid folds --overwrite), or make others under another "
+                "--name."
             )
+        units.join(one, other)
+        if first is not None:
+            held[parts[1]] = first
 
 
 def splits_in(folds: Folds, column: str, splits: Mapping[str, str]) -> dict[str, str]:

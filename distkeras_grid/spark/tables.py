@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from distkeras_grid.errors import UNREADABLE, SchemaError
-from distkeras_grid.spark.folds import Folds, check_together, splits_in
+from distkeras_grid.spark.folds import TEST, Folds, check_together, splits_in
 from distkeras_grid.spark.versions import Digest, ShardName
 
 # In the metadata of the image column: which version its rows are of.
@@ -30,6 +30,8 @@ class Source(msgspec.Struct, frozen=True):
     status : str
         Only images of the status ``"tiled"`` have rows.
     sha256, label, split, group : str, optional
+    pixel_sha256 : str, optional
+        Digest of its pixels; files with other bytes can have the same.
     stored_source, stored_label, stored_split : str, optional
         What its rows have in their files, where that is something else.
     set_aside : str, optional
@@ -46,6 +48,12 @@ class Source(msgspec.Struct, frozen=True):
     stored_label: str | None = None
     stored_split: Split | None = None
     set_aside: str | None = None
+    pixel_sha256: Digest | None = None
+
+    @property
+    def content(self) -> str | None:
+        """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
+        return self.pixel_sha256 or self.sha256
 
     @property
     def has_rows(self) -> bool:
@@ -181,18 +189,35 @@ class Tables(msgspec.Struct, frozen=True):
                 f"{path!r} has no fold {column!r}. Its folds: {known or 'none'}. Make folds by "
                 "distkeras-grid folds."
             )
-        check_together(folds, self.together())
-        return splits_in(folds, column, self.splits())
+        splits = self.splits()
+        held_out = {path: fold for path, fold in folds.held_out.items() if path in splits}
+        check_together(held_out, self.together())
+        return splits_in(folds, column, splits)
 
     def together(self) -> Iterator[tuple[str, str, str]]:
-        """Yield pairs of images that must not be torn apart, and why."""
-        first: dict[str, str] = {}
-        for each in self.sources:
-            if each.has_rows and each.group is not None:
-                yield first.setdefault(each.group, each.source), each.source, f"group {each.group}"
+        """Yield pairs of images that must not be torn apart in folds, and why.
+
+        Images without rows count, too: copies, removed and excluded images join others. The split
+        `test` is in no fold.
+        """
+        splits = {each.content: each.split for each in self.sources if each.content and each.split}
+        there = [
+            each for each in self.sources if (each.split or splits.get(each.content or "")) != TEST
+        ]
+        first: dict[tuple[str, str], str] = {}
+        for each in there:
+            for why, value in (
+                ("the same bytes", each.sha256),
+                ("the same pixels", each.pixel_sha256),
+                (f"group {each.group}", each.group),
+            ):
+                if value is not None:
+                    yield first.setdefault((why, value), each.source), each.source, why
         if self.settings.near_duplicates == "join":
+            paths = {each.source for each in there}
             for pair in self.near_duplicates:
-                yield pair.one, pair.other, pair.why
+                if paths.issuperset((pair.one, pair.other)):
+                    yield pair.one, pair.other, pair.why
 
 
 def read_tables(manifest: str, path: str) -> Tables:

@@ -49,15 +49,26 @@ class Night:
     """The images that are there, by what they are; then what the night makes of them."""
 
     def __init__(
-        self, entries, there, *, problems=None, prune=False, stamps=None, groups=None, links=()
+        self,
+        entries,
+        there,
+        *,
+        problems=None,
+        prune=False,
+        stamps=None,
+        groups=None,
+        chosen=None,
+        links=(),
     ):
         self.entries = {entry.source: entry for entry in entries}
         stamps = stamps or {}
         self.listed = {path: Listed(path, 10, stamps.get(path, 1)) for path in there}
         problems = problems or {}
-        groups = groups or {}
+        groups, chosen = groups or {}, chosen or {}
         self.plain = {
-            p: Annotation(p.split("/")[0], groups.get(p)) for p in there if p not in problems
+            p: Annotation(p.split("/")[0], groups.get(p), chosen.get(p))
+            for p in there
+            if p not in problems
         }
         self.said = {p: said_of(self.entries.get(p), each) for p, each in self.plain.items()}
         self.comparison = compare(
@@ -420,6 +431,75 @@ def test_a_new_image_that_joins_two_splits_is_left_out_and_named():
     assert night.splits() == {"a/new": "test"}
     assert set(changes.problems) == {"a/copy"}
     assert night.changes.entries["a/copy"].group is None
+
+
+SAME_GROUP = {"a/0": "g", "a/1": "g"}
+
+
+@pytest.mark.parametrize(("groups", "pairs"), [(SAME_GROUP, []), ({}, [("a/0", "a/1")])])
+def test_a_split_of_a_table_that_tears_a_unit_leaves_out_its_image_alone(groups, pairs):
+    """It ended every night: nothing was tiled any more."""
+    chosen = {"a/0": "train", "a/1": "test", "a/2": "test"}
+    night = Night([tiled("a/0", group=groups.get("a/0"))], chosen, groups=groups, chosen=chosen)
+    night.decide(seen("a/1"), seen("a/2"))
+    assert night.splits(pairs=pairs) == {"a/2": "test"}
+    assert set(night.changes.problems) == {"a/1"}
+    # Corrected, it is tiled.
+    again = Night(
+        night.changes.entries.values(), chosen, groups=groups, chosen={**chosen, "a/1": "train"}
+    )
+    again.decide(seen("a/1"), seen("a/2"))
+    assert again.splits(pairs=pairs) == {"a/1": "train", "a/2": "test"}
+
+
+def test_of_new_images_that_contradict_each_other_the_fewest_are_left_out():
+    chosen = {"a/0": "test", "a/1": "train", "a/2": "train", "b/3": "test"}
+    night = Night([], chosen, groups=dict.fromkeys(["a/0", "a/1", "a/2"], "g"), chosen=chosen)
+    night.decide(*map(seen, chosen))
+    assert night.splits() == {"a/1": "train", "a/2": "train", "b/3": "test"}
+    assert set(night.changes.problems) == {"a/0"}
+
+
+@pytest.mark.parametrize(("split", "left_out"), [("train", set()), ("test", {"a/9"})])
+@pytest.mark.parametrize("old", [[], [tiled("a/0", "S")]])
+def test_a_copy_has_a_line_in_a_table_of_splits_too(old, split, left_out):
+    """Any copy ended the night: it had no split."""
+    chosen = {"a/0": "train", "a/1": "test", "a/9": split}
+    night = Night(old, chosen, chosen=chosen)
+    found = [seen("a/0", "S"), seen("a/1"), seen("a/9", "S")]
+    night.decide(*found[len(old) :])
+    expected = {"a/0": "train", "a/1": "test"}
+    assert night.splits() == {path: expected[path] for path in night.changes.work}
+    assert set(night.changes.problems) == left_out
+    if not left_out:
+        tonight = [tiled("a/0", "S"), tiled("a/1", split="test"), night.changes.entries["a/9"]]
+        later = Night(tonight, [*chosen, "a/2"], chosen={**chosen, "a/2": "test"})
+        later.decide(seen("a/2"))
+        assert later.splits() == {"a/2": "test"}
+
+
+def test_a_corrected_split_of_a_table_is_not_taken_and_told():
+    """Not a word was said, and the image stayed where it was."""
+    copy = Entry("a/9", LEFT_OUT, sha256="S", pixel_sha256="pixels of S", length=10, modified=1)
+    old = [tiled("a/0", "S"), copy, tiled("a/1"), tiled("a/2"), tiled("a/gone", "T")]
+    there = ["a/0", "a/1", "a/2", "a/9", "a/moved", "a/new"]
+    night = Night(old, there, stamps={"a/1": 2}, chosen=dict.fromkeys(there, "test"))
+    night.plain["a/2"] = night.said["a/2"] = Annotation("a", split="train")
+    changes = night.decide(seen("a/1", "other"), seen("a/moved", "T"), seen("a/new"))
+    assert night.splits() == {"a/1": "train", "a/new": "test"}
+    assert set(changes.splits_kept) == {"a/0", "a/1", "a/9", "a/moved"}
+    assert changes.problems == {}
+    # Where nobody chooses splits, nothing is told.
+    plain = Night(old, there[:3])
+    plain.decide()
+    assert plain.splits() == plain.changes.splits_kept == {}
+
+
+def test_a_removed_image_ends_no_night_of_a_table_of_splits():
+    gone = Entry("a/0", REMOVED, sha256="S", pixel_sha256="P", label="a", group="g")
+    night = Night([gone, tiled("a/1")], ["a/1", "a/2"], chosen={"a/1": "train", "a/2": "test"})
+    night.decide(seen("a/2"))
+    assert night.splits() == {"a/2": "test"}
 
 
 def test_the_group_of_a_pruned_specimen_is_remembered():

@@ -12,6 +12,7 @@ from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.fold_command import main, make_folds
+from data_prep.leak_check import check_leaks_of
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_tiles
@@ -92,6 +93,24 @@ def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
     train, validation = read_tiles(settings.output, splits=ALL[:2], fold=first.columns[0])
     assert sources(validation) == {p for p, f in first.held_out.items() if f == first.columns[0]}
     assert sources(train).isdisjoint(sources(validation))
+
+
+@pytest.mark.slow
+def test_specimens_that_share_a_picture_are_held_out_together(spark, settings):
+    """A picture of one specimen was trained on where this specimen was held out."""
+    first = make_folds(settings.output, "group", name="specimen", spark=spark)
+    one, other = sorted(path for path in first.held_out if path[0] == "a" and path[-5] == "0")[:2]
+    with Image.open(Path(settings.input) / one) as picture:
+        picture.save(Path(settings.input) / other.replace("_0.png", "_copy.tif"))
+    update_tiles(settings, spark=spark)
+    with pytest.raises(SplitLeakError):
+        read_tiles(settings.output, splits=ALL, fold=first.columns[0])
+    (leak,) = check_leaks_of(settings.output, spark=spark, near_duplicates=False).leaks
+    assert {each.split for each in leak.pictures} == {first.held_out[p] for p in (one, other)}
+    later = make_folds(settings.output, "group", name="specimen", overwrite=True, spark=spark)
+    assert f"specimen_{one[:4]}+{other[:4]}" in later.columns
+    read_tiles(settings.output, splits=ALL, fold=later.columns[0])
+    assert check_leaks_of(settings.output, spark=spark, near_duplicates=False).leaks == []
 
 
 @pytest.mark.slow

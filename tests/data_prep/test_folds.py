@@ -130,12 +130,16 @@ def test_folds_survive_the_manifest_and_damaged_ones_are_refused():
 
 
 def test_folds_that_tear_apart_what_belongs_together_by_now_are_refused():
-    folds = assign_folds(images(), "3")
-    apart = next(p for p, f in folds.held_out.items() if f != folds.held_out["00.png"])
-    together = next(p for p, f in folds.held_out.items() if f == folds.held_out["00.png"])
-    check_together(folds, [("00.png", together, "g"), ("00.png", "in test.png", "g")])
-    with pytest.raises(SplitLeakError):
-        check_together(folds, [("00.png", together, "g"), ("00.png", apart, "g")])
+    held_out = {"a": "fold_0", "b": "fold_0", "c": "fold_1", "d": "fold_1"}
+    check_together(held_out, [("a", "b", "g"), ("a", "no fold", "g"), ("c", "d", "h")])
+    for pairs in (
+        [("a", "b", "g"), ("a", "c", "g")],
+        [("copy", "c", "g"), ("a", "copy", "h")],
+        [("a", "copy", "h"), ("d", "other", "k"), ("copy", "other", "g"), ("b", "c", "never")],
+    ):
+        with pytest.raises(SplitLeakError) as raised:
+            check_together(held_out, pairs)
+        assert "never" not in str(raised.value)
 
 
 def described(sources, **more):

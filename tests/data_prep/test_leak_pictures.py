@@ -15,12 +15,14 @@ from data_prep.digests import pixel_digest
 from data_prep.divided_folder import Look, divided, looker
 from data_prep.images import MAX_PIXELS
 from data_prep.isolation import Care
-from data_prep.leak_check import FIRST_FOLDER, pictures_of
+from data_prep.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
 from data_prep.leaks import find_leaks
 from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
+from data_prep.near_duplicates import Likeness
 from data_prep.picture import Choice
 from data_prep.reading import Content, Opening
 from distkeras_grid.errors import EmptyDataError, LabelError, StorageError
+from distkeras_grid.spark.folds import Folds
 
 
 def entry(source, split, status=TILED, pixels="c", group=None):
@@ -49,6 +51,37 @@ def test_what_has_no_tiles_leaks_nothing():
 def test_what_is_set_aside_leaks_nothing():
     aside = replace(entry("b.png", "test", group="g"), set_aside="blurred")
     assert find_leaks(pictures_of([entry("a.png", "train", group="g"), aside])) == []
+
+
+def test_folds_are_judged_like_splits():
+    """They were not looked at."""
+    known = [
+        entry("a.png", "train", group="S1"),
+        entry("copy.tif", None, LEFT_OUT, group="S2"),
+        entry("b.png", "validation", pixels="b", group="S2"),
+        entry("d.png", "test", pixels="d", group="S3"),
+        entry("e.png", "train", pixels="e", group="S4"),
+        entry("f.png", "train", pixels="f", group="S4"),
+        replace(entry("0.png", "train", pixels="0", group="S1"), set_aside="blurred"),
+    ]
+    held_out = {"a.png": "x_0", "b.png": "x_1", "e.png": "x_0", "f.png": "x_1", "0.png": "x_1"}
+    alike = [
+        Likeness("a.png", "b.png", "seen"),
+        Likeness("a.png", "d.png", "not in folds"),
+        Likeness("a.png", "e.png", "in one fold"),
+    ]
+    folds = Folds("2", 0, ("x_0", "x_1"), held_out)
+    leaks = leaks_of_folds(known, folds, alike)
+    assert [(leak.kind, {each.name for each in leak.pictures}) for leak in leaks] == [
+        ("group", {"copy.tif", "b.png"}),
+        ("group", {"e.png", "f.png"}),
+        ("likeness", {"a.png", "b.png"}),
+    ]
+    assert {each.split for leak in leaks for each in leak.pictures} == {"x_0", "x_1"}
+    together = replace(folds, held_out=dict.fromkeys(held_out, "x_0"))
+    assert leaks_of_folds(known, together, alike) == []
+    # Images that came after the folds were made have none yet.
+    assert leaks_of_folds(known, replace(folds, held_out={"a.png": "x_0"}), alike) == []
 
 
 class LostBlock(BytesIO):

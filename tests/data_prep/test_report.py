@@ -86,6 +86,14 @@ def test_counts_add_up():
     assert tiles["test"] == {"a": sources[1].tiles}
 
 
+def test_splits_of_a_table_that_are_not_taken_are_listed():
+    told = figures(splits_kept={"a/<0>.png": "the table says test"})
+    page = render(told, Shown(), {}, grid_angles(SPEC))
+    assert "a/&lt;0&gt;.png</td><td>the table says test" in page
+    assert json.loads(told.to_json())["splits_kept"] == told.splits_kept
+    assert "the table says" not in render(figures(), Shown(), {}, grid_angles(SPEC))
+
+
 def test_json_has_rates():
     told = json.loads(figures().to_json())
     assert told["read_megabytes_per_second"] == 0.5

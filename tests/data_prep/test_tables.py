@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep.alike import to_json
 from data_prep.geometry import TileSpec
@@ -16,6 +19,7 @@ from data_prep.settings import TilingSettings
 from data_prep.tables import (
     annotate_tiled,
     divide_anew,
+    divide_into_folds,
     exclude,
     files_of,
     include,
@@ -23,6 +27,7 @@ from data_prep.tables import (
     revised_content,
 )
 from distkeras_grid.errors import EmptySplitError, LabelError, SplitLeakError
+from distkeras_grid.spark.tables import read_tables
 
 SPEC = TileSpec(32, angles=[0])
 
@@ -168,6 +173,103 @@ def test_a_new_division_keeps_units_whole_and_remembers_removed_images():
     assert divide_anew(known, "0.5:0.5", 4).entries != done.entries
     with pytest.raises(EmptySplitError):
         divide_anew(KNOWN, "0.8:0.1:0.1", 0)
+
+
+SPECIMENS = [
+    entry(f"a/{i}.png", number=20 + i, group=f"s{i // 2}", pixel_sha256=f"{120 + i:064x}")
+    for i in range(8)
+]
+SAME_PIXELS = {"sha256": "f" * 64, "pixel_sha256": f"{120:064x}"}
+# Each of them joins the specimens s0 and s1, and none of them has rows.
+WITHOUT_ROWS = {
+    "copy": ([Entry("a/0.tif", LEFT_OUT, group="s1", reason="same", **SAME_PIXELS)], ()),
+    "excluded": (
+        [entry("a/8.png", number=90, group="s1", set_aside="x")],
+        [("a/0.png", "a/8.png")],
+    ),
+    "removed": ([replace(GONE, group="s1")], [("a/0.png", "a/gone.png")]),
+    "copy of a removed one": (
+        [GONE, replace(GONE, source="a/1.tif", status=LEFT_OUT, split=None, group="s1")],
+        [("a/0.png", "a/gone.png")],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_ROWS)
+def test_what_an_image_without_rows_joins_is_held_out_together(what):
+    """A picture of s1 was trained on where s1 was held out."""
+    more, pairs = WITHOUT_ROWS[what]
+    known = data_set(*SPECIMENS, *more, pairs=pairs)
+    by_group = divide_into_folds(known, "group")
+    assert by_group.columns == ("fold_s0+s1", "fold_s2", "fold_s3")
+    # What has no rows has no fold.
+    assert set(by_group.held_out) == {each.source for each in SPECIMENS}
+    for seed in range(5):
+        held_out = divide_into_folds(known, "3", seed).held_out
+        assert len({held_out[f"a/{i}.png"] for i in range(4)}) == 1
+
+
+@pytest.mark.parametrize("what", WITHOUT_ROWS)
+def test_folds_that_an_image_without_rows_joins_later_are_not_read(what):
+    """They were read, and a picture stood in training and validation."""
+    folds = divide_into_folds(data_set(*SPECIMENS), "group")
+    more, pairs = WITHOUT_ROWS[what]
+    known = data_set(*SPECIMENS, *more, pairs=pairs)
+    with pytest.raises(SplitLeakError):
+        in_fold(known, folds, "fold_s0")
+    with pytest.raises(LabelError):
+        divide_into_folds(known, "group", former=folds)
+
+
+def in_fold(known, folds, column):
+    content = {**known.content, "folds": {"fold": folds.to_json()}}
+    return read_tables(json.dumps(content), "m").in_fold(column, "tiles")
+
+
+def test_what_only_images_without_rows_show_has_no_fold():
+    gone = replace(GONE, group="s9")
+    known = data_set(*SPECIMENS, gone, Entry("a/left.png", LEFT_OUT, reason="damaged"))
+    assert divide_into_folds(known, "group").columns == tuple(f"fold_s{i}" for i in range(4))
+    assert divide_into_folds(known, "4") == divide_into_folds(data_set(*SPECIMENS), "4")
+
+
+def test_an_image_without_tiles_has_a_fold():
+    """Reading the data set in a fold asks for one."""
+    bare = entry("a/9.png", number=99, group="s0", tiles=0)
+    folds = divide_into_folds(data_set(*SPECIMENS, bare), "group")
+    assert folds.held_out["a/9.png"] == "fold_s0"
+
+
+STATES = st.tuples(
+    st.sampled_from([TILED, TILED, TILED, "aside", LEFT_OUT, REMOVED]),
+    st.sampled_from(["train", "train", "validation", "test"]),
+    st.integers(0, 12),
+    st.sampled_from([None, *"ghijk"]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(STATES, min_size=4, max_size=16),
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=4),
+)
+def test_folds_that_were_just_made_are_read(states, pairs):
+    """Whoever makes folds and whoever reads them must agree on what belongs together."""
+    entries = []
+    for i, (status, split, number, group) in enumerate(states):
+        told = {"group": group, "pixel_sha256": f"{number:064x}"}
+        if status in (TILED, "aside"):
+            aside = "x" if status == "aside" else None
+            each = entry(f"a/{i}", split, number=100 + i, set_aside=aside, **told)
+        else:
+            kept = split if status == REMOVED else None
+            each = Entry(f"a/{i}", status, sha256=f"{100 + i:064x}", split=kept, **told)
+        entries.append(each)
+    names = [(f"a/{one}", f"a/{other}") for one, other in pairs if max(one, other) < len(entries)]
+    known = data_set(*entries, pairs=names)
+    folds = divide_into_folds(known, "3", allow_empty=True)
+    for column in folds.columns:
+        assert set(in_fold(known, folds, column)) == {e.source for e in entries if e.has_rows}
 
 
 @pytest.mark.parametrize(

@@ -476,6 +476,33 @@ def test_names_and_splits_of_a_table_are_wrong_for_single_images(spark, settings
 
 
 @pytest.mark.slow
+def test_lines_of_a_table_of_splits_that_come_too_late_end_no_night(
+    spark, settings, folder, tmp_path
+):
+    table = tmp_path / "labels.csv"
+    lines = [f"{i} [x].png,a,{'test' if i else 'train'},S{i}" for i in range(4)]
+    lines += [f"{i}.png,b,{'test' if i else 'train'},T{i}" for i in range(4)]
+    table.write_text("\n".join(["file,label,split,group", *lines]))
+    told = replace(settings, labels=str(table))
+    update_tiles(told, spark=spark)
+    before = splits_of(spark, settings.output)
+
+    draw(folder / "a" / "joins.png", 70)
+    draw(folder / "a" / "new.png", 71)
+    shutil.copy(folder / "a" / "0 [x].png", folder / "a" / "copy.png")
+    lines[1] = "1 [x].png,a,train,S1"
+    lines += ["joins.png,a,test,S0", "new.png,a,test,S9", "copy.png,a,train,S0"]
+    table.write_text("\n".join(["file,label,split,group", *lines]))
+    said: list[str] = []
+    done = update_tiles(told, spark=spark, say=said.append)
+    assert set(done.left_out) == {"a/joins.png"}
+    assert splits_of(spark, settings.output) == {**before, "a/new.png": "test"}
+    report = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert set(report["splits_kept"]) == {"a/1 [x].png"}
+    assert [line for line in said if "a/1 [x].png" in line and "train" in line]
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("first")
 def test_replaced_images_of_several_shards_leave_no_former_tile(
     spark, settings, folder, monkeypatch
