@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # Most bytes that Spark copies because of one changed image.
 SHARD_BYTES = 16 << 30
-# A killed update loses at most this part of its work, and writes its manifest at most so often.
+# A killed update loses about this part of its work, and writes its manifest at most so often.
 PUBLICATIONS = 8
 # Rows that Spark reads at once while it copies tiles; the default would hold thousands of them.
 COPIED_ROWS = "64"
@@ -139,7 +139,11 @@ class Shards:
         self._root = settings.output.rstrip("/")
 
     def publish(self, night: Night) -> dict[str, Any]:
-        """Write shard by shard, publish some at a time, and return the last manifest."""
+        """Write shard by shard, and return the last manifest.
+
+        An update publishes some shards at a time. Without `update`, a data set appears as a whole,
+        whether it is new or replaces another.
+        """
         state = self._begin(night)
         most = _bytes(night.planned) / PUBLICATIONS
         waiting = {each.source for each in night.planned}
@@ -152,8 +156,9 @@ class Shards:
             state.size += _bytes(shard)
             if shard is shards[-1]:
                 self._check_cells(night, state)
-            # A data set that replaces another appears as a whole.
-            if shard is shards[-1] or (state.size >= most and not self._settings.overwrite):
+            # There is no change if conditions have dropped all tiles so far.
+            is_part = self._settings.update and state.change and state.size >= most
+            if shard is shards[-1] or is_part:
                 self._commit(night, state)
         night.planned = [state.done.get(each.source, each) for each in night.planned]
         # If they are lost they are computed again: an update killed before this reads once more.
