@@ -23,7 +23,7 @@ from data_prep.job import (
     tiling_versions,
 )
 from data_prep.likeness_store import save_fingerprints
-from data_prep.manifest import TILED, DataSet, Entry, build_manifest, tiled_entry
+from data_prep.manifest import REMOVED, TILED, DataSet, Entry, build_manifest, tiled_entry
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
 from data_prep.plan import Plan, PlannedSource, counted
@@ -168,9 +168,12 @@ class Shards:
     def _begin(self, night: Night) -> _State:
         before, changes = night.before, night.changes
         going = {entry.source: entry for entry in changes.dropped}
+        known = before.entries if before else {}
+        # If the update is killed before their turn, the next one must know their splits.
+        removed = {path: known[path] for path in changes.work if _is_removed(known.get(path))}
         state = _State(
             # Until then, an image to be replaced keeps its former tiles.
-            entries=going | changes.entries,
+            entries=removed | going | changes.entries,
             going=going,
             last=self._owner.last_shard,
             update=0,
@@ -380,6 +383,10 @@ def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
     stamp |= night.changes.decided.get(planned.source, {})
     shard = state.last if planned.tiles else None
     return tiled_entry(planned, shard=shard, update=state.update, **stamp)
+
+
+def _is_removed(entry: Entry | None) -> bool:
+    return entry is not None and entry.status == REMOVED
 
 
 def _filtered(planned: PlannedSource, dropped: int) -> PlannedSource:

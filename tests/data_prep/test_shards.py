@@ -11,7 +11,7 @@ import pytest
 from data_prep import TileSpec, TilingSettings, shards
 from data_prep.changes import Comparison, Listed, compare, decide, sources_of, splits_of
 from data_prep.labels import Annotation, annotate_each
-from data_prep.manifest import REMOVED, DataSet, planned_source
+from data_prep.manifest import REMOVED, TILED, DataSet, planned_source
 from data_prep.schema import image_field
 from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
 from data_prep.stages import Inspected
@@ -232,6 +232,29 @@ def test_a_first_run_without_update_appears_complete_or_not_at_all(monkeypatch):
     manifest = publish(monkeypatch, disk, first_night())
     assert (disk.manifests, manifest["last_update"]) == (1, 0)
     assert manifest["shards"] == [f"shard={7 + i}" for i in range(count)]
+
+
+def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypatch):
+    """It waited for its turn, and the next night gave it any split."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    disk, names = Disk(), [each.source for each in first_night().planned]
+    publish(monkeypatch, disk, first_night())
+    name = names[-1]
+    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    gone = replace(former, status=REMOVED, tiles=0, shard=None)
+    monkeypatch.setattr(f"{__name__}.IMAGES", 400)
+    night = next_night(disk, [each.source for each in first_night().planned], gone=gone)
+    first, second, *_ = divide_shards(night.planned)
+    assert name not in {each.source for each in first + second}
+    with pytest.raises(KeyboardInterrupt):
+        publish(monkeypatch, disk, night, killed_in=3, update=True)
+    there = DataSet.from_text(disk.held["/tiles/_dataset.json"])
+    assert first[0].source in there.entries
+    assert there.entries[name] == gone
+    again = next_night(disk, [each.source for each in first_night().planned])
+    assert {each.split for each in again.planned if each.source == name} == {former.split}
+    whole = DataSet.from_json(publish(monkeypatch, disk, again, update=True))
+    assert {entry.status for entry in whole.entries.values()} == {TILED}
 
 
 def test_a_night_whose_first_shards_keep_no_tile_goes_on(monkeypatch):
