@@ -338,18 +338,29 @@ def _read_by_pillow(stream: BinaryIO, name: str, choice: Choice, max_pixels: int
                 f"{name} has {width}x{height} pixels, and can only be decoded as a whole, up to "
                 f"{max_pixels:,} pixels. Save it as a tiled TIFF, or allow more by --max-pixels."
             )
+        # Pillow would reduce most PNG of 16 bits to 8, and OpenCV knows no pages.
+        is_deep = image.format == "PNG" and _bits_of_png(stream) == 16
+        if is_deep and _count_of(image) > 1:
+            raise ImageError(
+                f"{name} is a 16-bit PNG with {_count_of(image)} pictures, which cannot be read "
+                "apart. Save each as a file of its own."
+            )
         _seek(image, name, choice)
-        if image.format == "PNG" and _bits_of_png(stream) == 16:
-            # Pillow would reduce most of them to 8.
+        if is_deep:
             pixels = _decode_deep_png(image, stream, name)
         else:
             pixels = _decode_by_pillow(image, name)
     return Picture(_chosen_channel(pixels, name, choice))
 
 
+def _count_of(image: Image.Image) -> int:
+    count: int = getattr(image, "n_frames", 1)
+    return count
+
+
 def _seek(image: Image.Image, name: str, choice: Choice) -> None:
-    """Go to the chosen page; animated PNG and JPEG files can have several."""
-    count = getattr(image, "n_frames", 1)
+    """Go to the chosen page; animated PNG of 8 bits and JPEG files can have several."""
+    count = _count_of(image)
     if choice.page is None and count > 1:
         raise AmbiguousImageError(
             f"{name} holds {count} pictures. Received: none to take. Choose one by --page 0 to "

@@ -15,7 +15,7 @@ from data_prep.hugging_face import CARD
 from data_prep.likeness_store import FOLDER as LIKENESS
 from data_prep.normalising import parse_normalising
 from data_prep.plan import Plan, plan_units, rows_of_a_file
-from data_prep.publication import HIDDEN, JOURNAL
+from data_prep.publication import HIDDEN
 from data_prep.readable_card import FILE as PAGE
 from data_prep.report import FOLDER as REPORTS
 from data_prep.settings import TilingSettings
@@ -32,7 +32,7 @@ from data_prep.tiff_metadata import parse_length
 from data_prep.zones import ZoneRules, read_zones
 from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.launch import DIED, job_error, spark_reason
 from distkeras_grid.spark.outputs import Output, OutputKind
@@ -53,6 +53,7 @@ TILES = OutputKind(
         *(CROISSANT, f"_{CROISSANT}.*.tmp", PAGE, f"_{PAGE}.*.tmp", *HIDDEN),
     ),
     unfinished=("_owner.*",),
+    grows_by="add to it what it lacks (--update)",
     # Splits at the top, without shards.
     former=("_SUCCESS", "split=*"),
 )

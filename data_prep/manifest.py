@@ -16,6 +16,7 @@ from data_prep.schema import white_of
 from data_prep.settings import TilingSettings
 from data_prep.stages import Inspected
 from data_prep.versions import utc
+from data_prep.zones import ZoneRules
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.folds import Folds
@@ -47,6 +48,11 @@ LASTING = (
     "seed",
     "group",
 )
+# How the zones of a data set end, where that is meant.
+_ENDS_OF_ZONES = {
+    "zones": "give a table that has only its first line",
+    "bottom_strip": "tile into another output, or replace this one (--overwrite)",
+}
 
 
 # Of each image there is one on the driver. With more than 30 fields, instances have no common keys
@@ -269,6 +275,8 @@ class DataSet:
     def check_settings(self, settings: TilingSettings) -> None:
         """Refuse to add tiles that were cut in another way.
 
+        Zones may change, but not be missing: who forgets them would get all tiles without them.
+
         Raises
         ------
         ConfigurationError
@@ -282,6 +290,21 @@ class DataSet:
                 raise ConfigurationError(
                     f"{settings.output} was made with {name} {former.get(name)!r}, and this update "
                     f"says {now[name]!r}. Give the same, or tile into another output."
+                )
+        self._check_zones(former, settings)
+
+    def _check_zones(self, former: dict[str, Any], settings: TilingSettings) -> None:
+        """Refuse an update without the zones that the tiles keep off."""
+        strip = ZoneRules(bottom_strip=settings.bottom_strip).digest("")
+        tiled = [entry for entry in self.entries.values() if entry.status == TILED]
+        if all(entry.zones in (None, strip) for entry in tiled):
+            return
+        for name, end in _ENDS_OF_ZONES.items():
+            if former.get(name) and not getattr(settings, name):
+                raise ConfigurationError(
+                    f"{settings.output} was made with {name} {former[name]!r}, and this update has "
+                    "none, so its images would be tiled again, with what the zones keep off. Give "
+                    f"{name}. If the tiles are to show all, {end}."
                 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from data_prep.publication import JOURNAL, owners, perform, recover, take_over
+from data_prep.publication import owners, perform, recover, take_over
+from distkeras_grid.spark.dataframes import JOURNAL
 from distkeras_grid.spark.presence import Presence
 from distkeras_grid.spark.storage import Storage
 

@@ -42,13 +42,12 @@ from distkeras_grid.errors import (
     SchemaError,
     StorageError,
 )
-from distkeras_grid.spark.dataframes import MANIFEST, read_shards
+from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST, read_shards
 from distkeras_grid.spark.presence import ID as _ID
 from distkeras_grid.spark.presence import OWNER, owner_name
 from distkeras_grid.spark.versions import FOLDER as VERSIONS
 from distkeras_grid.spark.versions import file_of, read_history
 
-JOURNAL = "_update.json"
 # How often a run that takes over looks for files of dead ones. It looks more than twice only if one
 # woke up meanwhile, and that one writes only a few files before it notices.
 ROUNDS = 20

@@ -98,7 +98,7 @@ class TilingSettings:
         Replace the data set of tiles in the output folder, once the new one is complete.
     update : bool, default False
         Add what has changed to the data set in the output folder; see
-        `data_prep.update.update_tiles`.
+        `data_prep.update.update_tiles`. An update of many tiles appears in up to eight parts.
     prune : bool, default False
         With `update`: also drop the tiles of images that were removed.
     new_classes : bool, default False

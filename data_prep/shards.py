@@ -23,7 +23,7 @@ from data_prep.job import (
     tiling_versions,
 )
 from data_prep.likeness_store import save_fingerprints
-from data_prep.manifest import TILED, DataSet, Entry, build_manifest, tiled_entry
+from data_prep.manifest import REMOVED, TILED, DataSet, Entry, build_manifest, tiled_entry
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
 from data_prep.plan import Plan, PlannedSource, counted
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # Most bytes that Spark copies because of one changed image.
 SHARD_BYTES = 16 << 30
-# A killed update loses at most this part of its work, and writes its manifest at most so often.
+# A killed update loses about this part of its work, and writes its manifest at most so often.
 PUBLICATIONS = 8
 # Rows that Spark reads at once while it copies tiles; the default would hold thousands of them.
 COPIED_ROWS = "64"
@@ -139,7 +139,11 @@ class Shards:
         self._root = settings.output.rstrip("/")
 
     def publish(self, night: Night) -> dict[str, Any]:
-        """Write shard by shard, publish some at a time, and return the last manifest."""
+        """Write shard by shard, and return the last manifest.
+
+        An update publishes some shards at a time. Without `update`, a data set appears as a whole,
+        whether it is new or replaces another.
+        """
         state = self._begin(night)
         most = _bytes(night.planned) / PUBLICATIONS
         waiting = {each.source for each in night.planned}
@@ -152,8 +156,9 @@ class Shards:
             state.size += _bytes(shard)
             if shard is shards[-1]:
                 self._check_cells(night, state)
-            # A data set that replaces another appears as a whole.
-            if shard is shards[-1] or (state.size >= most and not self._settings.overwrite):
+            # There is no change if conditions have dropped all tiles so far.
+            is_part = self._settings.update and state.change and state.size >= most
+            if shard is shards[-1] or is_part:
                 self._commit(night, state)
         night.planned = [state.done.get(each.source, each) for each in night.planned]
         # If they are lost they are computed again: an update killed before this reads once more.
@@ -163,9 +168,12 @@ class Shards:
     def _begin(self, night: Night) -> _State:
         before, changes = night.before, night.changes
         going = {entry.source: entry for entry in changes.dropped}
+        known = before.entries if before else {}
+        # If the update is killed before their turn, the next one must know their splits.
+        removed = {path: known[path] for path in changes.work if _is_removed(known.get(path))}
         state = _State(
             # Until then, an image to be replaced keeps its former tiles.
-            entries=going | changes.entries,
+            entries=removed | going | changes.entries,
             going=going,
             last=self._owner.last_shard,
             update=0,
@@ -375,6 +383,10 @@ def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
     stamp |= night.changes.decided.get(planned.source, {})
     shard = state.last if planned.tiles else None
     return tiled_entry(planned, shard=shard, update=state.update, **stamp)
+
+
+def _is_removed(entry: Entry | None) -> bool:
+    return entry is not None and entry.status == REMOVED
 
 
 def _filtered(planned: PlannedSource, dropped: int) -> PlannedSource:

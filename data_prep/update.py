@@ -140,8 +140,8 @@ def tile_images(
     """Cut all images below a folder into a data set of tiles.
 
     The data set consists of Parquet files in folders ``shard=N/split=...`` and ``_dataset.json``,
-    which lists the shards. With ``overwrite=True`` it replaces an existing data set in one step at
-    the end.
+    which lists the shards. It appears in one step at the end, also where it replaces an existing
+    one (``overwrite=True``).
 
     Parameters
     ----------

@@ -24,7 +24,8 @@ LabelColumns: TypeAlias = str | Sequence[str] | Mapping[str, str]
 SPLIT_COLUMN, IMAGE_COLUMN, DIGEST_COLUMN = "split", "image", "source_sha256"
 # The file that the tiling job writes beside its tiles.
 MANIFEST = "_dataset.json"
-
+# The file that is there while that job publishes tiles, and after it was killed meanwhile.
+JOURNAL = "_update.json"
 
 # Types whose numbers are sent as integers, with their names in Spark's SQL. Others become floats.
 _INTEGERS = {"int32": "int", "int64": "bigint"}
@@ -146,11 +147,18 @@ def read_manifest(storage: Storage, path: str, version: int | str | None = None)
 
     Raises
     ------
+    PathNotFoundError
+        If a new data set is just being published: not all of its tiles may be there.
     SchemaError
         If there is no such version.
     """
     uri = f"{path}/{MANIFEST}"
     if not storage.exists(uri):
+        if storage.exists(f"{path}/{JOURNAL}") and not storage.exists(uri):
+            raise PathNotFoundError(
+                f"The data set of tiles in {path!r} is not complete. Wait until the command that "
+                "writes it has ended. If that was killed, run it again, which completes it."
+            )
         if version is not None:
             raise SchemaError(f"{path!r} is no data set of tiles, and has no version {version!r}.")
         return None

@@ -49,6 +49,8 @@ class OutputKind:
     former : tuple of str
         Patterns of names that only earlier releases wrote into such a folder. It can be read, and
         is neither changed nor replaced.
+    grows_by : str, optional
+        For messages: how a job adds to such a folder.
     """
 
     name: str
@@ -56,6 +58,7 @@ class OutputKind:
     others: tuple[str, ...]
     unfinished: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
+    grows_by: str = ""
 
     def is_unfinished(self, names: list[str]) -> bool:
         """Tell whether these are the names in a folder that a killed job began."""
@@ -293,8 +296,9 @@ class Output:
                 "replaced. Move that elsewhere, or choose another output."
             )
         if not self._overwrite:
+            ways = ["Choose another output", *([kind.grows_by] if kind.grows_by else [])]
             raise OutputExistsError(
-                f"{self.uri} holds a {kind.name} already. Choose another output, or replace it "
+                f"{self.uri} holds a {kind.name} already. {', '.join(ways)}, or replace it "
                 "(--overwrite, in Python overwrite=True)."
             )
         return True

@@ -122,6 +122,27 @@ def test_pictures_beside_the_first_are_refused():
             read_image(several, "x", Choice(page=2))
 
 
+def test_the_second_picture_of_a_jpeg_is_taken():
+    frames = [Image.fromarray(np.full((16, 16), value, np.uint8)) for value in (10, 200)]
+    several = encode(frames[0], "MPO", save_all=True, append_images=frames[1:])
+    for page, value in enumerate((10, 200)):
+        assert (read_image(several, "x", Choice(page=page)).pixels == value).all()
+
+
+@pytest.mark.parametrize("choice", [Choice(), Choice(page=0), Choice(page=1)])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_several_pictures_in_a_16_bit_png_are_refused(choice, hidden):
+    """The first one was returned for each page, or the second one for page 0."""
+    frames = [Image.fromarray(np.full((4, 5), value, np.uint16)) for value in (3, 1000, 5000)]
+    several = encode(
+        *(frames[0], "PNG"), save_all=True, append_images=frames[1:], default_image=hidden
+    )
+    with pytest.raises(ImageError, match=r"x\.png") as raised:
+        read_image(several, "x.png", choice)
+    # No page that one could choose instead.
+    assert not isinstance(raised.value, AmbiguousImageError)
+
+
 def test_one_channel_of_a_colour_image():
     for format in ("PNG", "TIFF"):
         for text, number in (("green", 1), ("2", 2)):

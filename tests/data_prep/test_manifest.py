@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from data_prep.geometry import TileSpec
 from data_prep.manifest import TILED, DataSet, Entry, build_manifest
 from data_prep.near_duplicates import Likeness
 from data_prep.settings import TilingSettings
+from data_prep.zones import EXCLUDE, Zone, ZoneRules
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 
@@ -72,6 +74,49 @@ def test_settings_that_are_missing_are_others():
     del damaged["settings"]["seed"]
     with pytest.raises(ConfigurationError):
         DataSet.from_json(damaged).check_settings(SETTINGS)
+
+
+BAR = {"a/0.png": (Zone(EXCLUDE, (((0, 60), (80, 60), (80, 64), (0, 64)),)),)}
+
+
+def zoned(rules, **settings):
+    """A data set whose image has these zones."""
+    told = content()
+    told["sources"][0]["zones"] = rules.digest("a/0.png")
+    told["settings"] |= settings
+    return DataSet.from_json(told)
+
+
+@pytest.mark.parametrize(
+    ("rules", "former", "forgotten"),
+    [
+        (ZoneRules(BAR), {"zones": "zones.csv"}, {}),
+        (ZoneRules({}, 4), {"bottom_strip": 4}, {}),
+        (ZoneRules({}, 4), {"bottom_strip": 4}, {"zones": "zones.csv"}),
+        (ZoneRules(BAR, 4), {"zones": "zones.csv", "bottom_strip": 4}, {"bottom_strip": 4}),
+    ],
+)
+def test_zones_that_are_forgotten_are_refused(rules, former, forgotten):
+    """All images were tiled again, with the bars on their tiles, and nothing said so."""
+    known = zoned(rules, **former)
+    with pytest.raises(ConfigurationError):
+        known.check_settings(replace(SETTINGS, **forgotten))
+    known.check_settings(replace(SETTINGS, **former))
+
+
+def test_zones_can_change_and_end():
+    known = zoned(ZoneRules(BAR), zones="zones.csv")
+    known.check_settings(replace(SETTINGS, zones="other.csv"))
+    known.check_settings(replace(SETTINGS, zones="other.csv", bottom_strip=4))
+    zoned(ZoneRules({}, 4), bottom_strip=4).check_settings(replace(SETTINGS, bottom_strip=6))
+    # A table without lines was followed: nothing is left to forget.
+    zoned(ZoneRules(), zones="empty.csv").check_settings(SETTINGS)
+    strip = zoned(ZoneRules({}, 4), zones="empty.csv", bottom_strip=4)
+    strip.check_settings(replace(SETTINGS, bottom_strip=4))
+    # Earlier releases had no zones.
+    told = content()
+    del told["settings"]["zones"], told["settings"]["bottom_strip"]
+    DataSet.from_json(told).check_settings(replace(SETTINGS, bottom_strip=4))
 
 
 def test_pairs_that_are_alike_are_read_and_checked():

@@ -11,7 +11,7 @@ import pytest
 from data_prep import TileSpec, TilingSettings, shards
 from data_prep.changes import Comparison, Listed, compare, decide, sources_of, splits_of
 from data_prep.labels import Annotation, annotate_each
-from data_prep.manifest import REMOVED, DataSet, planned_source
+from data_prep.manifest import REMOVED, TILED, DataSet, planned_source
 from data_prep.schema import image_field
 from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
 from data_prep.stages import Inspected
@@ -133,7 +133,9 @@ def next_night(disk, there, **entries):
     return Night(before, text, changes, planned, listed, before.image)
 
 
-def publish(monkeypatch, disk, night, *, keeps_half=False, lost=(), keeps_none=(), **more):
+def publish(
+    monkeypatch, disk, night, *, keeps_half=False, lost=(), keeps_none=(), killed_in=None, **more
+):
     """Publish a night whose shards are cut by nobody; return the last manifest."""
     said = []
     monkeypatch.setattr(Shards, "__init__", lambda *_: None)
@@ -142,7 +144,12 @@ def publish(monkeypatch, disk, night, *, keeps_half=False, lost=(), keeps_none=(
     writer._owner, writer._say = Owner(), said.append
     disk.held[f"/tiles/_owner.{Owner.id}"] = ""
 
+    cut = []
+
     def write(plan, image, folder):
+        cut.append(folder)
+        if len(cut) == killed_in:
+            raise KeyboardInterrupt
         disk.held[folder] = "tiles"
         missing = {each.sha256 for each in plan.sources if each.source in lost}
         dropped = {each.sha256: each.tiles // 2 for each in plan.sources if keeps_half}
@@ -161,7 +168,7 @@ def publish(monkeypatch, disk, night, *, keeps_half=False, lost=(), keeps_none=(
 def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     """It was written twice for each shard: 45 GB for 100,000 images."""
     disk, night = Disk(), first_night()
-    manifest = publish(monkeypatch, disk, night)
+    manifest = publish(monkeypatch, disk, night, update=True)
     count = len(divide_shards(night.planned))
     assert count > 4 * PUBLICATIONS
     assert disk.manifests <= PUBLICATIONS + 1
@@ -208,8 +215,55 @@ def test_who_reads_between_two_publications_knows_what_comes_with_the_second(mon
                 seen.update(new)
                 told = content["last_update"]
 
-    publish(monkeypatch, Watched(), first_night())
+    publish(monkeypatch, Watched(), first_night(), update=True)
     assert (len(seen), told + 1 > PUBLICATIONS / 2) == (IMAGES, True)
+
+
+def test_a_first_run_without_update_appears_complete_or_not_at_all(monkeypatch):
+    """An eighth of it was there after a kill, and the same command refused to go on with it."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 400)
+    disk, night = Disk(), first_night()
+    count = len(divide_shards(night.planned))
+    assert count > 3
+    with pytest.raises(KeyboardInterrupt):
+        publish(monkeypatch, disk, night, killed_in=count)
+    assert [name for name in disk.held if name[7:].startswith(("_dataset.json", "shard="))] == []
+    disk = Disk()
+    manifest = publish(monkeypatch, disk, first_night())
+    assert (disk.manifests, manifest["last_update"]) == (1, 0)
+    assert manifest["shards"] == [f"shard={7 + i}" for i in range(count)]
+
+
+def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypatch):
+    """It waited for its turn, and the next night gave it any split."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    disk, names = Disk(), [each.source for each in first_night().planned]
+    publish(monkeypatch, disk, first_night())
+    name = names[-1]
+    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    gone = replace(former, status=REMOVED, tiles=0, shard=None)
+    monkeypatch.setattr(f"{__name__}.IMAGES", 400)
+    night = next_night(disk, [each.source for each in first_night().planned], gone=gone)
+    first, second, *_ = divide_shards(night.planned)
+    assert name not in {each.source for each in first + second}
+    with pytest.raises(KeyboardInterrupt):
+        publish(monkeypatch, disk, night, killed_in=3, update=True)
+    there = DataSet.from_text(disk.held["/tiles/_dataset.json"])
+    assert first[0].source in there.entries
+    assert there.entries[name] == gone
+    again = next_night(disk, [each.source for each in first_night().planned])
+    assert {each.split for each in again.planned if each.source == name} == {former.split}
+    whole = DataSet.from_json(publish(monkeypatch, disk, again, update=True))
+    assert {entry.status for entry in whole.entries.values()} == {TILED}
+
+
+def test_a_night_whose_first_shards_keep_no_tile_goes_on(monkeypatch):
+    """It ended with the first of them, and said that no image keeps one."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 400)
+    night = first_night()
+    none = {each.source for each in divide_shards(night.planned)[0]}
+    manifest = publish(monkeypatch, Disk(), night, keeps_none=none, keep="mean>0", update=True)
+    assert manifest["tiles"] == 11_864 * (IMAGES - len(none))
 
 
 @pytest.mark.slow
@@ -273,7 +327,6 @@ def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
 def test_conditions_that_leave_a_class_without_tiles_in_a_split_are_refused(monkeypatch):
     """Nothing was said of it."""
     monkeypatch.setattr(f"{__name__}.IMAGES", 60)
-    monkeypatch.setattr(shards, "PUBLICATIONS", 1)
     night = first_night()
     cell = night.planned[0].label, night.planned[0].split
     none = {each.source for each in night.planned if (each.label, each.split) == cell}

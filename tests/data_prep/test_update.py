@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from distkeras_grid.errors import (
     EmptySplitError,
     ImageError,
     OutputExistsError,
+    PathNotFoundError,
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
@@ -726,7 +728,7 @@ import sys
 from data_prep import TileSpec, TilingSettings, shards, update, update_tiles
 from distkeras_grid.spark.session import build_session
 
-step, folder, output = sys.argv[1:]
+step, folder, output, update_too = sys.argv[1:]
 shards.SHARD_BYTES = 1  # a shard for each image
 class Stops(update.Storage):
     '''Says so before the rename, and stays there until it is killed.'''
@@ -741,9 +743,46 @@ class Stops(update.Storage):
         super().rename(*names, **how)
 
 update.Storage = shards.Storage = Stops
-settings = TilingSettings(folder, output, TileSpec(28, angles=[0, 40]), split="0.5:0.5", update=1)
+settings = TilingSettings(
+    *(folder, output, TileSpec(28, angles=[0, 40])), split="0.5:0.5", update=update_too == "update"
+)
 update_tiles(settings, spark=build_session("night", master="local[1]"))
 """
+
+
+@contextmanager
+def killed_before(step: int, settings):
+    """Run the night of these settings in a process of its own; kill it before a rename."""
+    kind = "update" if settings.update else "first"
+    with subprocess.Popen(
+        [sys.executable, "-c", NIGHT, str(step), settings.input, settings.output, kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as night:
+        deadline = threading.Timer(300, night.kill)
+        deadline.start()
+        assert night.stdout.readline() == "here\n"
+        yield
+        deadline.cancel()
+        os.kill(night.pid, signal.SIGKILL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.full), 8])
+def test_a_killed_first_run_is_not_there_and_the_same_command_finishes_it(
+    spark, settings, step, tmp_path
+):
+    """Killed before ``_update.json``, and before the seventh of eight shards."""
+    plain = replace(settings, update=False)
+    with killed_before(step, plain), pytest.raises(PathNotFoundError):
+        read_tiles(plain.output)
+    done = tile_images(plain, spark=spark)
+    fresh = replace(plain, output=str(tmp_path / "fresh"))
+    assert done["hash"] == tile_images(fresh, spark=spark)["hash"]
+    assert rows_of(spark, plain.output) == rows_of(spark, fresh.output)
+    assert splits_of(spark, plain.output) == splits_of(spark, fresh.output)
+    assert (visible(plain), hidden(plain)) == (done["shards"], ["_dataset.json"])
 
 
 @pytest.mark.faults
@@ -766,20 +805,10 @@ def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, c
     before = Counter((row[1], row[-2]) for row in rows_of(spark, settings.output).elements())
     draw(folder / "b" / "1.png", 21)
     draw(folder / "a" / "new.png", 20)
-    with subprocess.Popen(
-        [sys.executable, "-c", NIGHT, str(step), settings.input, settings.output],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as night:
-        deadline = threading.Timer(300, night.kill)
-        deadline.start()
-        assert night.stdout.readline() == "here\n"
+    with killed_before(step, settings):
         # What a reader sees at that moment: the data set as it was.
         there = read_parquet(spark, settings.output).select("source_sha256", "tile_id").collect()
         assert (Counter(map(tuple, there)) == before) == (step < 5)
-        deadline.cancel()
-        os.kill(night.pid, signal.SIGKILL)
     said = []
     done = update_tiles(settings, spark=spark, say=said.append)
     decided = step > 1

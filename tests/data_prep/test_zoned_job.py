@@ -10,7 +10,7 @@ import pytest
 import tifffile
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from distkeras_grid.errors import SchemaError
+from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 
 pytestmark = pytest.mark.spark
@@ -85,6 +85,8 @@ def test_zones_are_kept_off_and_followed(spark, settings, tmp_path):
     second = update_tiles(zoned, spark=spark)
     assert (second.new, second.changed, second.unchanged) == (0, 1, 3)
     assert brightest() == {"b/1.ome.tif"}
+    with pytest.raises(ConfigurationError):
+        update_tiles(settings, spark=spark)
     with table.open("a") as file:
         file.write("b/7.ome.tif,0,68,100,80\n")
     with pytest.raises(SchemaError, match=r"b/7\.ome\.tif"):

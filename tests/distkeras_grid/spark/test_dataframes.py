@@ -125,6 +125,10 @@ def test_of_shards_those_are_read_that_the_data_set_names(spark, frame, tmp_path
         frame.write.parquet(f"{path}/shard={shard}/split=train")
     rows = frame.count()
     assert read_parquet(spark, path).count() == 3 * rows
+    # A new data set is being published: some of its shards have their names.
+    (tmp_path / "tiles" / "_update.json").write_text("{}")
+    with pytest.raises(PathNotFoundError):
+        read_parquet(spark, path)
     (tmp_path / "tiles" / "_dataset.json").write_text('{"shards": ["shard=0", "shard=2"]}')
     found = read_parquet(spark, f"{path}/")
     assert found.count() == 2 * rows
