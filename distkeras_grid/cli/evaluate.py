@@ -121,16 +121,8 @@ def evaluate(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.storage import Storage
 
-    check_resampling(flags.resamples, flags.seed)
-    early.check_output_file(flags.output, overwrite=flags.overwrite)
-    if flags.features and not flags.model:
-        raise ConfigurationError(
-            "--features are the columns that --model predicts from. Received: --features without "
-            "--model. Add --model, or leave --features out."
-        )
+    check_early(flags)
     source = model_file(flags.model) if flags.model else None
-    early.check_input(source, "--model")
-    early.check_input(flags.data, "--data")
     spark = started("distkeras-grid evaluate", flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):
@@ -157,6 +149,32 @@ def evaluate(flags: argparse.Namespace) -> None:
         text = json.dumps(report.to_json()) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
         tell(f"wrote {flags.output}")
+
+
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    ConfigurationError, OutputExistsError, PathNotFoundError
+        The first thing that is wrong.
+    """
+    check_resampling(flags.resamples, flags.seed)
+    early.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
+    if flags.features and not flags.model:
+        raise ConfigurationError(
+            "--features are the columns that --model predicts from. Received: --features without "
+            "--model. Add --model, or leave --features out."
+        )
+    early.check_input(model_file(flags.model) if flags.model else None, "--model", place)
+    early.check_input(flags.data, "--data", place)
 
 
 def predicted(

@@ -101,10 +101,8 @@ def predict(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.storage import Storage
 
+    check_early(flags)
     source = model_file(flags.model)
-    early.check_output(flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite)
-    early.check_input(source, "--model")
-    early.check_input(flags.data, "--data")
     spark = started("distkeras-grid predict", flags.master)
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
@@ -125,6 +123,28 @@ def predict(flags: argparse.Namespace) -> None:
             f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, count), indent=1)
         )
     tell(f"predicted {count} rows; wrote {flags.output}")
+
+
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    ConfigurationError, OutputExistsError, PathNotFoundError
+        The first thing that is wrong.
+    """
+    early.check_output(
+        flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
+    )
+    early.check_input(model_file(flags.model), "--model", place)
+    early.check_input(flags.data, "--data", place)
 
 
 def rows_of(

@@ -144,7 +144,8 @@ def test_in_client_mode_executors_have_the_shipped_python(
 def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     grid: Grid, files: InsecureClient
 ) -> None:
-    done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere")
+    # With a pattern: of a plain path `submit` itself would ask WebHDFS.
+    done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere/*")
     assert done.returncode == ExitCode.STORAGE, done.stderr
     assert "PathNotFoundError: " in done.stderr
     (identifier,) = re.findall(r"distkeras-grid logs (application_\d+_\d+)", done.stderr)
@@ -285,6 +286,20 @@ def applications(configuration: Path) -> list[dict[str, Any]]:
     )
     with urllib.request.urlopen(f"http://{address}/ws/v1/cluster/apps", timeout=30) as answer:
         return list((json.load(answer)["apps"] or {"app": []})["app"])
+
+
+def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anything_is_packed(
+    grid: Grid, tiles: str
+) -> None:
+    for mode in ((), CLUSTER):
+        # With an archive of that name nothing is packed, if this fails.
+        begun = (*mode, "--environment", f"{ROOT}/lost.tar.gz")
+        lost = submit(grid, *begun, "evaluate", "--data", f"{ROOT}/nowhere")
+        assert lost.returncode == ExitCode.STORAGE
+        assert lost.stderr.startswith("PathNotFoundError: --data"), lost.stderr
+        there = submit(grid, *begun, "tile", "--input", f"{ROOT}/images", "--output", tiles)
+        assert there.returncode == ExitCode.STORAGE
+        assert there.stderr.startswith("OutputExistsError: "), there.stderr
 
 
 def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:

@@ -43,7 +43,7 @@ sys.exit(code)
 def here(tmp_path, monkeypatch):
     """A folder with data, models and outputs of all kinds, in which the command line runs."""
     monkeypatch.chdir(tmp_path)
-    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     for name in ("data", "run", "predictions", "thesis", "images"):
         (tmp_path / name).mkdir()
@@ -66,6 +66,8 @@ TRAIN = ("train", "--data", "data", "--output", "new")
 FILE = ("--model", "m.keras")
 MANY = ("--workers", "3", "--master", "local[2]")
 EXPORT = ("export", "--data", "data", "--format", "png")
+# The driver of a standalone cluster runs here. With an archive of that name nothing is packed.
+SUBMIT = ("submit", "--master", "spark://nowhere.invalid:7077", "--environment", "lost.tar.gz")
 PREDICT = ("predict", "--data", "data", "--model", "m.keras")
 
 
@@ -95,6 +97,21 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
         ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
         ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
         (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
+        (("compact", "--data", "lost"), 4, "PathNotFoundError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--set", "loss=msee"), 2, "ConfigurationError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--set", "metrics=['acuracy']"), 2, "ConfigurationError"),
+        ((*SUBMIT, *TRAIN, "--model", "nets:biuld"), 2, "ConfigurationError"),
+        ((*SUBMIT, *TRAIN, "--model", "lost.keras"), 4, "PathNotFoundError"),
+        ((*SUBMIT, *TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--workers", "3"), 5, "NotEnoughSlotsError"),
+        ((*SUBMIT, "retrain", *TRAIN[1:], *FILE, "--workers", "3"), 5, "NotEnoughSlotsError"),
+        ((*SUBMIT, *PREDICT, "--output", "predictions"), 4, "OutputExistsError"),
+        ((*SUBMIT, "evaluate", "--data", "data", "--resamples", "-1"), 2, "ConfigurationError"),
+        ((*SUBMIT, "tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
+        ((*SUBMIT, *EXPORT, "--output", "exported"), 4, "OutputExistsError"),
+        ((*SUBMIT, "compact", "--data", "lost"), 4, "PathNotFoundError"),
+        ((*SUBMIT, "doctor", "--stages", "3"), 2, "distkeras-grid doctor: "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
