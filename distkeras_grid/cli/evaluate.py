@@ -132,7 +132,7 @@ def evaluate(flags: argparse.Namespace) -> None:
     with doing("comparing predictions with labels"):
         frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
         if source:
-            frame, found = predicted(storage, source, frame, flags.features)
+            frame, found = predicted(storage, source, frame, flags.features, flags.label)
         else:
             found = recorded_predictions(storage, flags.data)
         prediction = flags.prediction or found.get("prediction", "prediction")
@@ -178,7 +178,11 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
 
 
 def predicted(
-    storage: Storage, source: str, frame: DataFrame, features: str | list[str] | None
+    storage: Storage,
+    source: str,
+    frame: DataFrame,
+    features: str | list[str] | None,
+    label: str | None,
 ) -> tuple[DataFrame, dict[str, str]]:
     """Return rows with a model's predictions, and the columns to compare.
 
@@ -192,11 +196,14 @@ def predicted(
         The rows.
     features : str or list of str, optional
         The feature columns; default those that the model's run recorded.
+    label : str, optional
+        The label column; default the one that the model's run recorded.
     """
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
 
-    recorded = recorded_columns(storage, source)
+    named = features is not None and label is not None
+    recorded = recorded_columns(storage, source, named=named)
     model = model_from_bytes(storage.read_bytes(source))
     predictor = ModelPredictor(model, features or recorded.features_flag)
-    return predictor.predict(frame), {"label": recorded.label_flag}
+    return predictor.predict(frame), {"label": label or recorded.label_flag}

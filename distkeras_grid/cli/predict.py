@@ -110,7 +110,7 @@ def predict(flags: argparse.Namespace) -> None:
     rows = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
     # Predictions are evaluated by group, too, where the data set may be out of reach.
     frame = with_groups(rows, flags.data, flags.data_version)
-    recorded = recorded_columns(storage, source)
+    recorded = recorded_columns(storage, source, named=flags.features is not None)
     if flags.features is None:
         flags.features = recorded.features_flag
     with doing("loading Keras and the model"):
