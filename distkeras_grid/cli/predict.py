@@ -140,6 +140,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     ConfigurationError, OutputExistsError, PathNotFoundError
         The first thing that is wrong.
     """
+    check_fold(flags.split, flags.fold)
     early.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
     )
@@ -157,14 +158,25 @@ def rows_of(
     """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
+    check_fold(split, fold)
     if split is not None:
         return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
-    if fold is not None:
+    return read_parquet(spark, data, version=version)
+
+
+def check_fold(split: str | None, fold: str | None) -> None:
+    """Refuse a fold without a split.
+
+    Raises
+    ------
+    ConfigurationError
+        Says what to give.
+    """
+    if split is None and fold is not None:
         raise ConfigurationError(
             f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
             "--split validation for what it holds out."
         )
-    return read_parquet(spark, data, version=version)
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:

@@ -501,6 +501,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     early.check_input(flags.data, "--data", place)
     early.check_input(flags.validation_data, "--validation-data", place)
     check_local_sets(flags)
+    check_fold(flags)
     # Last: where names of losses are given, Keras is asked, too.
     early.check_trainer(flags.trainer, arguments, flags.master, place)
 
@@ -527,11 +528,6 @@ def read_data(
     # Local sets choose their rows among all.
     split = flags.split if flags.local_sets is None else None
     splits = tuple(name for name in (split, flags.validation_split) if name is not None)
-    if flags.fold is not None and flags.split is None:
-        raise ConfigurationError(
-            f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
-            "Give --split train --validation-split validation, too."
-        )
     which = {"version": flags.data_version}
     read = read_tiles(flags.data, splits=splits, fold=flags.fold, **which) if splits else ()
     frames = dict(zip(splits, read, strict=True))
@@ -546,6 +542,21 @@ def read_data(
                 f"Received: {flags.where!r}. Spark says: {told}"
             ) from error
     return data, frames.get(flags.validation_split, flags.validation_data)
+
+
+def check_fold(flags: argparse.Namespace) -> None:
+    """Refuse a fold without a split.
+
+    Raises
+    ------
+    ConfigurationError
+        Says what to give.
+    """
+    if flags.fold is not None and flags.split is None:
+        raise ConfigurationError(
+            f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
+            "Give --split train --validation-split validation, too."
+        )
 
 
 def check_space(storage: Storage, output: str, model: keras.Model) -> None:
