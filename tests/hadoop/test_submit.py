@@ -289,17 +289,20 @@ def applications(configuration: Path) -> list[dict[str, Any]]:
 
 
 def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anything_is_packed(
-    grid: Grid, tiles: str
+    grid: Grid, files: InsecureClient, images: str
 ) -> None:
-    for mode in ((), CLUSTER):
-        # With an archive of that name nothing is packed, if this fails.
-        begun = (*mode, "--environment", f"{ROOT}/lost.tar.gz")
-        lost = submit(grid, *begun, "evaluate", "--data", f"{ROOT}/nowhere")
-        assert lost.returncode == ExitCode.STORAGE
-        assert lost.stderr.startswith("PathNotFoundError: --data"), lost.stderr
-        there = submit(grid, *begun, "tile", "--input", f"{ROOT}/images", "--output", tiles)
-        assert there.returncode == ExitCode.STORAGE
-        assert there.stderr.startswith("OutputExistsError: "), there.stderr
+    files.write(f"{ROOT}/taken/thesis.txt", data=b"precious", overwrite=True)
+    # With the scheme: of other paths Spark's own settings in SPARK_CONF_DIR may decide.
+    lost, raw, taken = (f"{grid.hdfs}{path}" for path in ("/nowhere", images, f"{ROOT}/taken"))
+    # With an archive of that name nothing is packed, if this fails.
+    begun = (*CLUSTER, "--environment", f"{ROOT}/lost.tar.gz")
+    for arguments, error in (
+        (("evaluate", "--data", lost), "PathNotFoundError: --data"),
+        (("tile", "--input", raw, "--output", taken), "OutputExistsError: "),
+    ):
+        refused = submit(grid, *begun, *arguments)
+        assert refused.returncode == ExitCode.STORAGE
+        assert refused.stderr.startswith(error), refused.stderr
 
 
 def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:
