@@ -281,8 +281,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: tile(flags))
 
 
-def check_before_spark(settings: TilingSettings) -> None:
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts, as `check_before_spark` and the settings do."""
+    check_before_spark(tiling_settings(flags), place)
+
+
+def check_before_spark(settings: TilingSettings, place: early.DriverPlace = early.HERE) -> None:
     """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    settings : TilingSettings
+        What is to be done.
+    place : DriverPlace, optional
+        Where the driver runs.
 
     Raises
     ------
@@ -293,12 +305,11 @@ def check_before_spark(settings: TilingSettings) -> None:
     ConfigurationError
         If an update says another way of cutting than the data set was made with.
     """
-    early.check_input(settings.input, "--input")
-    early.check_output(
-        settings.output, TILES, settings.input, overwrite=settings.overwrite or settings.update
-    )
+    early.check_input(settings.input, "--input", place)
+    overwrite = settings.overwrite or settings.update
+    early.check_output(settings.output, TILES, settings.input, overwrite=overwrite, place=place)
     if settings.update:
-        content = early.json_at(f"{settings.output.rstrip('/')}/{MANIFEST}")
+        content = early.json_at(f"{settings.output.rstrip('/')}/{MANIFEST}", place)
         if content is not None:
             DataSet.from_json(content).check_settings(settings)
 
@@ -323,8 +334,14 @@ def overlap_of(flags: argparse.Namespace) -> float | int:
     return int(flags.tile) - stride
 
 
-def tile(flags: argparse.Namespace) -> ExitCode:
-    """Tile as the flags say."""
+def tiling_settings(flags: argparse.Namespace) -> TilingSettings:
+    """Return the settings that the flags name.
+
+    Raises
+    ------
+    ConfigurationError
+        If some are out of their range, or do not go together.
+    """
     values = vars(flags)
     spec = TileSpec(
         tile=flags.tile,
@@ -336,7 +353,12 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         include_original=flags.include_original,
     )
     names = set(TilingSettings.__dataclass_fields__) - {"spec"}
-    settings = TilingSettings(spec=spec, **{name: values[name] for name in names})
+    return TilingSettings(spec=spec, **{name: values[name] for name in names})
+
+
+def tile(flags: argparse.Namespace) -> ExitCode:
+    """Tile as the flags say."""
+    settings = tiling_settings(flags)
     check_before_spark(settings)
     session = started("distkeras-grid tile", flags.master)
     tell_what = plan_tiles if flags.plan else update_tiles

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from data_prep.compaction import compact_tiles
+from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
@@ -44,8 +45,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: run(flags))
 
 
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    PathNotFoundError
+        If there is no data set.
+    """
+    early.check_input(flags.data, "--data", place)
+
+
 def run(flags: argparse.Namespace) -> ExitCode:
     """Compact as the flags say."""
+    check_early(flags)
     session = started("distkeras-grid compact", flags.master)
     content = compact_tiles(flags.data, stale=flags.corrected, spark=session, say=output())
     shards = len(content["shards"])

@@ -19,6 +19,7 @@ from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.predict import check_fold, rows_of
 from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -91,15 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> None:
     """Export as the flags say."""
-    settings = ExportSettings(
-        flags.format,
-        flags.output,
-        image=flags.image,
-        rows_per_file=flags.rows_per_file,
-        seed=flags.seed,
-        overwrite=flags.overwrite,
-    )
-    check_before_spark(settings, flags)
+    check_early(flags)
+    settings = export_settings(flags)
     spark = started("distkeras-grid export", flags.master)
     with doing("looking at the data"):
         rows = _rows(spark, flags)
@@ -109,21 +103,50 @@ def run(flags: argparse.Namespace) -> None:
     report(output=flags.output, format=flags.format, rows=counts)
 
 
-def check_before_spark(settings: ExportSettings, flags: argparse.Namespace) -> None:
-    """Refuse what can be checked before Spark starts.
+def export_settings(flags: argparse.Namespace) -> ExportSettings:
+    """Return the settings that the flags name.
 
     Raises
     ------
+    ConfigurationError
+        If a number is out of its range.
+    """
+    return ExportSettings(
+        flags.format,
+        flags.output,
+        image=flags.image,
+        rows_per_file=flags.rows_per_file,
+        seed=flags.seed,
+        overwrite=flags.overwrite,
+    )
+
+
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is out of its range.
     PathNotFoundError
         If there is no input.
     OutputExistsError
         If the output exists and may not be replaced. If no splits are named, only the session
         can tell what else an export has.
     """
-    early.check_input(flags.data, "--data")
+    export_settings(flags)
+    check_fold(flags.split, flags.fold)
+    early.check_input(flags.data, "--data", place)
     names = ["*"] if flags.split is None else flags.split.split(",")
     early.check_output(
-        settings.output, export_kind(names), flags.data, overwrite=settings.overwrite
+        flags.output, export_kind(names), flags.data, overwrite=flags.overwrite, place=place
     )
 
 
@@ -132,7 +155,6 @@ def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.cli.predict import rows_of
     from distkeras_grid.spark.dataframes import read_tiles
 
     if flags.split is None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from distkeras_grid.cli import early
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
@@ -109,8 +110,20 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    check_early(flags)
+    return guarded(lambda: doctor(flags))
+
+
+def check_early(flags: argparse.Namespace, _: early.DriverPlace = early.HERE) -> None:
+    """Refuse flags that do not go together; the cluster itself is looked at by the driver.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    """
     parser = build_parser()
-    flags = parser.parse_args(argv)
     if kind := sharing(flags):
         if flags.workers or flags.servers > 1:
             parser.error(f"--{kind} has one worker and one server: leave out --workers, --servers")
@@ -120,7 +133,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error("--devices needs --divided-weights, or the kernels in --model FILE.keras")
     if flags.divided_weights and kind != "devices":
         parser.error("--divided-weights belongs to --devices")
-    return guarded(lambda: doctor(flags))
 
 
 def sharing(flags: argparse.Namespace) -> Kind | None:

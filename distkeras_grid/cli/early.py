@@ -2,6 +2,9 @@
 
 Local files are checked directly, and files on HDFS with WebHDFS if it answers in time. Other paths
 are not checked here. The same checks are repeated at the start of the session.
+
+Each check takes the `DriverPlace` of the driver, `HERE` by default. `submit` gives the one of the
+driver that it is about to start, so that a mistake is refused before anything is packed.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from concurrent.futures import TimeoutError as NoAnswer
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from distkeras_grid.cli.model_functions import check_function
+from distkeras_grid.cli.model_functions import SearchPath, check_function, search_path_here
 from distkeras_grid.errors import UNREADABLE, GridError, OutputExistsError, PathNotFoundError
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage
@@ -125,27 +128,94 @@ def local_path(uri: str) -> Path:
     return Path(path.removeprefix("//") if path.startswith("///") else path)
 
 
-def files_of(uri: str) -> Files | None:
-    """Return where to look for a path, None where only Spark's own JVM can tell."""
+def files_of(uri: str, default: Callable[[], Files | None]) -> Files | None:
+    """Return where to look for a path, None where only Spark's own JVM can tell.
+
+    Parameters
+    ----------
+    uri : str
+        The path.
+    default : callable
+        Returns the same for a path without a scheme.
+    """
     scheme, separator, _ = uri.partition(":")
-    if separator and scheme == "file":
-        return LocalFiles()
-    if separator and "/" not in scheme:
-        return WebFiles() if scheme == "hdfs" else None
-    # A path without a scheme belongs to fs.defaultFS, which Spark's own settings may name.
-    if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_CONF_DIR" in os.environ:
+    return _files_by_scheme(scheme) if separator and "/" not in scheme else default()
+
+
+def configured_files() -> Files | None:
+    """Return where paths without a scheme are, as Hadoop's configuration on this machine says.
+
+    They belong to ``fs.defaultFS``. None where Spark's own settings may name another one.
+    """
+    if "SPARK_CONF_DIR" in os.environ:
         return None
     folder = os.environ.get("HADOOP_CONF_DIR")
     if not folder:
-        return LocalFiles()
+        # Spark's JVM reads that one, too, but WebHDFS's client does not.
+        return None if os.environ.get("YARN_CONF_DIR") else LocalFiles()
     from distkeras_grid.webhdfs.addresses import read_sites
 
-    default = read_sites(folder).get("fs.defaultFS", "file:///")
+    return _files_by_scheme(read_sites(folder).get("fs.defaultFS", "file:///").partition(":")[0])
+
+
+def _files_by_scheme(scheme: str) -> Files | None:
     known: dict[str, Files] = {"file": LocalFiles(), "hdfs": WebFiles()}
-    return known.get(default.partition(":")[0])
+    return known.get(scheme)
 
 
-def check_input(uri: str | None, flag: str) -> None:
+class DriverPlace(Protocol):
+    """Where a verb's driver runs, as far as these checks must know."""
+
+    def files_of(self, uri: str) -> Files | None:
+        """Return where to look for a path, None where this process cannot."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a worker without a slot may wait for one, if its trainer can do without it."""
+
+    def slots(self, master: str | None) -> int | None:
+        """Return how many tasks can run at once, if their number cannot grow; None otherwise.
+
+        Parameters
+        ----------
+        master : str, optional
+            Spark's master, if the verb's flags name one.
+        """
+
+    def search_path(self) -> SearchPath:
+        """Return where the driver looks for modules."""
+
+
+class ThisProcess:
+    """The driver is this process."""
+
+    waits = False
+
+    def files_of(self, uri: str) -> Files | None:
+        """Return where to look for a path, None where only Spark's own JVM can tell."""
+        # A submission may have a default file system of its own.
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        return files_of(uri, lambda: None if submitted else configured_files())
+
+    def slots(self, master: str | None) -> int | None:
+        """Return the slots of a local master, whose number never changes.
+
+        Those of a cluster are not known here, and only Spark's JVM knows a submission's master.
+        """
+        from distkeras_grid.spark.session import local_cores, planned_master
+
+        planned = planned_master(master)
+        return None if planned is None else local_cores(planned)
+
+    def search_path(self) -> SearchPath:
+        """Return where this process looks for modules."""
+        return search_path_here()
+
+
+HERE = ThisProcess()
+
+
+def check_input(uri: str | None, flag: str, place: DriverPlace = HERE) -> None:
     """Refuse a path that is not there, as far as that can be told.
 
     Raises
@@ -155,11 +225,13 @@ def check_input(uri: str | None, flag: str) -> None:
     """
     if uri is None or any(sign in uri for sign in GLOB):
         return
-    if _asked(uri, lambda files: files.exists(uri)) is False:
+    if _asked(uri, place, lambda files: files.exists(uri)) is False:
         raise PathNotFoundError(f"{flag} {uri!r} does not exist. Check scheme, host and path.")
 
 
-def check_output(uri: str, kind: OutputKind, *inputs: str, overwrite: bool) -> None:
+def check_output(
+    uri: str, kind: OutputKind, *inputs: str, overwrite: bool, place: DriverPlace = HERE
+) -> None:
     """Refuse a folder that would not be replaced, as far as that can be told.
 
     In a later attempt of an application nothing is refused here: an earlier one may have written
@@ -177,7 +249,7 @@ def check_output(uri: str, kind: OutputKind, *inputs: str, overwrite: bool) -> N
         # Of the storage only what `Files` has is used.
         Output(cast(Storage, files), uri, kind, overwrite=overwrite).check_existing(*inputs)
 
-    _asked(uri, look)
+    _asked(uri, place, look)
 
 
 def in_later_attempt() -> bool:
@@ -186,9 +258,9 @@ def in_later_attempt() -> bool:
     return found is not None and int(found[1]) > 1
 
 
-def json_at(uri: str) -> dict[str, Any] | None:
+def json_at(uri: str, place: DriverPlace = HERE) -> dict[str, Any] | None:
     """Return the object in a small JSON file, None where it cannot be told."""
-    content = _asked(uri, lambda files: files.read(uri))
+    content = _asked(uri, place, lambda files: files.read(uri))
     if content is None:
         return None
     try:
@@ -198,7 +270,7 @@ def json_at(uri: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def check_output_file(uri: str | None, *, overwrite: bool) -> None:
+def check_output_file(uri: str | None, *, overwrite: bool, place: DriverPlace = HERE) -> None:
     """Refuse a file that is there and would be replaced unasked.
 
     Raises
@@ -208,14 +280,14 @@ def check_output_file(uri: str | None, *, overwrite: bool) -> None:
     """
     if uri is None or overwrite:
         return
-    if _asked(uri, lambda files: files.exists(uri)):
+    if _asked(uri, place, lambda files: files.exists(uri)):
         raise OutputExistsError(f"--output {uri!r} exists; choose another, or add --overwrite.")
 
 
-def _asked(uri: str, ask: Callable[[Files], Answer]) -> Answer | None:
+def _asked(uri: str, place: DriverPlace, ask: Callable[[Files], Answer]) -> Answer | None:
     """Return an answer, None where there is none in time; a refusal of ours passes."""
     try:
-        files = files_of(uri)
+        files = place.files_of(uri)
     except GridError:
         return None
     if isinstance(files, LocalFiles):
@@ -243,7 +315,12 @@ class _AnyModel:
     get_config = fit = None
 
 
-def check_trainer(name: str, arguments: Mapping[str, Any], master: str | None = None) -> None:
+def check_trainer(
+    name: str,
+    arguments: Mapping[str, Any],
+    master: str | None = None,
+    place: DriverPlace = HERE,
+) -> None:
     """Refuse what the trainer's constructor refuses, without its model, and too many workers.
 
     Parameters
@@ -254,6 +331,8 @@ def check_trainer(name: str, arguments: Mapping[str, Any], master: str | None = 
         All but the model.
     master : str, optional
         Spark's master, if the user names one.
+    place : DriverPlace, optional
+        Where the driver runs.
 
     Raises
     ------
@@ -263,16 +342,18 @@ def check_trainer(name: str, arguments: Mapping[str, Any], master: str | None = 
         As `check_slots` does.
     """
     import distkeras_grid
+    from distkeras_grid.rules import SynchronousRule, rule_of
 
     trainer = getattr(distkeras_grid, name)(_AnyModel(), **arguments)
     # No number means as many as there are slots; then any number is enough.
-    check_slots(master, (trainer.workers_asked or 1) * trainer.devices)
+    rule = rule_of(trainer.draft().algorithm.rule)
+    together = trainer.devices > 1 or isinstance(rule, SynchronousRule)
+    if together or not place.waits:
+        check_slots(master, (trainer.workers_asked or 1) * trainer.devices, place)
 
 
-def check_slots(master: str | None, tasks: int) -> None:
-    """Refuse more tasks at once than a local master has slots, whose number never changes.
-
-    The slots of a cluster are not known here, and only Spark's JVM knows a submission's master.
+def check_slots(master: str | None, tasks: int, place: DriverPlace = HERE) -> None:
+    """Refuse more tasks at once than there are slots, if their number cannot grow.
 
     Parameters
     ----------
@@ -280,6 +361,8 @@ def check_slots(master: str | None, tasks: int) -> None:
         Spark's master, if the user names one.
     tasks : int
         Tasks that run at the same time.
+    place : DriverPlace, optional
+        Where the driver runs.
 
     Raises
     ------
@@ -287,15 +370,13 @@ def check_slots(master: str | None, tasks: int) -> None:
         Says how to have more slots.
     """
     from distkeras_grid.spark import doctor
-    from distkeras_grid.spark.session import local_cores, planned_master
 
-    planned = planned_master(master)
-    slots = None if planned is None else local_cores(planned)
+    slots = place.slots(master)
     if slots is not None:
         doctor.settle([doctor.check_slots(slots, tasks, fixed=True)])
 
 
-def check_model(source: str | None) -> None:
+def check_model(source: str | None, place: DriverPlace = HERE) -> None:
     """Refuse a model file that is not there, and a function that its module does not have.
 
     The module is read, not imported: that would import Keras.
@@ -310,6 +391,6 @@ def check_model(source: str | None) -> None:
     if source is None:
         return
     if source.endswith(".keras"):
-        check_input(source, "--model")
+        check_input(source, "--model", place)
         return
-    check_function(source)
+    check_function(source, place.search_path())

@@ -13,7 +13,7 @@ from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.predict import rows_of
+from distkeras_grid.cli.predict import check_fold, rows_of
 from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
 from distkeras_grid.evaluation.bootstrap import RESAMPLES, check_resampling
@@ -121,16 +121,8 @@ def evaluate(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.storage import Storage
 
-    check_resampling(flags.resamples, flags.seed)
-    early.check_output_file(flags.output, overwrite=flags.overwrite)
-    if flags.features and not flags.model:
-        raise ConfigurationError(
-            "--features are the columns that --model predicts from. Received: --features without "
-            "--model. Add --model, or leave --features out."
-        )
+    check_early(flags)
     source = model_file(flags.model) if flags.model else None
-    early.check_input(source, "--model")
-    early.check_input(flags.data, "--data")
     spark = started("distkeras-grid evaluate", flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):
@@ -140,7 +132,7 @@ def evaluate(flags: argparse.Namespace) -> None:
     with doing("comparing predictions with labels"):
         frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
         if source:
-            frame, found = predicted(storage, source, frame, flags.features)
+            frame, found = predicted(storage, source, frame, flags.features, flags.label)
         else:
             found = recorded_predictions(storage, flags.data)
         prediction = flags.prediction or found.get("prediction", "prediction")
@@ -159,8 +151,39 @@ def evaluate(flags: argparse.Namespace) -> None:
         tell(f"wrote {flags.output}")
 
 
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    ConfigurationError, OutputExistsError, PathNotFoundError
+        The first thing that is wrong.
+    """
+    check_resampling(flags.resamples, flags.seed)
+    check_fold(flags.split, flags.fold)
+    early.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
+    if flags.features and not flags.model:
+        raise ConfigurationError(
+            "--features are the columns that --model predicts from. Received: --features without "
+            "--model. Add --model, or leave --features out."
+        )
+    early.check_input(model_file(flags.model) if flags.model else None, "--model", place)
+    early.check_input(flags.data, "--data", place)
+
+
 def predicted(
-    storage: Storage, source: str, frame: DataFrame, features: str | list[str] | None
+    storage: Storage,
+    source: str,
+    frame: DataFrame,
+    features: str | list[str] | None,
+    label: str | None,
 ) -> tuple[DataFrame, dict[str, str]]:
     """Return rows with a model's predictions, and the columns to compare.
 
@@ -174,11 +197,14 @@ def predicted(
         The rows.
     features : str or list of str, optional
         The feature columns; default those that the model's run recorded.
+    label : str, optional
+        The label column; default the one that the model's run recorded.
     """
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
 
-    recorded = recorded_columns(storage, source)
+    named = features is not None and label is not None
+    recorded = recorded_columns(storage, source, named=named)
     model = model_from_bytes(storage.read_bytes(source))
     predictor = ModelPredictor(model, features or recorded.features_flag)
-    return predictor.predict(frame), {"label": recorded.label_flag}
+    return predictor.predict(frame), {"label": label or recorded.label_flag}

@@ -11,8 +11,12 @@ import ast
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from itertools import groupby
 from pathlib import Path
+from zipimport import ZipImportError, zipimporter
 
 from distkeras_grid.errors import ConfigurationError
 
@@ -24,13 +28,43 @@ _ANY_NAME = frozenset(
 )
 
 
-def check_function(source: str) -> None:
+@dataclass(frozen=True)
+class SearchPath:
+    """Where a driver looks for modules.
+
+    Parameters
+    ----------
+    places : tuple of str
+        Folders, zip files and single modules (``.py``), in their order.
+    told : str
+        The same in words, for messages.
+    whole : bool, default True
+        Whether a module that is in none of the places is nowhere.
+    """
+
+    places: tuple[str, ...]
+    told: str
+    whole: bool = True
+
+
+def search_path_here() -> SearchPath:
+    """Return where a driver in this process looks for modules."""
+    # Modules beside the user's job are found as `python script.py` finds them.
+    return SearchPath(
+        (str(Path.cwd()), *map(str, sys.path)),
+        "in the current directory and where Python finds modules",
+    )
+
+
+def check_function(source: str, path: SearchPath | None = None) -> None:
     """Refuse a function that its module does not have, as far as the files tell.
 
     Parameters
     ----------
     source : str
         ``module:function``; the module may lie in packages, ``package.module``.
+    path : SearchPath, optional
+        Where the driver looks for the module; by default that of this process.
 
     Raises
     ------
@@ -42,18 +76,17 @@ def check_function(source: str) -> None:
         raise ConfigurationError(
             f"--model takes FILE.keras or module:function. Received: {source!r}."
         )
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        # Modules beside the user's job are found as `python script.py` finds them.
-        sys.path.insert(0, folder)
+    searched = search_path_here() if path is None else path
     try:
-        spec = _find(module)
+        spec = _find(module, searched.places)
     except _NotInFilesError:
         return
     if spec is None:
+        if not searched.whole:
+            return
         raise ConfigurationError(
             f"--model {source!r} cannot be found: No module named {module!r}. It is looked for "
-            "in the current directory and where Python finds modules."
+            f"{searched.told}."
         )
     known = _names_in(spec)
     if known is not None and name not in known:
@@ -69,10 +102,9 @@ class _NotInFilesError(Exception):
     """The files do not tell where a module is."""
 
 
-def _find(module: str) -> ModuleSpec | None:
+def _find(module: str, path: Sequence[str]) -> ModuleSpec | None:
     """Return where a module is, None if it is nowhere; its packages are not imported."""
     *packages, last = module.split(".")
-    path: Sequence[str] | None = None
     name = ""
     for part in packages:
         name = f"{name}.{part}".lstrip(".")
@@ -85,7 +117,25 @@ def _find(module: str) -> ModuleSpec | None:
     return _ask(f"{name}.{last}".lstrip("."), path)
 
 
-def _ask(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+def _ask(name: str, path: Sequence[str]) -> ModuleSpec | None:
+    """Return where a module is, by the first of these places that has it."""
+    for single, places in groupby(path, _is_module):
+        if single:
+            files = (place for place in places if Path(place).stem == name)
+            spec = next((spec_from_file_location(name, file) for file in files), None)
+        else:
+            spec = _ask_finders(name, list(places))
+        if spec is not None:
+            return spec
+    return None
+
+
+def _is_module(place: str) -> bool:
+    # A folder may have such a name, too.
+    return place.endswith(".py") and not Path(place).is_dir()
+
+
+def _ask_finders(name: str, path: Sequence[str]) -> ModuleSpec | None:
     """Return what the first finder of Python's knows of a module in these folders."""
     for finder in sys.meta_path:
         try:
@@ -104,10 +154,14 @@ def _text_of(spec: ModuleSpec) -> bytes | None:
     """Return the source of a module, None where there is none or it is too long."""
     if spec.origin is None or not spec.origin.endswith(".py"):
         return None
+    loader: object = spec.loader
     try:
-        with Path(spec.origin).open("rb") as file:
-            text = file.read(LONGEST + 1)
-    except OSError:
+        if isinstance(loader, zipimporter):
+            text = loader.get_data(spec.origin)
+        else:
+            with Path(spec.origin).open("rb") as file:
+                text = file.read(LONGEST + 1)
+    except (OSError, ZipImportError):
         return None
     return text if len(text) <= LONGEST else None
 

@@ -101,10 +101,8 @@ def predict(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.storage import Storage
 
+    check_early(flags)
     source = model_file(flags.model)
-    early.check_output(flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite)
-    early.check_input(source, "--model")
-    early.check_input(flags.data, "--data")
     spark = started("distkeras-grid predict", flags.master)
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
@@ -112,7 +110,7 @@ def predict(flags: argparse.Namespace) -> None:
     rows = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
     # Predictions are evaluated by group, too, where the data set may be out of reach.
     frame = with_groups(rows, flags.data, flags.data_version)
-    recorded = recorded_columns(storage, source)
+    recorded = recorded_columns(storage, source, named=flags.features is not None)
     if flags.features is None:
         flags.features = recorded.features_flag
     with doing("loading Keras and the model"):
@@ -127,6 +125,29 @@ def predict(flags: argparse.Namespace) -> None:
     tell(f"predicted {count} rows; wrote {flags.output}")
 
 
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    ConfigurationError, OutputExistsError, PathNotFoundError
+        The first thing that is wrong.
+    """
+    check_fold(flags.split, flags.fold)
+    early.check_output(
+        flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
+    )
+    early.check_input(model_file(flags.model), "--model", place)
+    early.check_input(flags.data, "--data", place)
+
+
 def rows_of(
     spark: SparkSession,
     data: str,
@@ -137,14 +158,25 @@ def rows_of(
     """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
+    check_fold(split, fold)
     if split is not None:
         return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
-    if fold is not None:
+    return read_parquet(spark, data, version=version)
+
+
+def check_fold(split: str | None, fold: str | None) -> None:
+    """Refuse a fold without a split.
+
+    Raises
+    ------
+    ConfigurationError
+        Says what to give.
+    """
+    if split is None and fold is not None:
         raise ConfigurationError(
             f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
             "--split validation for what it holds out."
         )
-    return read_parquet(spark, data, version=version)
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import UNREADABLE
+from distkeras_grid.errors import UNREADABLE, ConfigurationError
+from distkeras_grid.spec import RunSpec
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -44,7 +45,7 @@ def model_file(model: str) -> str:
     return model if model.endswith(".keras") else f"{model}/model.keras"
 
 
-def recorded_columns(storage: Storage, model: str) -> RecordedColumns:
+def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> RecordedColumns:
     """Return the columns of the run that a model file lies in; none where it lies in none.
 
     Parameters
@@ -53,12 +54,35 @@ def recorded_columns(storage: Storage, model: str) -> RecordedColumns:
         Storage of the session.
     model : str
         Path of the file.
+    named : bool, default False
+        Whether the user names the columns, so that those of the run are not needed.
+
+    Raises
+    ------
+    ConfigurationError
+        If the columns are needed, and the run's specification cannot be read.
     """
     from distkeras_grid.trainers.saved_run import RUN
 
-    told = _object_at(storage, f"{model.rpartition('/')[0] or '.'}/{RUN}")
+    uri = f"{model.rpartition('/')[0] or '.'}/{RUN}"
+    told = _object_at(storage, uri)
+    if "spec" not in told:
+        return _without_spec(told)
     try:
-        told = told["spec"]["data"] if "spec" in told else told
+        data = RunSpec.from_json(told["spec"]).data
+        return RecordedColumns([str(field["name"]) for field in data.features], list(data.labels))
+    except (ConfigurationError, KeyError) as error:
+        if named:
+            return RecordedColumns([], [])
+        raise ConfigurationError(
+            f"The columns that the model was trained on stand in {uri}, whose spec cannot be read. "
+            f"Received: {error}. Name them by --features and, to evaluate, --label."
+        ) from error
+
+
+def _without_spec(told: dict[str, Any]) -> RecordedColumns:
+    """Return the columns in a ``run.json`` that is older than specifications; none in others."""
+    try:
         return RecordedColumns(
             [str(field["name"]) for field in told["features"]],
             [str(label) for label in told.get("labels", ())],

@@ -158,11 +158,7 @@ def retrain(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.session import build_session, this_driver
     from distkeras_grid.spark.storage import Storage
 
-    check(flags)
-    early.check_model(flags.model)
-    early.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master)
-    early.check_input(flags.data, "--data")
-    early.check_input(flags.validation_data, "--validation-data")
+    check_early(flags)
     with doing("starting Spark"):
         spark = build_session("distkeras-grid retrain", master=flags.master)
     storage = Storage(spark)
@@ -269,6 +265,29 @@ class Runs(Presence):
         for name in filter(LEFTOVER.fullmatch, self._storage.list_names(self._root)):
             self._storage.delete(f"{self._root}/{name}")
         super().take_over(dead)
+
+
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+    """Refuse what can be known before Spark starts.
+
+    Parameters
+    ----------
+    flags : argparse.Namespace
+        What `build_parser` parses.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    ConfigurationError, PathNotFoundError, NotEnoughSlotsError
+        The first thing that is wrong.
+    """
+    check(flags)
+    train.check_fold(flags)
+    early.check_model(flags.model, place)
+    early.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master, place)
+    early.check_input(flags.data, "--data", place)
+    early.check_input(flags.validation_data, "--validation-data", place)
 
 
 def check(flags: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from distkeras_grid.cli import lock, running, whereabouts
 from distkeras_grid.cli.console import note, tell
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.submitted import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import ClusterError, ConfigurationError
@@ -173,6 +174,8 @@ def submit(flags: argparse.Namespace) -> int:
     submission = planned(flags)
     if submission.on_yarn:
         check_hadoop_settings()
+    if not flags.dry_run:
+        check_job(flags, submission)
     with hadoop_client(client_settings(submission)) as hadoop:
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
@@ -224,7 +227,8 @@ def planned(flags: argparse.Namespace) -> Submission:
 def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
     """Return the file that Spark starts, its arguments, and a name for the application.
 
-    The flags of a verb are also parsed here, so that a wrong one is reported at once.
+    The flags of a verb are also parsed here, so that a misspelt one is reported at once.
+    `check_job` looks at their values.
 
     Raises
     ------
@@ -243,9 +247,26 @@ def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
         raise ConfigurationError(
             f"--lock stands before the job, for submit holds it: submit --lock {common.lock} {job}."
         )
-    parser: Any = VERBS[job].load().build_parser()
-    parser.parse_args(rest)
+    VERBS[job].load().build_parser().parse_args(rest)
     return str(run_verb.__file__), [job, *arguments], f"distkeras-grid {job}"
+
+
+def check_job(flags: argparse.Namespace, submission: Submission) -> None:
+    """Refuse what a verb itself refuses before Spark starts, before anything is packed.
+
+    A dry run does without: its command may be meant for later, when there are other files.
+
+    Raises
+    ------
+    GridError
+        The first thing that is wrong.
+    """
+    if flags.job not in JOBS:
+        return
+    _, rest = running.parse(flags.job, flags.arguments)
+    verb: Any = VERBS[flags.job].load()
+    place = SubmittedDriver(submission, own_packages=flags.environment is None)
+    verb.check_early(verb.build_parser().parse_args(rest), place)
 
 
 def client_settings(submission: Submission) -> dict[str, str]:

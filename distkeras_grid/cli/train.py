@@ -9,7 +9,7 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -441,7 +441,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     from distkeras_grid.trainers.saved_run import SAVED_RUN, is_of_former_attempt
 
     arguments = trainer_arguments(flags)
-    check_before_spark(flags, arguments)
+    check_early(flags)
     shown = arguments.get("progress") is not False
     asked = {name: arguments[name] for name in ("start_timeout",) if name in arguments}
     seconds = LimitsSpec.checked(**asked).start_timeout
@@ -477,15 +477,15 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     return trainer
 
 
-def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) -> None:
+def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
     """Refuse what can be known before Spark starts.
 
     Parameters
     ----------
     flags : argparse.Namespace
         What `build_parser` parses.
-    arguments : mapping of str to object
-        Arguments of the trainer.
+    place : DriverPlace, optional
+        Where the driver runs.
 
     Raises
     ------
@@ -494,14 +494,16 @@ def check_before_spark(flags: argparse.Namespace, arguments: Mapping[str, Any]) 
     """
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
-    early.check_model(getattr(flags, "model", None))
+    arguments = trainer_arguments(flags)
+    early.check_model(getattr(flags, "model", None), place)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
-    early.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite)
-    early.check_input(flags.data, "--data")
-    early.check_input(flags.validation_data, "--validation-data")
+    early.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite, place=place)
+    early.check_input(flags.data, "--data", place)
+    early.check_input(flags.validation_data, "--validation-data", place)
     check_local_sets(flags)
+    check_fold(flags)
     # Last: where names of losses are given, Keras is asked, too.
-    early.check_trainer(flags.trainer, arguments, flags.master)
+    early.check_trainer(flags.trainer, arguments, flags.master, place)
 
 
 def read_data(
@@ -526,11 +528,6 @@ def read_data(
     # Local sets choose their rows among all.
     split = flags.split if flags.local_sets is None else None
     splits = tuple(name for name in (split, flags.validation_split) if name is not None)
-    if flags.fold is not None and flags.split is None:
-        raise ConfigurationError(
-            f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
-            "Give --split train --validation-split validation, too."
-        )
     which = {"version": flags.data_version}
     read = read_tiles(flags.data, splits=splits, fold=flags.fold, **which) if splits else ()
     frames = dict(zip(splits, read, strict=True))
@@ -545,6 +542,21 @@ def read_data(
                 f"Received: {flags.where!r}. Spark says: {told}"
             ) from error
     return data, frames.get(flags.validation_split, flags.validation_data)
+
+
+def check_fold(flags: argparse.Namespace) -> None:
+    """Refuse a fold without a split.
+
+    Raises
+    ------
+    ConfigurationError
+        Says what to give.
+    """
+    if flags.fold is not None and flags.split is None:
+        raise ConfigurationError(
+            f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
+            "Give --split train --validation-split validation, too."
+        )
 
 
 def check_space(storage: Storage, output: str, model: keras.Model) -> None:

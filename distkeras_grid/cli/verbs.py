@@ -19,7 +19,8 @@ class Verb:
     Parameters
     ----------
     module : str
-        Has ``main`` and ``build_parser``.
+        Has ``main`` and ``build_parser``, and if it runs on a cluster ``check_early``: it takes the
+        parsed flags and the `DriverPlace`, and refuses what can be known before Spark starts.
     description : str
         One line of the help text.
     on_cluster : bool, default False

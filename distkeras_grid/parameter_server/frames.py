@@ -3,7 +3,7 @@
 A frame is a fixed binary header, the message's fields as MessagePack, and the raw payload::
 
     magic    4 bytes   b"DKGP"
-    version  uint8     6
+    version  uint8     VERSION
     type     uint8     position in messages.MESSAGES
     content  uint16    which section the payload is: messages.Content
     length   uint32    bytes of MessagePack

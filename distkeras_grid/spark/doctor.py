@@ -110,7 +110,8 @@ def check_slots(
         Level.BAD if together or fixed else Level.WARN,
         f"All workers run at the same time, so each needs a task slot. Received: {workers} workers "
         f"and {slots} task slots. Lower num_workers, or raise spark.executor.instances x "
-        "spark.executor.cores / spark.task.cpus (local mode: local[N,4]).",
+        "spark.executor.cores / spark.task.cpus (submit: --executors, --executor-cores; local "
+        "mode: local[N,4]).",
         NotEnoughSlotsError,
     )
 

@@ -1,4 +1,4 @@
-"""Building an environment archive, once for each set of packages."""
+"""Building an environment archive, once for each content."""
 
 from __future__ import annotations
 

@@ -146,6 +146,33 @@ class Submission:
         """Whether the driver runs in a container."""
         return self.deploy_mode == "cluster"
 
+    @property
+    def slots(self) -> int | None:
+        """Most tasks that can run at once; None if the user's settings do not limit them.
+
+        Examples
+        --------
+        >>> settings = {"spark.task.cpus": "2"}
+        >>> Submission("a.py", [], "", executors=3, executor_cores=4, settings=settings).slots
+        6
+        """
+        told = self.settings
+        if told.get("spark.dynamicAllocation.enabled", "false").lower() != "false":
+            return None
+        try:
+            cores = int(told.get("spark.executor.cores", self.executor_cores))
+            tasks = cores // int(told.get("spark.task.cpus", 1))
+            if self.on_yarn:
+                return int(told.get("spark.executor.instances", self.executors)) * tasks
+            return (
+                int(told.get("spark.cores.max", self.executors * self.executor_cores))
+                // cores
+                * tasks
+            )
+        except (ValueError, ZeroDivisionError):
+            # Spark refuses them in words of its own.
+            return None
+
 
 def command_line(submission: Submission, *, spark_submit: str, python: str) -> list[str]:
     """Return the arguments that submit a program.

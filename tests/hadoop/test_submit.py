@@ -144,7 +144,8 @@ def test_in_client_mode_executors_have_the_shipped_python(
 def test_a_failing_job_tells_its_cause_and_its_exit_code_from_the_container(
     grid: Grid, files: InsecureClient
 ) -> None:
-    done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere")
+    # With a pattern: of a plain path `submit` itself would ask WebHDFS.
+    done = submit(grid, *CLUSTER, "--executors", "1", "evaluate", "--data", f"{ROOT}/nowhere/*")
     assert done.returncode == ExitCode.STORAGE, done.stderr
     assert "PathNotFoundError: " in done.stderr
     (identifier,) = re.findall(r"distkeras-grid logs (application_\d+_\d+)", done.stderr)
@@ -285,6 +286,23 @@ def applications(configuration: Path) -> list[dict[str, Any]]:
     )
     with urllib.request.urlopen(f"http://{address}/ws/v1/cluster/apps", timeout=30) as answer:
         return list((json.load(answer)["apps"] or {"app": []})["app"])
+
+
+def test_what_is_not_on_hdfs_or_would_be_replaced_there_is_refused_before_anything_is_packed(
+    grid: Grid, files: InsecureClient, images: str
+) -> None:
+    files.write(f"{ROOT}/taken/thesis.txt", data=b"precious", overwrite=True)
+    # With the scheme: of other paths Spark's own settings in SPARK_CONF_DIR may decide.
+    lost, raw, taken = (f"{grid.hdfs}{path}" for path in ("/nowhere", images, f"{ROOT}/taken"))
+    # With an archive of that name nothing is packed, if this fails.
+    begun = (*CLUSTER, "--environment", f"{ROOT}/lost.tar.gz")
+    for arguments, error in (
+        (("evaluate", "--data", lost), "PathNotFoundError: --data"),
+        (("tile", "--input", raw, "--output", taken), "OutputExistsError: "),
+    ):
+        refused = submit(grid, *begun, *arguments)
+        assert refused.returncode == ExitCode.STORAGE
+        assert refused.stderr.startswith(error), refused.stderr
 
 
 def test_a_dry_run_prints_a_command_and_starts_nothing(grid: Grid) -> None:

@@ -16,6 +16,8 @@ import pytest
 from pyspark import SparkContext
 
 from distkeras_grid.cli import early
+from distkeras_grid.cli.submitted import SubmittedDriver
+from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import (
     ConfigurationError,
     NotEnoughSlotsError,
@@ -23,6 +25,7 @@ from distkeras_grid.errors import (
     PathNotFoundError,
 )
 from distkeras_grid.spark.outputs import OutputKind
+from distkeras_grid.submission.command import Submission
 
 # Of the processor, for other tests may run beside; what would start late takes ten times that.
 SECONDS = 2.0
@@ -43,7 +46,7 @@ sys.exit(code)
 def here(tmp_path, monkeypatch):
     """A folder with data, models and outputs of all kinds, in which the command line runs."""
     monkeypatch.chdir(tmp_path)
-    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     for name in ("data", "run", "predictions", "thesis", "images"):
         (tmp_path / name).mkdir()
@@ -66,6 +69,8 @@ TRAIN = ("train", "--data", "data", "--output", "new")
 FILE = ("--model", "m.keras")
 MANY = ("--workers", "3", "--master", "local[2]")
 EXPORT = ("export", "--data", "data", "--format", "png")
+# The driver of a standalone cluster runs here. With an archive of that name nothing is packed.
+SUBMIT = ("submit", "--master", "spark://nowhere.invalid:7077", "--environment", "lost.tar.gz")
 PREDICT = ("predict", "--data", "data", "--model", "m.keras")
 
 
@@ -95,6 +100,10 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
         ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
         ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
         (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
+        ((*SUBMIT, *TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--set", "loss=msee"), 2, "ConfigurationError"),
+        ((*SUBMIT, *TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--workers", "3"), 5, "NotEnoughSlotsError"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -114,6 +123,43 @@ def test_it_takes_less_than_2_s_and_no_spark(here, arguments, code, error):
     assert ended.stderr.count("\n") == 1
     used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     assert used < SECONDS
+
+
+FOLD = ("--fold", "fold_0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("compact", "--data", "lost"), PathNotFoundError),
+        ((*TRAIN, *FILE, *FOLD), ConfigurationError),
+        (("retrain", *TRAIN[1:], *FILE, *FOLD), ConfigurationError),
+        ((*PREDICT, "--output", "new", *FOLD), ConfigurationError),
+        (("evaluate", "--data", "data", *FOLD), ConfigurationError),
+        ((*EXPORT, "--output", "new", *FOLD), ConfigurationError),
+        ((*TRAIN, *FILE, "--set", "metrics=['acuracy']"), ConfigurationError),
+        ((*TRAIN, "--model", "nets:biuld"), ConfigurationError),
+        ((*TRAIN, "--model", "lost.keras"), PathNotFoundError),
+        (("retrain", *TRAIN[1:], *FILE, "--workers", "3"), NotEnoughSlotsError),
+        ((*PREDICT, "--output", "predictions"), OutputExistsError),
+        (("evaluate", "--data", "data", "--resamples", "-1"), ConfigurationError),
+        (("tile", "--input", "images", "--output", "thesis"), OutputExistsError),
+        ((*EXPORT, "--output", "exported"), OutputExistsError),
+        (("doctor", "--stages", "3"), SystemExit),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_verb_refuses_the_same_for_its_own_driver_and_for_one_that_is_submitted(
+    here, monkeypatch, arguments, error
+):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    verb, *flags = arguments
+    module = VERBS[verb].load()
+    standalone = Submission("job.py", [], "", master="spark://host:7077")
+    for place in (early.HERE, SubmittedDriver(standalone)):
+        with pytest.raises(error):
+            module.check_early(module.build_parser().parse_args(flags), place)
 
 
 @pytest.mark.parametrize("scheme", ["", "hdfs://name-node/"])

@@ -13,8 +13,23 @@ from distkeras_grid.cli.recorded import (
     recorded_columns,
     recorded_predictions,
 )
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    DataSpec,
+    LayoutSpec,
+    RuleSpec,
+    RunSpec,
+    ScheduleSpec,
+)
 
-FEATURES = [{"name": "image", "shape": [8, 8, 3]}, {"name": "age"}]
+FEATURES = ({"name": "image", "shape": [8, 8, 3]}, {"name": "age"})
+SPEC = RunSpec(
+    algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")),
+    layout=LayoutSpec(trainable_size=4, statistics_size=0),
+    schedule=ScheduleSpec(rows=8, workers=2, batch_size=2, window=1),
+    data=DataSpec(features=FEATURES, labels=("kind",)),
+)
 NOTHING = RecordedColumns([], [])
 
 
@@ -27,7 +42,7 @@ def storage(content, path="hdfs:///runs/7/run.json"):
     "run",
     [
         {"features": FEATURES, "labels": ["kind"]},
-        {"spec": {"data": {"features": FEATURES, "labels": ["kind"]}}},
+        {"spec": SPEC.to_json()},
     ],
 )
 def test_those_that_the_run_of_the_model_recorded(run):
@@ -44,10 +59,26 @@ def test_one_column_is_its_name_and_none_the_usual_one():
 
 @pytest.mark.parametrize(
     "run",
-    ["", "[]", "{}", '{"features": 3}', '{"spec": {}}', '{"spec": 3}', '{"spec": {"data": 3}}'],
+    ["", "[]", "{}", '{"features": 3}'],
 )
 def test_a_file_that_is_no_run_tells_nothing(run):
     assert recorded_columns(storage(run), "hdfs:///runs/7/model.keras") == NOTHING
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *({}, 3, None, {"data": 3}, {"data": {"features": FEATURES, "labels": ["kind"]}}),
+        # A later release, and columns that have no name.
+        {**SPEC.to_json(), "colour": "red"},
+        SPEC.change(features=({"shape": [8]},)).to_json(),
+    ],
+)
+def test_a_specification_that_cannot_be_read_is_no_run_without_columns(spec):
+    files = storage(json.dumps({"spec": spec}))
+    with pytest.raises(ConfigurationError):
+        recorded_columns(files, "hdfs:///runs/7/model.keras")
+    assert recorded_columns(files, "hdfs:///runs/7/model.keras", named=True) == NOTHING
 
 
 def test_a_model_that_lies_in_no_run_tells_nothing():
