@@ -275,22 +275,26 @@ def test_seats_without_rows_ask_nothing_of_the_network(frame):
 def folded(frame, tmp_path):
     """A data set of tiles: four images of 15 rows, one of them for testing, and three folds."""
     path = tmp_path / "tiles"
-    with_images = "concat(label_place % 4, '.png') as source"
-    rows = frame.selectExpr("*", "monotonically_increasing_id() as label_place")
-    rows = rows.selectExpr("features", "label", with_images)
+    image = "concat(monotonically_increasing_id() % 4, '.png') as source"
+    rows = frame.selectExpr("features", "label", image)
     for split, some in (("test", "source = '3.png'"), ("train", "source <> '3.png'")):
         rows.where(some).write.parquet(f"{path}/split={split}")
     columns = ["fold_0", "fold_1", "fold_2"]
     held_out = {f"{number}.png": column for number, column in enumerate(columns)}
     splits = {**dict.fromkeys(held_out, "train"), "3.png": "test"}
     manifest = {
-        "sources": [{"source": s, "status": "tiled", "split": to} for s, to in splits.items()],
+        # Each image is a specimen of its own.
+        "sources": [
+            {"source": source, "status": "tiled", "split": split, "group": f"of {source}"}
+            for source, split in splits.items()
+        ],
         "folds": {"fold": {"by": "3", "seed": 0, "columns": columns, "held_out": held_out}},
     }
     (path / "_dataset.json").write_text(json.dumps(manifest))
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_fold_is_taken_by_name(frame, folded):
     trainer = trained("SingleTrainer", build(), folded, train={"fold": "fold_1"})
     rows = {
