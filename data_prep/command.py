@@ -232,7 +232,8 @@ def _add_cutting(parser: argparse.ArgumentParser) -> None:
         choices=CHOICES["encoding"],
         default="raw",
         help="raw: lossless, zstd; difference: lossless and smaller, but other programs must add "
-        "up the rows; png: lossless image files; jpeg: smallest image files, lossy (raw)",
+        "up the rows; png: lossless image files; jpeg: smallest image files, lossy; only the last "
+        "two are images to Hugging Face datasets (raw)",
     )
     add("--quality", type=int, default=90, metavar="1-100", help="quality of jpeg (90)")
 

@@ -43,6 +43,18 @@ def describe_tiles(manifest: Mapping[str, Any]) -> str:
     return describe(_paths(manifest), first | kinds)
 
 
+def is_corrected(manifest: Mapping[str, Any]) -> bool:
+    """Whether the files lack a correction or an exclusion, so that ``datasets`` must refuse them.
+
+    Parameters
+    ----------
+    manifest : mapping
+        The content of ``_dataset.json``.
+    """
+    tables = msgspec.convert(manifest, Tables)
+    return bool(tables.set_aside() or tables.corrections())
+
+
 def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
     """Return the content of ``.huggingface.yaml``.
 
@@ -86,7 +98,7 @@ def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return patterns of the files of this version, by split."""
     tables = msgspec.convert(manifest, Tables)
     splits = sorted(set(tables.splits().values()))
-    if tables.set_aside() or tables.corrections():
+    if is_corrected(manifest):
         return {split: [CORRECTED] for split in splits}
     found: dict[str, set[int]] = {}
     for each in manifest["sources"]:

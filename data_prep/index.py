@@ -20,6 +20,7 @@ from data_prep.update import make_plan
 from data_prep.zones import Zones
 from distkeras_grid.errors import PathNotFoundError, SchemaError, UnknownArgumentError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.partitions import partition_key
 from distkeras_grid.spark.session import build_session, task_slots
@@ -104,8 +105,8 @@ def index_tiles(
     -------
     DataFrame
         One row for each tile: ``uri, source, source_sha256, label, label_name, split, angle, x, y,
-        src_cx, src_cy``, and ``range_low, range_high`` or ``range_stain`` where images are
-        normalised. Pass it, or a part of it, to `cut`.
+        src_cx, src_cy``; ``range_low, range_high`` or ``range_stain`` where images are normalised;
+        and ``group`` where images have groups. Pass it, or a part of it, to `cut`.
 
     Raises
     ------
@@ -133,10 +134,13 @@ def index_tiles(
     ]
     sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *STAINS, *_SIZES)))
     say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")
-    return (
+    index = (
         sources.repartition(slots, "key")
         .sortWithinPartitions("source")
         .mapInArrow(indexer(looked.cutting), _schema(field, _columns(looked.cutting)))
+    )
+    return with_groups(
+        index, {each.source: each.group for each in plan.sources if each.group is not None}
     )
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from data_prep.hugging_face import is_corrected
 from data_prep.schema import IMAGE_COLUMN
 from data_prep.split import SPLITS
 from distkeras_grid.errors import SchemaError
@@ -87,8 +88,10 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
         _reading([split for split in SPLITS if split in manifest["counts"]]),
         "```",
         "",
-        'Or `datasets.load_dataset("PATH")` of Hugging Face. `_dataset.json` lists each image with '
-        "its label, group and split; `_croissant.json` describes the columns for programs.",
+        _hugging_face(image, corrected=is_corrected(manifest)),
+        "",
+        "`_dataset.json` lists each image with its label, group and split; `_croissant.json` "
+        "describes the columns for programs.",
         "",
         "## How to cite",
         "",
@@ -111,6 +114,22 @@ def _reading(splits: list[str]) -> str:
     if len(splits) == 1:
         return f'({names},) = read_tiles("PATH", splits=({quoted},))'
     return f'{names} = read_tiles("PATH", splits=({quoted}))'
+
+
+def _hugging_face(image: Field, *, corrected: bool) -> str:
+    """Return how ``datasets`` of Hugging Face reads the tiles."""
+    export = "`distkeras-grid export --data PATH --format huggingface --output COPY`"
+    if corrected:
+        return (
+            "The files lack corrections that were made later, so `datasets` of Hugging Face "
+            f"refuses them: read a copy by {export}."
+        )
+    if image.is_file:
+        return 'Or `datasets.load_dataset("PATH")` of Hugging Face.'
+    return (
+        'Or `datasets.load_dataset("PATH")` of Hugging Face, to which these tiles are bytes and '
+        f"not images; {export} makes a copy with images."
+    )
 
 
 def _kept(former: str | None) -> str:

@@ -1,7 +1,8 @@
 """What a comparison says about the statements of the paper that it repeats.
 
 Each finding is a statement, an answer in numbers and the table behind it. Statements whose sides
-were not measured are left out. Differences of accuracy are in points, hundredths of the test rows.
+were not measured are left out. Differences of accuracy are in points, hundredths of the validation
+rows.
 """
 
 from __future__ import annotations

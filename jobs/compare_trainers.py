@@ -59,12 +59,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument(
-        "--data", metavar="URI", help="data set of `tile` or `ingest` with splits train and test"
+        "--data",
+        metavar="URI",
+        help="data set of `tile` or `ingest` with splits train, validation and test. If ingested "
+        "images have no validation, a tenth of train takes its place, always the same one",
     )
     data.add_argument(
         "--fashion-mnist",
         metavar="FOLDER",
-        help="folder of the four IDX files, brought in for this call alone; local masters only",
+        help="folder of the four IDX files, brought in for this call alone; local masters only; a "
+        "tenth of train is for validation",
     )
     add = parser.add_argument
     add("--output", required=True, type=Path, metavar="FOLDER", help="local; made, or gone on with")
@@ -120,6 +124,7 @@ def conditions(flags: argparse.Namespace, data: Data) -> dict[str, object]:
         "title": flags.title or ("Fashion-MNIST" if flags.fashion_mnist else Path(path).name),
         "rows": data.rows,
         "fingerprint": data.fingerprint,
+        "validation_rows": len(data.validation),
         "test_rows": len(data.test),
         "shape": "x".join(map(str, data.field.shape)),
         "classes": data.classes,

@@ -118,7 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
-    from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.storage import Storage
 
     check_early(flags)
@@ -138,7 +137,7 @@ def evaluate(flags: argparse.Namespace) -> None:
         prediction = flags.prediction or found.get("prediction", "prediction")
         label = flags.label or found.get("label", "label")
         report = AccuracyEvaluator(prediction, label).report(
-            with_groups(frame, flags.data, flags.data_version),
+            frame,
             [flags.by] if isinstance(flags.by, str) else flags.by,
             combine=flags.combine,
             resamples=flags.resamples,

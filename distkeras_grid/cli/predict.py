@@ -98,7 +98,6 @@ def predict(flags: argparse.Namespace) -> None:
     """Predict as the flags say, and write the data set."""
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
-    from distkeras_grid.spark.groups import with_groups
     from distkeras_grid.spark.storage import Storage
 
     check_early(flags)
@@ -107,9 +106,7 @@ def predict(flags: argparse.Namespace) -> None:
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
-    rows = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
-    # Predictions are evaluated by group, too, where the data set may be out of reach.
-    frame = with_groups(rows, flags.data, flags.data_version)
+    frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
     recorded = recorded_columns(storage, source, named=flags.features is not None)
     if flags.features is None:
         flags.features = recorded.features_flag

@@ -140,9 +140,11 @@ class Outcome:
     start_seconds : float
         Before the first batch.
     first_seconds, first_accuracy : float
-        What the first epoch took, and the accuracy after it on the test split.
+        What the first epoch took, and the accuracy after it on the validation split.
     end_seconds, end_accuracy : float
         The same for all epochs.
+    test_accuracy : float
+        Accuracy at the end on the test split.
     error : str
         Why there are no figures: the training failed.
     """
@@ -154,6 +156,7 @@ class Outcome:
     first_accuracy: float = 0.0
     end_seconds: float = 0.0
     end_accuracy: float = 0.0
+    test_accuracy: float = 0.0
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.errors import ConfigurationError, EmptyDataError
+from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.spark.dataframes import read_tiles, resolve_columns
+from distkeras_grid.inference.evaluator import default_units
+from distkeras_grid.spark.dataframes import (
+    SPLIT_COLUMN,
+    read_parquet,
+    read_tiles,
+    resolve_columns,
+)
 from distkeras_grid.trainers.validation import collect
 
 if TYPE_CHECKING:
@@ -21,11 +27,14 @@ if TYPE_CHECKING:
 
 IMAGE, LABEL = "image", "label"
 IMAGES_FILE, LABELS_FILE = "images.npy", "labels.npy"
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+# Of the training rows, where the data have no split to validate on.
+HELD_OUT = 10
 
 
 @dataclass(frozen=True)
 class Data:
-    """Rows to train with and rows to test with.
+    """Rows to train with, to compare by, and to test with at the end.
 
     Parameters
     ----------
@@ -35,7 +44,7 @@ class Data:
         The same rows as ``.npy`` files, for ``fit``.
     rows : int
         How many.
-    test : ArraySource
+    validation, test : ArraySource
         As stored.
     field : Field
         The column of images.
@@ -47,19 +56,18 @@ class Data:
     train: DataFrame
     folder: Path
     rows: int
+    validation: ArraySource
     test: ArraySource
     field: Field
     classes: int
     fingerprint: str
 
-    def test_for(self, field: Field) -> ArraySource:
-        """Return the test rows in the shape of a net's own field."""
-        (features,) = self.test.features
-        return ArraySource([features.reshape(-1, *field.shape)], self.test.labels, fields=[field])
-
 
 def load_data(path: str, rows: int | None, scratch: Path) -> Data:
-    """Read the splits ``train`` and ``test`` of a data set of tiles or of images.
+    """Read the splits of a data set of tiles or of images.
+
+    Of images that have no split ``validation``, a tenth of ``train`` takes its place: always the
+    same one, whatever `rows` is.
 
     Parameters
     ----------
@@ -77,11 +85,14 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
     Raises
     ------
     GridError
-        If the path holds no such data set.
+        If the path holds no such data set, or one of tiles that has no split ``validation``.
     """
     from pyspark.sql import functions as F
 
-    train, test = read_tiles(path)
+    train, test = read_tiles(path, splits=(TRAIN, TEST))
+    validation = read_parquet(train.sparkSession, path).where(F.col(SPLIT_COLUMN) == VALIDATION)
+    if validation.isEmpty():
+        train, validation = _divided(train, path)
     if rows is not None:
         # By a hash of the pixels: mixed, and no matter how files and tasks lie.
         train = train.orderBy(F.xxhash64(IMAGE), LABEL).limit(rows).persist()
@@ -100,17 +111,38 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
         )
     np.save(scratch / IMAGES_FILE, images)
     np.save(scratch / LABELS_FILE, labels)
-    tested = collect(test, columns)
-    classes = 1 + int(max(labels.max(), tested.labels[0].max()))
+    validated, tested = collect(validation, columns), collect(test, columns)
+    classes = 1 + int(max(each.labels[0].max() for each in (held, validated, tested)))
     return Data(
         train,
         scratch,
         len(labels),
+        validated,
         tested,
         field,
         max(classes, len(field.classes)),
         fingerprint(images, labels),
     )
+
+
+def _divided(train: DataFrame, path: str) -> tuple[DataFrame, DataFrame]:
+    """Return rows to train with and rows to validate on; equal pictures are on one side."""
+    from pyspark.sql import functions as F
+
+    if default_units(train.columns):
+        raise SchemaError(
+            f"A comparison validates on a split of its own. Received: {path} without a split "
+            f"{VALIDATION!r}; tiles of one image cannot be divided. Divide the images anew "
+            "(distkeras-grid revise --split 0.8:0.1:0.1)."
+        )
+    held_out = F.pmod(F.xxhash64(F.lit(VALIDATION), IMAGE), F.lit(HELD_OUT)) == 0
+    return train.where(~held_out), train.where(held_out)
+
+
+def in_shape(rows: ArraySource, field: Field) -> ArraySource:
+    """Return rows in the shape of a net's own field."""
+    (features,) = rows.features
+    return ArraySource([features.reshape(-1, *field.shape)], rows.labels, fields=[field])
 
 
 def fingerprint(images: NDArray[Any], labels: NDArray[Any]) -> str:

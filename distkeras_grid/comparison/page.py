@@ -23,7 +23,9 @@ all cores and oneDNN's kernels, in a process of its own. A trainer's workers hav
 batch divided by their number, one core each, and read from Parquet through Spark; all else is \
 the trainer's default.
 Time runs from the first batch to the last update; start-up (processes, reading, compiling) is in \
-a column of its own. Accuracy is that of the center on the whole test split, found after the run. \
+a column of its own. Accuracy is that of the center on the whole validation split, found after the \
+run: choose by it. The test split is looked at once, with the weights of the end; its accuracy is \
+in a column of its own, for what you have chosen. \
 Sides take turns, seed by seed. Bars in the pictures reach from the lowest to the highest seed."""
 
 
@@ -109,7 +111,7 @@ def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> li
     """
     made = []
     for when in (FIRST, END) if epochs > 1 else (FIRST,):
-        for what, label in (("seconds", "time [s]"), ("accuracy", "test accuracy")):
+        for what, label in (("seconds", "time [s]"), ("accuracy", "validation accuracy")):
             for model in sorted({line.model for line in lines}, reverse=True):
                 told = f"{what.replace('seconds', 'time').capitalize()} {when}"
                 heading = f"{told}, {NETS[model].title}, {title}"
@@ -161,11 +163,12 @@ def sections(
             rows=[["run", "error"], *([o.cell.describe(), o.error] for o in failed)],
         )
     ]
+    told_noise = noise(lines, int(conditions["validation_rows"]))
     return [
         Section("What ran", text=METHOD, rows=[["condition", "value"], *told]),
         *(Section(each.statement, text=each.answer, rows=each.rows) for each in findings),
         *pictures,
-        Section("All figures", text=noise(lines, int(conditions["test_rows"])), rows=table(lines)),
+        Section("All figures", text=told_noise, rows=table(lines)),
         *(failures if failed else []),
     ]
 
@@ -177,7 +180,7 @@ def noise(lines: Sequence[Line], rows: int) -> str:
     )
     return (
         "Means of the seeds, in brackets the lowest and the highest. One standard deviation of an "
-        f"accuracy on {rows:,} test rows is up to {100 * (worst / rows) ** 0.5:.1f} points: "
+        f"accuracy on {rows:,} validation rows is up to {100 * (worst / rows) ** 0.5:.1f} points: "
         "smaller differences say nothing."
     )
 
@@ -186,6 +189,7 @@ def table(lines: Sequence[Line]) -> list[list[str]]:
     """Return all figures as a table with a header row."""
     head = ["model", "batch", "side", "window", "seeds", "start-up s"]
     head += [f"{what} {when}" for when in (FIRST, END) for what in ("time s", "accuracy")]
+    head += ["test accuracy"]
     rows = [head]
     for line in lines:
         row = [line.model, str(line.batch), line.side]
@@ -193,6 +197,7 @@ def table(lines: Sequence[Line]) -> list[list[str]]:
         row.append(_told(line.start, 1))
         for when in (FIRST, END):
             row += [_told(line.seconds[when], 2), _told(line.accuracy[when], 4)]
+        row.append(_told(line.tested, 4))
         rows.append(row)
     return rows
 

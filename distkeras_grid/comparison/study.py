@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.data import LABEL, Data, scaled_arrays
+from distkeras_grid.comparison.data import LABEL, Data, in_shape, scaled_arrays
 from distkeras_grid.comparison.fitting import Point, compile_ahead, timed_fit
 from distkeras_grid.comparison.nets import NETS
 from distkeras_grid.comparison.processes import Side
@@ -20,6 +20,7 @@ from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.registry import VARIABLE, current_backend
 from distkeras_grid.errors import ConfigurationError, NonFiniteLossError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.validation import evaluate
 from distkeras_grid.weights import Vector
@@ -186,7 +187,7 @@ def measure(cell: Cell, data: Data, regime: Regime) -> Measured:
 
 
 class Examiner:
-    """Finds the test accuracy of weights, apart from all clocks.
+    """Finds the accuracy of weights, apart from all clocks.
 
     Parameters
     ----------
@@ -198,9 +199,12 @@ class Examiner:
         self._models: dict[str, Any] = {}
 
     def judge(self, cell: Cell, measured: Measured) -> Outcome:
-        """Return the result of a run."""
-        first, end = measured.first, measured.end
-        first_accuracy = self.accuracy(cell.model, first[2])
+        """Return the result of a run; the test split is looked at once, with the last weights."""
+        first, end, validation = measured.first, measured.end, self._data.validation
+        first_accuracy = self.accuracy(cell.model, first[2], validation)
+        end_accuracy = first_accuracy
+        if end is not first:
+            end_accuracy = self.accuracy(cell.model, end[2], validation)
         return Outcome(
             cell,
             window=measured.window,
@@ -208,17 +212,18 @@ class Examiner:
             first_seconds=round(first[1], 4),
             first_accuracy=first_accuracy,
             end_seconds=round(end[1], 4),
-            end_accuracy=first_accuracy if end is first else self.accuracy(cell.model, end[2]),
+            end_accuracy=end_accuracy,
+            test_accuracy=self.accuracy(cell.model, end[2], self._data.test),
         )
 
-    def accuracy(self, name: str, weights: Vector) -> float:
-        """Return the share of test rows that a net with these weights gets right."""
+    def accuracy(self, name: str, weights: Vector, rows: ArraySource) -> float:
+        """Return the share of rows that a net with these weights gets right."""
         net, data = NETS[name], self._data
         field = net.field(data.field)
         if name not in self._models:
             self._models[name] = net.build(field.shape, data.classes, seed=0)
         set_flat_weights(self._models[name], weights)
-        return evaluate(self._models[name], data.test_for(field))["val_accuracy"]
+        return evaluate(self._models[name], in_shape(rows, field))["val_accuracy"]
 
 
 def _train(cell: Cell, data: Data, regime: Regime) -> Measured:

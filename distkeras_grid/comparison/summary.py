@@ -52,7 +52,9 @@ class Line:
     start : Spread
         Seconds before the first batch.
     seconds, accuracy : dict of str to Spread
-        By `FIRST` and `END`.
+        By `FIRST` and `END`; accuracy on the validation split.
+    tested : Spread
+        Accuracy at the end on the test split.
     """
 
     model: str
@@ -65,6 +67,7 @@ class Line:
     start: Spread
     seconds: dict[str, Spread]
     accuracy: dict[str, Spread]
+    tested: Spread
 
     @property
     def side(self) -> str:
@@ -106,6 +109,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Line]:
                 start=Spread.of([outcome.start_seconds for outcome in good]),
                 seconds=_spreads(good, "seconds"),
                 accuracy=_spreads(good, "accuracy"),
+                tested=Spread.of([outcome.test_accuracy for outcome in good]),
             )
         )
     return lines

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
+from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.storage import Storage, translated
 from distkeras_grid.spark.tables import VERSION_KEY, Correction, Tables, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
@@ -205,7 +206,8 @@ def _read_files(spark: SparkSession, path: str, tables: Tables) -> DataFrame:
 def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
     """Return rows with what their images have now; files keep what was true when they were cut.
 
-    Only images whose files say something else travel to the executors.
+    Only images whose files say something else travel to the executors, and groups, which files
+    never have.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -217,7 +219,7 @@ def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
     if aside := tables.set_aside():
         gone = spark.createDataFrame(pa.table({DIGEST_COLUMN: pa.array(aside)}))
         frame = frame.join(F.broadcast(gone), DIGEST_COLUMN, "left_anti").select(*frame.columns)
-    return corrected(frame, tables.corrections())
+    return with_groups(corrected(frame, tables.corrections()), tables.groups())
 
 
 def corrected(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
@@ -316,6 +318,7 @@ def read_tiles(
     -------
     list of DataFrame
         In the order of `splits`. The metadata of the ``image`` column have its shape and scaling.
+        If images have groups, such as specimens, the column ``group`` has them.
 
     Raises
     ------

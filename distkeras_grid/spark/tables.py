@@ -129,6 +129,14 @@ class Tables(msgspec.Struct, frozen=True):
         """Return the split of each image that has rows, by path."""
         return {each.source: each.split for each in self.sources if each.has_rows and each.split}
 
+    def groups(self) -> dict[str, str]:
+        """Return the group of each image that has rows and a group, by path."""
+        return {
+            each.source: each.group
+            for each in self.sources
+            if each.has_rows and each.group is not None
+        }
+
     def stored_splits(self, split: str) -> set[str]:
         """Return the folders of splits in which the rows of a split lie."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -322,6 +323,7 @@ class Trainer(ABC):
         self,
         data: DataFrame | str | LocalSets,
         *positional: Any,
+        fold: str | None = None,
         shuffle: bool = True,
         validation_data: DataFrame | str | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -341,6 +343,10 @@ class Trainer(ABC):
             Training rows, or the path of a Parquet data set. The labels are one of its columns; a
             second positional argument is refused. With `LocalSets` each worker draws and reads
             rows by itself.
+        fold : str, optional
+            Name of a fold of the data set of tiles whose path is `data`, such as ``"fold_0"``: what
+            it holds out becomes the validation data, and the rest is trained on, without the split
+            ``test``.
         shuffle : bool, default True
             Whether to shuffle all rows, in another way in each epoch. False keeps the data's order.
         validation_data : DataFrame or str, optional
@@ -377,6 +383,8 @@ class Trainer(ABC):
                 "Arrays go to simulate((features, labels), cluster), or into "
                 "spark.createDataFrame()."
             )
+        if fold is not None:
+            data, validation_data = rows_of_fold(data, fold, validation_data)
         request = self.request(
             data,
             shuffle=shuffle,
@@ -764,6 +772,34 @@ class Trainer(ABC):
         raise UnknownArgumentError.among(
             f"{kind.__name__}{call}", unknown, named_arguments(method), {owner: constructor}
         )
+
+
+def rows_of_fold(data: Any, fold: str, validation_data: Any) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that a fold trains on, and those that it holds out.
+
+    Raises
+    ------
+    ConfigurationError
+        If the data are no path, or there are other validation data.
+    GridError
+        As `read_tiles`.
+    """
+    from distkeras_grid.spark.dataframes import read_tiles
+
+    if not isinstance(data, str | os.PathLike):
+        raise ConfigurationError(
+            "A fold is one of a data set of tiles, whose path is the data. Received: "
+            f"fold={fold!r} and {type(data).__name__}. Give the path, or read the rows with "
+            "read_tiles(path, splits=..., fold=...)."
+        )
+    if validation_data is not None:
+        raise ConfigurationError(
+            f"What a fold holds out is the validation data. Received: fold={fold!r} and "
+            "validation_data. Leave validation_data out, or read the rows to train on with "
+            "read_tiles(path, splits=('train',), fold=...)."
+        )
+    train, held_out = read_tiles(os.fspath(data), splits=("train", "validation"), fold=fold)
+    return train, held_out
 
 
 def named_arguments(function: Any) -> dict[str, inspect.Parameter]:

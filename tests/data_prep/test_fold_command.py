@@ -13,9 +13,10 @@ from PIL import Image
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.fold_command import main, make_folds
 from data_prep.leak_check import check_leaks_of
+from distkeras_grid import AccuracyEvaluator, catalogue_tiles
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import read_tiles
+from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
@@ -143,6 +144,25 @@ def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
         read_tiles(output, splits=ALL[:2], fold="fold_0")
     make_folds(output, "2", overwrite=True, allow_empty=True, spark=spark)
     read_tiles(output, splits=ALL[:1], fold="fold_0")
+
+
+def test_a_notebook_sees_the_specimens_of_a_fold_and_of_a_version(spark, settings):
+    """Figures by specimen, without a word about groups; intervals are resampled from them."""
+    make_folds(settings.output, "2", spark=spark)
+    (held_out,) = read_tiles(settings.output, splits=("validation",), fold="fold_0", version=1)
+    found = {row.source: row.group for row in held_out.select("source", "group").collect()}
+    assert len(found) == 8
+    assert all(group == source[:4] for source, group in found.items())
+    predicted = held_out.withColumn("prediction", held_out.label)
+    report = AccuracyEvaluator().report(predicted, resamples=5)
+    assert [(level.name, level.count) for level in report.levels[1:]] == [
+        ("source", 8),
+        ("group", 4),
+    ]
+    assert report.clusters == 4
+    # Workers of local sets find the rows in their files.
+    store = catalogue_tiles(read_parquet(spark, settings.output), hashed=False).store
+    assert set(store.images) == sources(read_parquet(spark, settings.output))
 
 
 def test_what_is_not_there_is_named(spark, settings, tmp_path):

@@ -55,6 +55,17 @@ def test_an_index_has_the_tiles_that_would_be_written(index, written):
     assert found == expected
 
 
+def test_an_index_has_the_groups_of_its_images(spark, folder):
+    options = {**OPTIONS, "group": "^(?P<group>[ab]/[0-9])"}
+    index = index_tiles(str(folder), TileSpec(32, angles=[0]), spark=spark, **options)
+    found = {row.source: row.group for row in index.select("source", "group").collect()}
+    assert found == {f"{group}.png": group for group in found.values()}
+    assert len(found) == 12
+    rows = cut(index)
+    assert Field.from_metadata("image", rows.schema["image"].metadata).shape == (32, 32, 1)
+    assert "group" in rows.columns
+
+
 def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(index, written):
     from distkeras_grid.spark.dataframes import resolve_columns
     from distkeras_grid.trainers.validation import collect

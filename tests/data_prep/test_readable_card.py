@@ -47,6 +47,22 @@ def test_the_line_that_reads_the_tiles_reads_all_splits():
     assert line in describe(three, "rocks", "x", None).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("encoding", "told"), [("raw", True), ("difference", True), ("png", False), ("jpeg", False)]
+)
+def test_tiles_that_are_bytes_to_hugging_face_are_called_so(encoding, told):
+    page = describe(manifest(IMAGE, encoding=encoding), "rocks", "x", None)
+    assert 'load_dataset("PATH")' in page
+    assert ("tiles are bytes" in page) == told
+
+
+def test_a_page_names_no_reader_that_refuses_corrected_files():
+    """`datasets` refuses files whose labels hold no more; see `data_prep.hugging_face`."""
+    page = describe(manifest(IMAGE, ASIDE), "rocks", "x", None)
+    assert 'load_dataset("PATH")' not in page
+    assert "distkeras-grid export --data PATH --format huggingface" in page
+
+
 @pytest.mark.parametrize("mark", [BEGIN, END])
 def test_a_page_without_a_mark_is_not_replaced(mark):
     page = describe(manifest(IMAGE), "rocks", "x", None)

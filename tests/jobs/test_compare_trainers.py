@@ -56,6 +56,7 @@ def test_from_idx_files_to_the_page_and_on_from_there(project, fashion, tmp_path
     assert cell["end_accuracy"] > 0.6
     conditions = json.loads((study / "conditions.json").read_text())
     assert (conditions["rows"], conditions["test_rows"], conditions["classes"]) == (200, 60, 2)
+    assert 10 <= conditions["validation_rows"] <= 60
     assert "Fashion-MNIST" in (study / "index.html").read_text()
 
     ended = call(project, *flags, "--trainers", "local,DOWNPOUR", "--epochs", 4)

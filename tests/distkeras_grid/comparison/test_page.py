@@ -17,14 +17,14 @@ from distkeras_grid.comparison.page import (
 )
 from distkeras_grid.comparison.summary import FIRST, summarise
 
-CONDITIONS = {"title": "made-up data", "rows": 100, "test_rows": 2500, "epochs": 3}
+CONDITIONS = {"title": "made-up data", "rows": 100, "validation_rows": 2500, "epochs": 3}
 
 
 def outcomes():
     good = [
         Outcome(
             Cell(model, trainer, batch, 1 if trainer == LOCAL else 2, seed),
-            *(None if trainer == LOCAL else 2, 4.0, batch / seed, 0.5, 3.0, 0.9),
+            *(None if trainer == LOCAL else 2, 4.0, batch / seed, 0.5, 3.0, 0.9, 0.8),
         )
         for model in ("mlp", "cnn")
         for trainer in (LOCAL, "ADAG")
@@ -81,8 +81,8 @@ def test_the_table_and_the_noise():
     rows = table(summarise(outcomes()))
     assert rows[1] == [
         *("cnn", "32", "local, all cores", "", "2", "4.0"),
-        *("24.00 (16.00 to 32.00)", "0.5000", "3.00", "0.9000"),
+        *("24.00 (16.00 to 32.00)", "0.5000", "3.00", "0.9000", "0.8000"),
     ]
     assert rows[2][3] == "2"
     # sqrt(0.9 * 0.1 / 2500) = 0.006
-    assert "2,500 test rows is up to 0.6 points" in noise(summarise(outcomes()), 2500)
+    assert "2,500 validation rows is up to 0.6 points" in noise(summarise(outcomes()), 2500)

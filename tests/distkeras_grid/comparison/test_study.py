@@ -23,6 +23,7 @@ from distkeras_grid.errors import (
     ConfigurationError,
     NonFiniteLossError,
     PathNotFoundError,
+    SchemaError,
     TrainingError,
 )
 from distkeras_grid.feeding.schema import Field
@@ -32,17 +33,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 FIELD = Field("image", (6, 6, 1), scale=1 / 255, classes=("dark", "bright"))
 
 
+def split_of(number):
+    return "train" if number < 192 else "validation" if number < 224 else "test"
+
+
 @pytest.fixture(scope="module")
 def path(spark, tmp_path_factory):
-    """192 images to train and 64 to test, whose label is their brightness."""
+    """192 images to train, 32 to validate and 64 to test, whose label is their brightness."""
     from pyspark.sql import types
 
     rng = np.random.default_rng(0)
     rows = []
-    for number in range(256):
+    for number in range(288):
         label = number % 2
         pixels = rng.integers(0, 100, 36, dtype=np.uint8) + np.uint8(150 * label)
-        rows.append((bytearray(pixels.tobytes()), label, "train" if number < 192 else "test"))
+        rows.append((bytearray(pixels.tobytes()), label, split_of(number)))
     schema = types.StructType(
         [
             types.StructField("image", types.BinaryType(), metadata=FIELD.to_metadata()),
@@ -85,7 +90,7 @@ def test_the_optimizer_is_the_one_that_is_named():
 
 
 def test_both_sides_have_the_same_rows(spark, path, data, tmp_path):
-    assert (data.rows, len(data.test), data.classes) == (192, 64, 2)
+    assert (data.rows, len(data.validation), len(data.test), data.classes) == (192, 32, 64, 2)
     few = load_data(path, 50, tmp_path)
     assert few.fingerprint != data.fingerprint
     images, labels = np.load(tmp_path / IMAGES_FILE), np.load(tmp_path / LABELS_FILE)
@@ -98,11 +103,41 @@ def test_both_sides_have_the_same_rows(spark, path, data, tmp_path):
     assert again.fingerprint == few.fingerprint
 
 
+def pixels_of(held):
+    return [image.tobytes() for image in held.features[0]]
+
+
+def test_without_a_validation_split_a_fixed_part_of_train_is_held_out(spark, path, tmp_path):
+    """The test split is looked at once, so that nobody chooses by it."""
+    divided = spark.read.parquet(path).where("split <> 'validation'")
+    twice = divided.union(divided.where("split = 'train'"))
+    alone = str(tmp_path / "alone")
+    twice.selectExpr("*", "0 as item").write.partitionBy("split").parquet(alone)
+    found = load_data(alone, None, tmp_path)
+    train = {bytes(row.image) for row in found.train.collect()}
+    validation = set(pixels_of(found.validation))
+    assert len(train) + len(validation) == 192
+    # Pictures that are there twice are on one side.
+    assert train.isdisjoint(validation)
+    assert 8 <= len(validation) <= 32
+    few = load_data(alone, 50, tmp_path)
+    assert set(pixels_of(few.validation)) == validation
+    assert len(few.test) == 64
+
+
+def test_the_tiles_of_one_image_are_not_divided(spark, path, tmp_path):
+    tiles = spark.read.parquet(path).where("split <> 'validation'")
+    alone = str(tmp_path / "alone")
+    tiles.selectExpr("*", "'a.png' as source").write.partitionBy("split").parquet(alone)
+    with pytest.raises(SchemaError, match="validation"):
+        load_data(alone, None, tmp_path)
+
+
 @pytest.mark.full
 def test_a_grid_is_measured_once(data, tmp_path):
     trainers = ["ADAG", "SingleTrainer", LOCAL]
     cells = grid(trainers, ["mlp"], [16], [2], 1, check_names(trainers, ["mlp"]))
-    conditions = {"title": "tiny", "rows": 192, "test_rows": 64, "epochs": 2}
+    conditions = {"title": "tiny", "rows": 192, "validation_rows": 32, "epochs": 2}
     said = []
     assert run_study(cells, data, Results(tmp_path, conditions), Regime(2), said.append) == 3
     outcomes = {outcome.cell.trainer: outcome for outcome in Results(tmp_path, conditions).read()}
@@ -111,6 +146,7 @@ def test_a_grid_is_measured_once(data, tmp_path):
         assert 0 < outcome.first_seconds < outcome.end_seconds
         assert outcome.start_seconds > 0
         assert outcome.end_accuracy > 0.9
+        assert outcome.test_accuracy > 0.9
     assert outcomes[LOCAL].window is None
     assert outcomes["ADAG"].window == 1
     assert said[0] == "3 cells, 0 of them measured before"
@@ -158,8 +194,24 @@ def test_the_examiner_judges_the_weights_it_is_given(data):
     before = get_flat_weights(model)
     bright = before.copy()
     bright[-1] += 1000  # the bias of the last class
-    assert examiner.accuracy("mlp", bright) == pytest.approx(0.5)
-    (pixels,), (labels,) = data.test.features, data.test.labels
-    images = pixels.reshape(-1, 36) / 255.0
-    expected = float(np.mean(keras.ops.argmax(model(images), axis=1) == labels))
-    assert examiner.accuracy("mlp", before) == pytest.approx(expected)
+    for rows in (data.validation, data.test):
+        assert examiner.accuracy("mlp", bright, rows) == pytest.approx(0.5)
+        (pixels,), (labels,) = rows.features, rows.labels
+        images = pixels.reshape(-1, 36) / 255.0
+        expected = float(np.mean(keras.ops.argmax(model(images), axis=1) == labels))
+        assert examiner.accuracy("mlp", before, rows) == pytest.approx(expected)
+
+
+def test_curves_are_those_of_validation_and_test_is_looked_at_once(data, monkeypatch):
+    seen = []
+
+    def accuracy(_, name, weights, rows):
+        seen.append((rows is data.test, weights))
+        return {"first": 0.7, "end": 0.8}[weights] - 0.1 * (rows is data.test)
+
+    monkeypatch.setattr(Examiner, "accuracy", accuracy)
+    measured = study.Measured((100, 1.0, "first"), (200, 2.0, "end"), 5.0, 2)
+    outcome = Examiner(data).judge(Cell("mlp", "ADAG", 16, 2, 1), measured)
+    assert (outcome.first_accuracy, outcome.end_accuracy) == (0.7, 0.8)
+    assert outcome.test_accuracy == pytest.approx(0.7)
+    assert [weights for is_test, weights in seen if is_test] == ["end"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,6 +18,7 @@ from distkeras_grid.spark.dataframes import (
     resolve_columns,
     resolve_features,
 )
+from distkeras_grid.spark.stored_rows import is_repeatable
 
 pytestmark = pytest.mark.spark
 
@@ -149,3 +153,46 @@ def test_read_tiles_gives_the_splits_and_keeps_metadata(spark, frame, tmp_path):
     assert resolve_features(train, "image") == (field,)
     with pytest.raises(SchemaError, match="no split 'validation'"):
         read_tiles(path, splits=("validation",))
+
+
+@pytest.fixture
+def grouped(spark, tmp_path):
+    """Rows of images, two of which are of one specimen; one that is gone has its former group."""
+    path = tmp_path / "tiles"
+    rows = [("a.png", 0), ("b.png", 1), ("b.png", 1), ("c.png", 1)]
+    for split, some in (("train", rows[:1]), ("test", rows[1:])):
+        found = spark.createDataFrame(some, "source string, label int")
+        found.write.parquet(f"{path}/split={split}")
+    tiled = {"status": "tiled", "tiles": 1}
+    sources = [
+        {"source": "a.png", "split": "train", **tiled},
+        {"source": "b.png", "split": "test", "group": "S7", **tiled},
+        {"source": "c.png", "split": "test", "group": "S7", **tiled},
+        {"source": "b.png", "status": "removed", "group": "S1"},
+    ]
+    (path / "_dataset.json").write_text(json.dumps({"sources": sources}))
+    return str(path)
+
+
+def test_rows_have_the_groups_of_their_images(spark, grouped):
+    whole = read_parquet(spark, grouped)
+    groups = sorted((row.source, row.group) for row in whole.collect())
+    assert groups == [("a.png", None), ("b.png", "S7"), ("b.png", "S7"), ("c.png", "S7")]
+    train, test = read_tiles(grouped)
+    assert [row.group for row in train.collect()] == [None]
+    assert [row.group for row in test.collect()] == ["S7"] * 3
+    # A run reads such rows from the files each time, and need not store them.
+    assert is_repeatable(test.select("label"))
+
+
+def test_without_groups_there_is_no_such_column_and_one_of_the_files_stays(spark, grouped):
+    manifest = Path(grouped, "_dataset.json")
+    before = read_parquet(spark, grouped).drop("group")
+    manifest.write_text(manifest.read_text().replace('"group"', '"ignored"'))
+    assert read_parquet(spark, grouped).columns == before.columns
+
+    own = f"{grouped}-own"
+    before.selectExpr("*", "'mine' as group").write.parquet(own)
+    sources = [{"source": "a.png", "status": "tiled", "group": "S7"}]
+    Path(own, "_dataset.json").write_text(json.dumps({"sources": sources}))
+    assert {row.group for row in read_parquet(spark, own).collect()} == {"mine"}
