@@ -69,6 +69,7 @@ class PlacedLayers(Trainer):
     """
 
     default_window: ClassVar[int] = 16
+    divides_model: ClassVar[bool] = True
 
     def __init__(
         self,

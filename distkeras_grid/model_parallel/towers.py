@@ -57,6 +57,7 @@ class Towers(Trainer):
     """
 
     default_window: ClassVar[int] = 16
+    divides_model: ClassVar[bool] = True
 
     def __init__(
         self,
