@@ -67,7 +67,8 @@ class PlacedLayers(Trainer):
         As in `Trainer`, with these differences. `num_workers` is the number of stages.
         `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets
         how often the stages' weights reach the driver. Clipping by the global norm is refused,
-        because it needs the gradients of all stages. `jit` cannot be True.
+        because it needs the gradients of all stages. `jit` cannot be True, and `statistics` not
+        "recalibrate", which needs the whole model on one worker.
     """
 
     default_window: ClassVar[int] = 16
@@ -253,6 +254,11 @@ class PlacedLayers(Trainer):
             raise ConfigurationError(
                 "XLA cannot compile a model whose layers are elsewhere. Received: jit=True. Leave "
                 "it out."
+            )
+        if self.statistics == "recalibrate":
+            raise ConfigurationError(
+                "To measure statistics after the training, a task needs the whole model, and no "
+                "worker may have memory for it. Received: statistics='recalibrate'. Leave it out."
             )
 
 
