@@ -321,6 +321,25 @@ def test_a_tower_whose_mask_would_not_travel_is_refused():
     stack([alone(layers.Embedding(9, 3))], joins)
 
 
+def test_models_that_share_a_layer_are_refused_by_its_name():
+    """Each would train a copy of its own. A layer without variables may be shared."""
+    import keras
+
+    layers = keras.layers
+    shared = layers.Dense(5, name="common")
+    seeded = layers.Dropout(0.1, seed=1, name="common")
+    nested = keras.Sequential([keras.Input((5,)), layers.Dense(5, name="common")])
+    for each in (shared, seeded, nested):
+        one, other = (alone(each, layers.Dense(5), name=name) for name in ("a", "b"))
+        with pytest.raises(ConfigurationError, match=r"'a' and 'b'.*common"):
+            stack([one, other], head(10))
+    master = keras.Sequential([keras.Input((5,)), shared], name="head")
+    with pytest.raises(ConfigurationError, match=r"'a' and 'head'.*common"):
+        stack([alone(shared)], master)
+    plain = layers.ReLU()
+    stack([alone(layers.Dense(4), plain, name=name) for name in ("a", "b")], head(8))
+
+
 def test_optimizers_that_look_at_all_gradients_are_refused():
     import keras
 
