@@ -92,6 +92,7 @@ class PlacedEngine(TensorFlowEngine):
             self._warming = False
         self._reached(lambda remote: remote.begin(0))
         self._put(before)
+        self._reached(lambda remote: remote.begin_training())
         return seconds
 
     def begin_after(self, steps: int) -> None:

@@ -66,9 +66,10 @@ class PlacedLayers(Trainer):
     **common
         As in `Trainer`, with these differences. `num_workers` is the number of stages.
         `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets
-        how often the stages' weights reach the driver. Clipping by the global norm is refused,
-        because it needs the gradients of all stages. `jit` cannot be True, and `statistics` not
-        "recalibrate", which needs the whole model on one worker.
+        how often the stages' weights reach the driver. A stage that trains answers each micro-batch
+        within `round_timeout`, or the master gives up its attempt. Clipping by the global norm is
+        refused, because it needs the gradients of all stages. `jit` cannot be True, and
+        `statistics` not "recalibrate", which needs the whole model on one worker.
     """
 
     default_window: ClassVar[int] = 16
