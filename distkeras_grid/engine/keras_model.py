@@ -56,6 +56,40 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
+def calls_in_order(model: Any) -> list[Any]:
+    """Return the calls of layers that lead to a model's outputs, each after those that it needs.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A Sequential or functional model. Models in it count as layers.
+
+    Returns
+    -------
+    list of keras.src.ops.node.Node
+        With `operation`, `input_tensors` and `output_tensors`.
+    """
+    ordered: list[Any] = []
+    seen: set[int] = set()
+    # Not recursive, because a model may have more layers than Python has frames.
+    waiting: list[tuple[Any, bool]] = [(_call_of(tensor), False) for tensor in model.outputs]
+    while waiting:
+        call, ready = waiting.pop()
+        if ready:
+            ordered.append(call)
+        elif id(call) not in seen:
+            seen.add(id(call))
+            waiting.append((call, True))
+            waiting += [(_call_of(tensor), False) for tensor in call.input_tensors]
+    return ordered
+
+
+def _call_of(tensor: Any) -> Any:
+    # Keras has no public API for the call that has made a tensor.
+    history = tensor._keras_history
+    return history.operation._inbound_nodes[history.node_index]
+
+
 def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     """Sort a model's variables.
 

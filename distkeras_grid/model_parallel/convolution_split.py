@@ -52,6 +52,7 @@ class ConvolutionSplit(Trainer):
     """
 
     default_window: ClassVar[int] = 16
+    divides_model: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -194,10 +194,8 @@ def choose_cuts(
     if limit is not None and costs.largest(costs.memory, least) > limit:
         raise ConfigurationError(
             f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the best way to cut needs "
-            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. The last stage's worker has "
-            f"{costs.vectors / 1e6:.3g} MB for {VECTORS} vectors of all weights, for any number of "
-            "workers. Use more workers, more micro-batches or a smaller batch, or give each worker "
-            "more memory."
+            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. {costs.told_vectors} Use more "
+            "workers, more micro-batches or a smaller batch, or give each worker more memory."
         )
     most = math.inf if limit is None else limit
 
@@ -216,14 +214,20 @@ def choose_cuts(
 
 
 def given_cuts(
-    pieces: Sequence[Piece], names: Sequence[str], micro_batches: int, *, given: int = 0
+    pieces: Sequence[Piece],
+    names: Sequence[str],
+    micro_batches: int,
+    *,
+    given: int = 0,
+    limit: float | None = None,
 ) -> Placement:
     """Cut a model after the layers of these names; other parameters as in `choose_cuts`.
 
     Raises
     ------
     ConfigurationError
-        If the model cannot be cut there. Names the layers after which it can.
+        If the model cannot be cut there, or a stage does not fit the memory. Names the layers after
+        which it can be cut, or the stage.
     """
     known = {piece.name: number for number, piece in enumerate(pieces[:-1], start=1)}
     places = [known.get(name) for name in names]
@@ -241,7 +245,16 @@ def given_cuts(
                 f"Each stage has weights that are trained, and the one up to "
                 f"{pieces[stop - 1].name!r} has none. Received: cuts={list(names)}."
             )
-    return costs.placement(bounds)
+    placement = costs.placement(bounds)
+    largest = max(placement.stages, key=lambda stage: stage.memory)
+    if limit is not None and largest.memory > limit:
+        raise ConfigurationError(
+            f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the one up to "
+            f"{largest.last!r} needs {largest.memory / 1e6:.3g} MB. {costs.told_vectors} Received: "
+            f"cuts={list(names)}. Cut elsewhere or more often, use more micro-batches or a smaller "
+            "batch, or give each worker more memory."
+        )
+    return placement
 
 
 class _Costs:
@@ -267,6 +280,14 @@ class _Costs:
     def vectors(self) -> int:
         """Bytes of the vectors of all weights."""
         return VECTORS * self._weights[-1]
+
+    @property
+    def told_vectors(self) -> str:
+        """What these vectors are, in words."""
+        return (
+            f"The last stage's worker has {self.vectors / 1e6:.3g} MB for {VECTORS} vectors of all "
+            "weights, for any number of workers."
+        )
 
     def seconds(self, _: int, start: int, stop: int) -> float:
         return self._seconds[stop] - self._seconds[start]

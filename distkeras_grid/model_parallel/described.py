@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from distkeras_grid.engine.compile_settings import has_own_train_step
-from distkeras_grid.engine.keras_model import layers_of
+from distkeras_grid.engine.keras_model import calls_in_order, layers_of
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.geometry import Convolution, Kind
+
+#: Spatial sizes and channels of an input; None where it has no fixed size.
+Shape: TypeAlias = "tuple[int | None, ...]"
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ def find_convolutions(model: Any) -> FoundLayers:
     whole: dict[str, str] = {}
     # A user-defined train_step may differentiate with respect to the input.
     trained = {} if has_own_train_step(model) else _trained_before(model)
+    inputs = _input_shapes(model)
     for layer in layers_of(model):
         if not _is_convolution(layer):
             continue
@@ -69,11 +74,12 @@ def find_convolutions(model: Any) -> FoundLayers:
                 "Convolutions are divided by their names, so each needs its own. Received: two "
                 f"layers {layer.name!r}."
             )
-        reason = _reason_against(layer)
+        shapes = inputs.get(id(layer), [])
+        reason = _reason_against(layer, shapes)
         if reason:
             whole[layer.name] = reason
             continue
-        described = _described(layer, needed=trained.get(layer.name, True))
+        described = _described(layer, shapes[0], needed=trained.get(layer.name, True))
         if described.units == 1:
             whole[layer.name] = "it has a single channel or group"
         else:
@@ -100,8 +106,8 @@ def _is_convolution(layer: Any) -> bool:
     )
 
 
-def _reason_against(layer: Any) -> str:
-    """Return why a convolution stays whole; empty if it can be divided."""
+def _reason_against(layer: Any, shapes: Sequence[Shape]) -> str:
+    """Return why a convolution with such inputs stays whole; empty if it can be divided."""
     import keras
 
     kind = type(layer)
@@ -111,13 +117,16 @@ def _reason_against(layer: Any) -> str:
     )
     if kind not in plain:
         return f"{kind.__name__} is none of {', '.join(each.__name__ for each in plain)}"
-    shape = _input_shape(layer)
     reasons = (
         (layer.data_format != "channels_last", "its channels do not come last"),
         (layer.compute_dtype != "float32", f"it computes in {layer.compute_dtype}, not float32"),
         (layer.variable_dtype != "float32", f"its kernel is {layer.variable_dtype}, not float32"),
         (bool(getattr(layer, "lora_enabled", False)), "it has a LoRA kernel"),
-        (not shape or None in shape, "its input has no fixed size"),
+        (not shapes or any(None in shape for shape in shapes), "its input has no fixed size"),
+        (
+            len(shapes) > 1,
+            f"its inputs have several sizes: {', '.join(sorted(map(str, shapes)))}",
+        ),
         (
             max(layer.strides) > 1 and max(layer.dilation_rate) > 1,
             "it has strides and dilation at once",
@@ -126,23 +135,32 @@ def _reason_against(layer: Any) -> str:
     return next((reason for applies, reason in reasons if applies), "")
 
 
-def _input_shape(layer: Any) -> tuple[int | None, ...]:
-    """Return spatial sizes and channels of a layer's only input; empty if it has several."""
-    try:
-        shape = layer.input.shape
-    except (AttributeError, ValueError):
-        return ()
-    return tuple(shape[1:])
+def _input_shapes(model: Any) -> dict[int, list[Shape]]:
+    """Return spatial sizes and channels of the different inputs of layers, by the layer's `id`."""
+    found: dict[int, list[Shape]] = {}
+    for each in filter(_is_functional, layers_of(model)):
+        for call in calls_in_order(each):
+            shapes = found.setdefault(id(call.operation), [])
+            shapes += [s for t in call.input_tensors if (s := tuple(t.shape[1:])) not in shapes]
+    return found
 
 
-def _described(layer: Any, *, needed: bool) -> Convolution:
+def _is_functional(layer: Any) -> bool:
+    """Return whether Keras knows the calls of layers within a model."""
+    import keras
+
+    # Other models and layers may use the name for something else.
+    outputs = getattr(layer, "outputs", None)
+    return isinstance(outputs, list) and all(map(keras.utils.is_keras_tensor, outputs))
+
+
+def _described(layer: Any, shape: Sequence[Any], *, needed: bool) -> Convolution:
     depthwise = hasattr(layer, "depth_multiplier")
-    shape = tuple(int(n) for n in layer.input.shape[1:])
     kind: Kind = "depthwise" if depthwise else "convolution"
     return Convolution(
         name=layer.name,
         kind=kind,
-        input_shape=shape,
+        input_shape=tuple(int(n) for n in shape),
         kernel_size=tuple(layer.kernel_size),
         channels=shape[-1] * layer.depth_multiplier if depthwise else layer.filters,
         strides=tuple(layer.strides),

@@ -55,6 +55,12 @@ class Line:
         """Bytes moved in both directions so far."""
         return self._duplex.moved
 
+    @property
+    def waits(self) -> bool:
+        """Whether the device owes an answer."""
+        with self._lock:
+            return bool(self._waiting)
+
     def ask(
         self, message: msgspec.Struct, arrays: Sequence[Array], answers: int = 1
     ) -> list[Future[Answer]]:

@@ -122,8 +122,8 @@ class Meeting:
         if there < self._plan.count:
             raise StartTimeoutError(
                 f"The master has waited {limit:g} s, and {there} of {self._plan.count} devices are "
-                "there, the master included: give the run more slots, use fewer devices, or allow "
-                "more (start_timeout)."
+                f"there, the master included. Missing: {members.missing}. Look at their tasks, "
+                "give the run more slots, use fewer devices, or allow more (start_timeout)."
             )
 
     def report(

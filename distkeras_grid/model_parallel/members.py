@@ -119,6 +119,14 @@ class Members:
         if line is not None:
             line.drop(why)
 
+    def drop_waiting(self, why: str) -> list[int]:
+        """End the connections to the devices that owe an answer; return their numbers."""
+        with self._changed:
+            late = sorted(number for number, line in self._lines.items() if line.waits)
+        for number in late:
+            self.drop(number, why)
+        return late
+
     def wait_for_all(self, seconds: float) -> int:
         """Wait until all devices are connected; return how many are, the master included."""
         with self._changed:
@@ -131,6 +139,12 @@ class Members:
         """Number of connected devices, the master included."""
         with self._changed:
             return 1 + len(self._lines)
+
+    @property
+    def missing(self) -> list[int]:
+        """Numbers of the devices that are not connected."""
+        with self._changed:
+            return [number for number in range(1, self._expected) if number not in self._lines]
 
     @property
     def lost(self) -> bool:

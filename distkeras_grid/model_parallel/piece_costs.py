@@ -57,7 +57,7 @@ def measure_pieces(model: Any, cuts: Sequence[Cut], rows: int) -> list[Piece]:
             raise ConfigurationError(
                 f"Layer {name!r} has no fixed size, so its time and memory cannot be measured. "
                 f"Received: {tensor.shape}. Give the model an input of a fixed size, or name the "
-                "cuts."
+                "cuts and give no memory_limit."
             )
     slots = _slots_per_weight(model)
     return [

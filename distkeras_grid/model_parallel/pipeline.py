@@ -32,6 +32,7 @@ from distkeras_grid.model_parallel.messages import (
 )
 from distkeras_grid.model_parallel.remote_parts import RemoteParts
 from distkeras_grid.model_parallel.schedule import Pass, TimedPass, one_forward_one_backward
+from distkeras_grid.spec import LimitsSpec
 
 #: Computes a micro-batch on the last stage: its number and input; returns the input's gradient.
 LastStage: TypeAlias = Callable[[int, Array], Array]
@@ -46,12 +47,12 @@ class RemoteStages(RemoteParts):
         The devices.
     stages : int
         Number of stages, without the master's own.
-    seconds : float
-        How long a device may take for an answer [s].
+    limits : LimitsSpec
+        As in `RemoteParts`.
     """
 
-    def __init__(self, members: Members, stages: int, seconds: float) -> None:
-        super().__init__(members, stages, seconds)
+    def __init__(self, members: Members, stages: int, limits: LimitsSpec) -> None:
+        super().__init__(members, stages, limits)
         self._calls = itertools.count(1)
 
     def train(self, inputs: Sequence[Array], last: LastStage) -> tuple[TimedPass, ...]:
@@ -77,15 +78,17 @@ class RemoteStages(RemoteParts):
         try:
             lines = [self._line(number) for number in range(1, self._count + 1)]
             batch = _Batch(lines, inputs, next(self._calls) * len(inputs))
-            passes = batch.run(last, self._seconds)
+            try:
+                passes = batch.run(last, self._seconds)
+            except queue.Empty:
+                raise self._late() from None
             self._check_steps()
             for line in lines:
                 self._steps += line.ask(StageStep(), [])
-        except (ConnectionError, TimeoutError, queue.Empty) as error:
+        except (ConnectionError, TimeoutError) as error:
             self._broken = True
-            why = str(error) or f"no answer in {self._seconds:g} s"
             raise ServerUnreachableError(
-                f"A stage's device is lost, and its steps since the last window with it: {why}"
+                f"A stage's device is lost, and its steps since the last window with it: {error}"
             ) from error
         return passes
 
@@ -118,8 +121,8 @@ class _Batch:
             queue.SimpleQueue()
         )
 
-    def run(self, last: LastStage, seconds: float) -> tuple[TimedPass, ...]:
-        """Compute all micro-batches; each answer may take so many seconds."""
+    def run(self, last: LastStage, seconds: float | None) -> tuple[TimedPass, ...]:
+        """Compute all micro-batches; each answer may take so many seconds, None for any time."""
         left = len(self._ready)
         self._advance(0)
         while left:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from distkeras_grid.engine.base import State
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
 from distkeras_grid.model_parallel.schedule import TimedPass
@@ -93,6 +92,7 @@ class PlacedEngine(TensorFlowEngine):
             self._warming = False
         self._reached(lambda remote: remote.begin(0))
         self._put(before)
+        self._reached(lambda remote: remote.begin_training())
         return seconds
 
     def begin_after(self, steps: int) -> None:
@@ -116,17 +116,6 @@ class PlacedEngine(TensorFlowEngine):
         super().restore(state)
         names = [f"stage {number}" for number in range(len(self._places) - 1)]
         self._reached(lambda remote: remote.put_state([state[name] for name in names]))
-
-    def measure_statistics(
-        self,
-        weights: Vector,
-        blocks: Iterable[Block],  # noqa: ARG002
-    ) -> tuple[int, NDArray[np.float64]]:
-        """Refuse: no stage sees all layers."""
-        raise ConfigurationError(
-            "The statistics of a model in stages are those of its training. Received: a request to "
-            f"measure them for {weights.size} weights. Use statistics='average'."
-        )
 
     def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
         self._load(before)

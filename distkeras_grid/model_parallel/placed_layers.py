@@ -59,16 +59,21 @@ class PlacedLayers(Trainer):
         measures time and memory of each part on the driver, and takes the cuts with the fastest
         slowest stage.
     memory_limit : float, optional
-        Most bytes of weights, gradients, optimizer state and activations on a worker, for "auto".
-        The worker with the last stage also has six vectors of all weights, which count.
+        Most bytes of weights, gradients, optimizer state and activations on a worker. The worker
+        with the last stage also has six vectors of all weights, which count. "auto" cuts within
+        this limit. If the cuts are named, the parts are measured too, and a stage that needs more
+        is refused.
     **common
         As in `Trainer`, with these differences. `num_workers` is the number of stages.
         `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets
-        how often the stages' weights reach the driver. Clipping by the global norm is refused,
-        because it needs the gradients of all stages. `jit` cannot be True.
+        how often the stages' weights reach the driver. A stage that trains answers each micro-batch
+        within `round_timeout`, or the master gives up its attempt. Clipping by the global norm is
+        refused, because it needs the gradients of all stages. `jit` cannot be True, and
+        `statistics` not "recalibrate", which needs the whole model on one worker.
     """
 
     default_window: ClassVar[int] = 16
+    divides_model: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -148,7 +153,7 @@ class PlacedLayers(Trainer):
         model = model_from_bytes(compiled.archive, prepared.objects)
         found = find_cuts(model)
         placement = self._placement(model, found, count, micro_batches, cuts)
-        lines = placement.table() if cuts == "auto" else []
+        lines = placement.table() if self._measures(cuts) else []
         for line in lines:
             progress.note(line)
         for kept in (prepared.description, prepared.history.params):
@@ -203,12 +208,21 @@ class PlacedLayers(Trainer):
     ) -> Placement:
         from distkeras_grid.model_parallel.piece_costs import measure_pieces, unmeasured_pieces
 
-        if cuts != "auto":
+        if cuts != "auto" and not self._measures(cuts):
             return given_cuts(unmeasured_pieces(model, found), cuts, micro_batches)
         rows = -(-self.batch_size // micro_batches)
         pieces = measure_pieces(model, found, rows)
-        given = 4 * rows * _size(model.inputs[0].shape[1:])
-        return choose_cuts(pieces, stages, micro_batches, given=given, limit=self.memory_limit)
+        given, limit = 4 * rows * _size(model.inputs[0].shape[1:]), self.memory_limit
+        if cuts != "auto":
+            return given_cuts(pieces, cuts, micro_batches, given=given, limit=limit)
+        return choose_cuts(pieces, stages, micro_batches, given=given, limit=limit)
+
+    def _measures(self, cuts: Literal["auto"] | Sequence[str]) -> bool:
+        """Return whether the parts are measured: to choose the cuts, or to check those named.
+
+        The cuts of a checkpoint were chosen within the limit, which a run that goes on keeps.
+        """
+        return cuts == "auto" or (self.cuts != "auto" and self.memory_limit is not None)
 
     def _stages_asked(self) -> int | None:
         """Return the number of stages that the arguments ask for."""
@@ -241,6 +255,11 @@ class PlacedLayers(Trainer):
             raise ConfigurationError(
                 "XLA cannot compile a model whose layers are elsewhere. Received: jit=True. Leave "
                 "it out."
+            )
+        if self.statistics == "recalibrate":
+            raise ConfigurationError(
+                "To measure statistics after the training, a task needs the whole model, and no "
+                "worker may have memory for it. Received: statistics='recalibrate'. Leave it out."
             )
 
 

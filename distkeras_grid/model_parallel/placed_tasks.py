@@ -98,7 +98,7 @@ def _build(
     if plan.count > 1:
         members = Members(plan.count, lambda line: reports.say([line]))
         meeting.admit(members, Welcome())
-        remote = RemoteStages(members, plan.count - 1, plan.spec.limits.start_timeout)
+        remote = RemoteStages(members, plan.count - 1, plan.spec.limits)
 
     def told(passes: Sequence[TimedPass]) -> None:
         share = f"{bubble_share(passes):.0%}".replace("%", " %")

@@ -22,6 +22,7 @@ from distkeras_grid.model_parallel.messages import (
     SetRate,
     TowerState,
 )
+from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
@@ -35,14 +36,16 @@ class RemoteParts:
         The devices.
     count : int
         Number of parts, without the master's own.
-    seconds : float
-        How long a device may take for an answer [s].
+    limits : LimitsSpec
+        How long a device may take for an answer: `start_timeout`, and `round_timeout` after
+        `begin_training`.
     """
 
-    def __init__(self, members: Members, count: int, seconds: float) -> None:
+    def __init__(self, members: Members, count: int, limits: LimitsSpec) -> None:
         self._members = members
         self._count = count
-        self._seconds = seconds
+        self._limits = limits
+        self._trains = False
         self._steps: list[Future[Answer]] = []
         self._broken = False
 
@@ -72,6 +75,10 @@ class RemoteParts:
                 "The device of a part of the model is lost, and its steps since the last window "
                 f"with it. Received: {error}. Another attempt goes on from that window."
             ) from error
+
+    def begin_training(self) -> None:
+        """Give answers the time of the training from now on; all parts are compiled."""
+        self._trains = True
 
     def put(self, weights: Sequence[Vector]) -> None:
         """Let the parts go on with these weights."""
@@ -126,7 +133,22 @@ class RemoteParts:
 
     def _result(self, future: Future[Answer]) -> Answer:
         with self._noticing():
-            return future.result(self._seconds)
+            try:
+                return future.result(self._seconds)
+            except TimeoutError:
+                raise self._late() from None
+
+    @property
+    def _seconds(self) -> float | None:
+        """How long a device may take for an answer [s]; None for no limit."""
+        return self._limits.round_timeout if self._trains else self._limits.start_timeout
+
+    def _late(self) -> TimeoutError:
+        """Drop the devices that owe an answer, and return the error that names them."""
+        limit = "round_timeout" if self._trains else "start_timeout"
+        why = f"it has not answered for {self._seconds:g} s ({limit})"
+        late = ", ".join(map(str, self._members.drop_waiting(why)))
+        return TimeoutError(f"device {late or 'unknown'}: {why}")
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:

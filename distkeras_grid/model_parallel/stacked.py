@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.compile_settings import adds_losses
-from distkeras_grid.engine.keras_model import model_variables, weight_layout
+from distkeras_grid.engine.keras_model import layers_of, model_variables, weight_layout
 from distkeras_grid.errors import ConfigurationError
 
 
@@ -137,6 +137,23 @@ def _check(towers: Sequence[Any], master: Any) -> None:
         )
     for tower in towers:
         _check_apart(tower)
+    _check_own_layers((*towers, master))
+
+
+def _check_own_layers(parts: Sequence[Any]) -> None:
+    """Refuse parts that share a layer with variables: each would train a copy."""
+    owners: dict[int, str] = {}
+    for part in parts:
+        # Layers come after the models that they are in, which share their variables.
+        for layer in reversed(layers_of(part)):
+            for variable in layer.variables:
+                owner = owners.setdefault(id(variable), part.name)
+                if owner != part.name:
+                    raise ConfigurationError(
+                        "Towers and master are trained apart from each other, so each has layers "
+                        f"of its own. Received: {owner!r} and {part.name!r}, which share layer "
+                        f"{layer.name!r}. Build one for each."
+                    )
 
 
 def _check_apart(tower: Any) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.engine.compile_settings import adds_losses, has_own_train_step
 from distkeras_grid.engine.keras_model import (
+    calls_in_order,
     layers_of,
     model_variables,
     weight_layout,
@@ -104,7 +105,7 @@ def find_cuts(model: Any) -> list[Cut]:
     model : keras.Model
         As `check_stageable` accepts it.
     """
-    nodes = _nodes_in_order(model)
+    nodes = calls_in_order(model)
     last_use: dict[int, int] = {id(tensor): len(nodes) for tensor in model.outputs}
     for place, node in enumerate(nodes):
         for tensor in node.input_tensors:
@@ -230,7 +231,7 @@ def _check_masks(model: Any) -> None:
     # Layers of the user's may make one, too. Keras has no public API for the mask of a tensor.
     made += [
         node.operation.name
-        for node in _nodes_in_order(model)
+        for node in calls_in_order(model)
         if any(getattr(tensor, "_keras_mask", None) is not None for tensor in node.output_tensors)
     ]
     if made:
@@ -238,29 +239,6 @@ def _check_masks(model: Any) -> None:
             f"A mask does not travel from stage to stage. Received: layer {made[0]!r}, which makes "
             "one. Use mask_zero=False, and sample weights."
         )
-
-
-def _nodes_in_order(model: Any) -> list[Any]:
-    """Return the calls of layers that lead to the model's output, each after those it needs."""
-    ordered: list[Any] = []
-    seen: set[int] = set()
-    # Not recursive, because a model may have more layers than Python has frames.
-    waiting: list[tuple[Any, bool]] = [(_node_of(tensor), False) for tensor in model.outputs]
-    while waiting:
-        node, ready = waiting.pop()
-        if ready:
-            ordered.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            waiting.append((node, True))
-            waiting += [(_node_of(tensor), False) for tensor in node.input_tensors]
-    return ordered
-
-
-def _node_of(tensor: Any) -> Any:
-    # Keras has no public API for the call that has made a tensor.
-    history = tensor._keras_history
-    return history.operation._inbound_nodes[history.node_index]
 
 
 def _open_weights(nodes: Sequence[Any]) -> list[bool]:

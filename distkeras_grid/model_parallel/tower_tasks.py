@@ -97,7 +97,7 @@ def _build(
     towers = [model.get_layer(name) for name in plan.towers]
     members = Members(plan.count, lambda line: reports.say([line]))
     meeting.admit(members, Welcome())
-    remote = RemoteTowers(members, plan.count - 1, plan.spec.limits.start_timeout)
+    remote = RemoteTowers(members, plan.count - 1, plan.spec.limits)
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):
         engine = TowersEngine(
             model, towers, model.get_layer(plan.master), remote, **engine_options(worker)

@@ -48,7 +48,8 @@ class Towers(Trainer):
         norm is refused, because it needs the gradients of all towers.
     **common
         As in `Trainer`. `num_workers` is the number of towers. The window is 16 batches by default;
-        it sets how often the towers' weights reach the driver.
+        it sets how often the towers' weights reach the driver. A tower that trains answers within
+        `round_timeout`, or the master gives up its attempt.
 
     Attributes
     ----------
@@ -57,6 +58,7 @@ class Towers(Trainer):
     """
 
     default_window: ClassVar[int] = 16
+    divides_model: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from distkeras_grid.model_parallel.remote_parts import RemoteParts
 from distkeras_grid.model_parallel.stacked import apart, joined, places
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.weights import Vector
 
 
@@ -32,12 +33,12 @@ class RemoteTowers(RemoteParts):
         The devices.
     towers : int
         Number of towers, without the master's own.
-    seconds : float
-        How long a device may take for an answer [s].
+    limits : LimitsSpec
+        As in `RemoteParts`.
     """
 
-    def __init__(self, members: Members, towers: int, seconds: float) -> None:
-        super().__init__(members, towers, seconds)
+    def __init__(self, members: Members, towers: int, limits: LimitsSpec) -> None:
+        super().__init__(members, towers, limits)
         self._numbers = itertools.count(1)
         self._outputs: dict[int, list[Future[Answer]]] = {}
 
@@ -199,6 +200,7 @@ class TowersEngine:
             seconds = self._inner.warm_up(block)
             self._remote.put(held)
             self._remote.begin(0)
+        self._remote.begin_training()
         self._held = held
         return seconds
 

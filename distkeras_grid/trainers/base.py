@@ -221,6 +221,8 @@ class Trainer(ABC):
     default_window: ClassVar[int]
     #: First line of a run, if the trainer's name may mislead.
     introduction: ClassVar[str] = ""
+    #: Whether the workers share one model. Those of a simulated cluster have one each.
+    divides_model: ClassVar[bool] = False
     #: Share of the workers that a synchronous round waits for.
     quorum: float = 1.0
 
@@ -473,6 +475,12 @@ class Trainer(ABC):
             raise ConfigurationError(
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
                 f"and a Cluster(workers=4). Received as cluster: {type(cluster).__name__}."
+            )
+        if self.divides_model:
+            who = type(self).__name__
+            raise ConfigurationError(
+                f"{who}'s workers share one model, and those of a simulated cluster have one each. "
+                f"Received: a call of {who}.simulate(). Use train(), or simulate another trainer."
             )
         if self.num_servers != 1:
             raise ConfigurationError(

@@ -70,7 +70,7 @@ def test_the_extras_are_what_the_constructor_adds_and_what_the_run_keeps(name, m
     assert rebuilt.build_rule(WORKERS, "SGD") == trainer.build_rule(WORKERS, "SGD")
 
 
-@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("name", [*TRAINERS, *sorted(MODEL_PARALLEL)])
 def test_every_argument_is_documented_with_its_default(name):
     trainer = getattr(distkeras_grid, name)
     check_documented(trainer, extras_of(trainer))
@@ -108,12 +108,19 @@ def extras_of(trainer):
     return {p.name: p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def test_the_table_of_the_guide_has_every_trainer(project):
+    text = (project / "distkeras_grid/trainers/README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| trainer \| what the center does .*?\n(.*?)\n\n", text, re.DOTALL)
+    assert {*re.findall(r"^\| `(\w+)", table, re.MULTILINE)} == {*TRAINERS, *MODEL_PARALLEL}
+
+
 def test_the_table_of_the_guide_has_every_argument(project):
     from distkeras_grid.trainers.base import CommonArguments
 
     text = (project / "distkeras_grid/trainers/README.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\| argument \| default \|\n(.*?)\n\n", text, re.DOTALL)
-    extras = {extra for name in TRAINERS for extra in extras_of(getattr(distkeras_grid, name))}
+    names = {*TRAINERS, *MODEL_PARALLEL}
+    extras = {extra for name in names for extra in extras_of(getattr(distkeras_grid, name))}
     for argument in {*CommonArguments.__annotations__, *extras}:
         assert f"`{argument}`" in table, argument
 

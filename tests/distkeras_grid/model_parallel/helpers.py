@@ -10,6 +10,10 @@ from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.time_model import LayerPlan, Plan
 from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.spec import LimitsSpec
+
+#: Enough for every answer of a part that lives.
+PATIENT = LimitsSpec(start_timeout=30.0, round_timeout=30.0)
 
 
 def proven_pair():
@@ -44,16 +48,20 @@ def again(members, number, computer, attempt=0):
 
 
 class Dies:
-    """A device that loses its connection at its n-th message from when `left` was set."""
+    """A device that loses its connection at its n-th message from when `left` was set.
+
+    If it is `silent`, it keeps the connection, and answers nothing more.
+    """
 
     def __init__(self, computer, left=None):
-        self.computer, self.left = computer, left
+        self.computer, self.left, self.silent = computer, left, False
 
     def answer(self, message, arrays, duplex):
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
-                duplex.close()
+                if not self.silent:
+                    duplex.close()
                 return
         self.computer.answer(message, arrays, duplex)
 

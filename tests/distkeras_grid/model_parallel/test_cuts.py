@@ -128,6 +128,18 @@ def test_named_cuts_are_made_where_they_are():
     assert given_cuts(pieces, ("layer0", "layer2"), 2).cuts == ("layer0", "layer2")
 
 
+def test_named_cuts_stay_within_the_memory():
+    """The first stage holds two micro-batches, the last one the vectors of all weights."""
+    pieces = [piece(0, held=60, kept=10, weights=1), piece(1, held=10, kept=20, weights=1)]
+    placement = given_cuts(pieces, ("layer0",), 2, given=5, limit=91)
+    assert [stage.memory for stage in placement.stages] == [60 + 2 * 15 + 1, 30 + 2 * VECTORS]
+    with pytest.raises(ConfigurationError, match=r"memory_limit.*layer0"):
+        given_cuts(pieces, ("layer0",), 2, given=5, limit=90)
+    light = [piece(0), piece(1, held=60, weights=1)]
+    with pytest.raises(ConfigurationError, match=r"memory_limit.*layer1"):
+        given_cuts(light, ("layer0",), 2, limit=59 + VECTORS)
+
+
 @pytest.mark.parametrize(
     "names", [("none",), ("layer2", "layer0"), ("layer1", "layer1"), ("layer3",)]
 )

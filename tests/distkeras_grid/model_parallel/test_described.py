@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
@@ -89,6 +90,57 @@ def test_layers_of_a_model_inside_a_model_are_found_and_their_gradient_is_kept()
     (inside, outside) = (c for _, c in find_convolutions(outer).layers.values())
     assert (inside.name, inside.input_shape) == ("inside", (8, 8, 4))
     assert outside.input_gradient
+
+
+def two_sizes(shared):
+    """A layer on an image and on the image at half the size, as in a pyramid."""
+    import keras
+
+    layers = keras.layers
+    given = keras.Input((8, 8, 4))
+    sizes = [given, layers.MaxPooling2D()(given)]
+    pooled = [layers.GlobalAveragePooling2D()(shared(each)) for each in sizes]
+    return keras.Model(given, layers.Concatenate()(pooled))
+
+
+def test_a_layer_on_inputs_of_several_sizes_stays_whole():
+    """Its output would get the shape of the first one."""
+    import keras
+
+    model = two_sizes(keras.layers.Conv2D(6, 3, name="c"))
+    for each in (model, model_of(model)):
+        found = find_convolutions(each)
+        assert found.layers == {}
+        with pytest.raises(ConfigurationError, match=r"\(4, 4, 4\), \(8, 8, 4\)"):
+            found.chosen(("c",))
+
+
+def test_a_layer_on_several_inputs_of_one_size_is_divided():
+    """Inputs that it has in another model do not count."""
+    import keras
+
+    shared = keras.layers.Conv2D(4, 3, padding="same", name="c")
+    two_sizes(shared)
+    given = keras.Input((6, 6, 4))
+    found = find_convolutions(keras.Model(given, shared(shared(given))))
+    assert found.layers["c"][1].input_shape == (6, 6, 4)
+
+
+def test_a_model_whose_calls_keras_does_not_know_keeps_its_layers_whole():
+    """Also if it uses a name of Keras for layers of its own."""
+    import keras
+
+    class Heads(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.outputs = [keras.layers.Conv2D(4, 3, name="c")]
+
+        def call(self, x):
+            return self.outputs[0](x)
+
+    model = Heads()
+    model(np.zeros((1, 8, 8, 4), np.float32))
+    assert "no fixed size" in find_convolutions(model).whole["c"]
 
 
 def test_two_convolutions_of_one_name_are_refused():

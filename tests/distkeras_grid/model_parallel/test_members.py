@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import numpy as np
 import pytest
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.members import Members
-from distkeras_grid.model_parallel.messages import FetchWeights, Noted, Output, PutWeights
+from distkeras_grid.model_parallel.messages import (
+    FetchState,
+    FetchWeights,
+    Noted,
+    Output,
+    PutWeights,
+)
 from distkeras_grid.model_parallel.remote_parts import RemoteParts
+from distkeras_grid.spec import LimitsSpec
 from tests.distkeras_grid.model_parallel.helpers import again, connect
 
 
@@ -44,7 +49,7 @@ def members():
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_part_that_was_lost_stays_lost_for_the_attempt(members, noticed):
     """Its weights are those that it began with, also if the master has not noticed the loss."""
-    parts = RemoteParts(members, 1, 5.0)
+    parts = RemoteParts(members, 1, LimitsSpec(start_timeout=5.0))
     parts.put([np.full(3, 7, np.float32)])
     assert not parts.lost
     if noticed:
@@ -109,7 +114,35 @@ def test_a_newer_attempt_that_comes_too_late_fences_the_older_one(members):
 
 def test_a_part_that_does_not_answer_in_time_is_lost(members):
     """It is still connected, and the answer may come too late."""
-    parts = RemoteParts(members, 1, 0.01)
-    with pytest.raises(TimeoutError):
-        parts._result(Future())
+    parts = RemoteParts(members, 1, LimitsSpec(start_timeout=0.05, round_timeout=60.0))
+    # `Holds` does not answer this one.
+    with pytest.raises(TimeoutError, match=r"device 1.*start_timeout"):
+        parts.fetch_state()
     assert parts.lost
+    with pytest.raises(ConnectionResetError):
+        members.line(1)
+
+
+def test_an_answer_of_the_training_has_the_time_of_the_training(members):
+    parts = RemoteParts(members, 1, LimitsSpec(start_timeout=60.0, round_timeout=0.05))
+    parts.begin_training()
+    with pytest.raises(TimeoutError, match=r"device 1.*round_timeout"):
+        parts.fetch_state()
+
+
+def test_the_device_that_owes_an_answer_is_told_and_no_other_one():
+    told = []
+    members = Members(3, told.append)
+    threads = [connect(members, number, Holds()) for number in (1, 2)]
+    assert members.wait_for_all(5.0) == 3
+    parts = RemoteParts(members, 2, LimitsSpec(start_timeout=0.5))
+    parts.put([np.zeros(3, np.float32)] * 2)
+    asked = members.line(2).ask(FetchState(), [])[0]
+    with pytest.raises(TimeoutError, match="device 2"):
+        parts._result(asked)
+    assert [line.split(":")[0] for line in told] == ["Device 2 is lost"]
+    assert members.missing == [2]
+    members.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()

@@ -23,7 +23,8 @@ from distkeras_grid.model_parallel.messages import (
 )
 from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
 from distkeras_grid.model_parallel.schedule import one_forward_one_backward
-from tests.distkeras_grid.model_parallel.helpers import connect
+from distkeras_grid.spec import LimitsSpec
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, connect
 
 
 class Multiplies:
@@ -51,11 +52,11 @@ class Multiplies:
 
 
 @contextmanager
-def stages(*factors, seconds=20.0):
+def stages(*factors, limits=PATIENT):
     members = Members(1 + len(factors))
     computers = [Multiplies(factor, number == 0) for number, factor in enumerate(factors)]
     threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
-    remote = RemoteStages(members, len(factors), seconds)
+    remote = RemoteStages(members, len(factors), limits)
     remote.members, remote.computers = members, computers
     try:
         yield remote
@@ -118,11 +119,30 @@ def test_a_stage_that_dies_at_any_message_is_one_error_at_once(stage, at):
         assert remote.lost
 
 
-def test_a_stage_that_is_silent_for_too_long_is_an_error():
-    with stages(2.0, seconds=0.2) as remote:
-        remote.computers[0].silent_at = 1
-        with pytest.raises(ServerUnreachableError, match=r"no answer in 0\.2 s"):
+@pytest.mark.parametrize(
+    ("limits", "trains", "limit"),
+    [
+        (LimitsSpec(start_timeout=0.2), False, "start_timeout"),
+        (LimitsSpec(round_timeout=0.2), True, "round_timeout"),
+    ],
+)
+def test_a_stage_that_is_silent_for_too_long_is_an_error(limits, trains, limit):
+    """The second one of two, which the first one waits for."""
+    with stages(2.0, 2.0, limits=limits) as remote:
+        if trains:
+            remote.begin_training()
+        remote.computers[1].silent_at = 1
+        with pytest.raises(ServerUnreachableError, match=rf"device 2\b.*0\.2 s \({limit}\)"):
             remote.train([np.ones((1, 1), np.float32)] * 2, lambda _, given: given)
+        assert remote.lost
+
+
+def test_a_stage_that_trains_may_take_longer_than_a_start():
+    with stages(2.0, limits=LimitsSpec(start_timeout=0.2, round_timeout=None)) as remote:
+        remote.begin_training()
+        remote.computers[0].silent_at = 1
+        remote.train([np.ones((1, 1), np.float32)] * 2, lambda _, given: given)
+        assert not remote.lost
 
 
 def test_what_the_last_stage_raises_comes_through():

@@ -16,7 +16,8 @@ from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 from distkeras_grid.model_parallel.schedule import bubble_share
 from distkeras_grid.model_parallel.stage import StageComputer
 from distkeras_grid.model_parallel.staged import Whole, find_cuts, places_of, stages_of
-from tests.distkeras_grid.model_parallel.helpers import Dies, again, connect
+from distkeras_grid.spec import LimitsSpec
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, again, connect
 
 pytestmark = pytest.mark.tensorflow
 
@@ -67,7 +68,7 @@ def whole_engine(archive):
 
 
 @contextmanager
-def placed_engine(model, names, micro_batches=3, told=None, seconds=30.0):
+def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
     """The engine of a model that is cut after these layers, its devices in threads."""
     import keras
 
@@ -87,7 +88,7 @@ def placed_engine(model, names, micro_batches=3, told=None, seconds=30.0):
     engine = PlacedEngine(
         model_from_bytes(archives[-1]),
         Whole(weight_layout(whole), tuple(places_of(whole, stage) for stage in stages)),
-        RemoteStages(members, len(names), seconds) if names else None,
+        RemoteStages(members, len(names), limits) if names else None,
         micro_batches,
         told=told,
     )
@@ -237,6 +238,16 @@ def test_a_stage_that_connects_again_does_not_go_on_with_its_first_weights(block
         ):
             with pytest.raises(ServerUnreachableError):
                 act()
+
+
+def test_a_stage_that_hangs_after_the_warm_up_ends_the_attempt_within_the_time_of_a_window(blocks):
+    limits = LimitsSpec(start_timeout=60.0, round_timeout=0.1)
+    with placed_engine(deep(), ("one", "two"), limits=limits) as engine:
+        engine.warm_up(next(blocks()))
+        before = engine.weights()
+        engine.computers[1].left, engine.computers[1].silent = 0, True
+        with pytest.raises(ServerUnreachableError, match=r"device 2\b.*round_timeout"):
+            engine.run(before, blocks(), np.empty_like(before))
 
 
 def test_the_rate_that_is_set_is_that_of_all_stages(blocks):

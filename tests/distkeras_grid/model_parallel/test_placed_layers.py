@@ -8,6 +8,7 @@ import pytest
 from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.placed_layers import PlacedLayers
+from distkeras_grid.model_parallel.staged import find_cuts
 
 pytestmark = pytest.mark.tensorflow
 
@@ -42,6 +43,8 @@ def test_the_trainer_tells_its_arguments():
         ({"cuts": "one"}, "cuts"),
         ({"cuts": ["one"], "num_workers": 3}, "num_workers"),
         ({"jit": True}, "jit"),
+        # It would send the whole model to one task.
+        ({"statistics": "recalibrate"}, "statistics"),
     ],
 )
 def test_wrong_arguments_are_refused(wrong, told):
@@ -56,6 +59,34 @@ def test_a_run_that_goes_on_has_the_stages_with_which_it_began():
     assert PlacedLayers(net(), "adam", "mse", num_workers=2)._cuts(["two"]) == ["two"]
     with pytest.raises(ConfigurationError, match="num_workers"):
         PlacedLayers(net(), "adam", "mse", num_workers=3)._cuts(["two"])
+
+
+def placement(trainer, cuts):
+    """Where the trainer cuts its model; "auto" measures it."""
+    model = trainer.keras_model
+    model.compile("adam", "mse")
+    return trainer._placement(model, find_cuts(model), 2, 4, cuts)
+
+
+def test_a_limit_of_the_memory_holds_for_named_cuts_too():
+    within = PlacedLayers(net(), "adam", "mse", cuts=["two"], memory_limit=1e6)
+    stages = placement(within, ["two"]).stages
+    assert all(0 < stage.memory < 1e6 for stage in stages)
+    most = max(stage.memory for stage in stages)
+    beyond = PlacedLayers(net(), "adam", "mse", cuts=["two"], memory_limit=most - 1)
+    with pytest.raises(ConfigurationError, match="memory_limit"):
+        placement(beyond, ["two"])
+
+
+def test_named_cuts_without_a_limit_are_not_measured():
+    stages = placement(PlacedLayers(net(), "adam", "mse", cuts=["two"]), ["two"]).stages
+    assert [stage.seconds for stage in stages] == [0.0, 0.0]
+
+
+def test_the_cuts_of_a_checkpoint_are_not_measured_again():
+    """They were chosen within the limit, and a run that goes on has the same."""
+    stages = placement(PlacedLayers(net(), "adam", "mse", memory_limit=1e6), ["two"]).stages
+    assert [stage.seconds for stage in stages] == [0.0, 0.0]
 
 
 @pytest.mark.spark

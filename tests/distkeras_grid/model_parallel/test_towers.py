@@ -15,7 +15,8 @@ from distkeras_grid.model_parallel.stacked import places, stack
 from distkeras_grid.model_parallel.tower import TowerComputer
 from distkeras_grid.model_parallel.towers import Towers, check_separable
 from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
-from tests.distkeras_grid.model_parallel.helpers import Dies, again, connect
+from distkeras_grid.spec import LimitsSpec
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, again, connect
 
 pytestmark = pytest.mark.tensorflow
 
@@ -71,7 +72,7 @@ def whole_engine(archive):
 
 
 @contextmanager
-def towers_engine(archive, names):
+def towers_engine(archive, names, limits=PATIENT):
     import keras
 
     def parts():
@@ -88,7 +89,7 @@ def towers_engine(archive, names):
         threads.append(connect(members, number, computer))
     assert members.wait_for_all(5.0) == len(names)
     model, towers = parts()
-    remote = RemoteTowers(members, len(names) - 1, 30.0)
+    remote = RemoteTowers(members, len(names) - 1, limits)
     engine = TowersEngine(model, towers, model.get_layer("head"), remote)
     engine.members, engine.computers = members, computers
     try:
@@ -240,6 +241,17 @@ def test_a_tower_that_dies_within_a_window_ends_the_attempt(at, blocks):
             engine.run(before, blocks(), np.empty_like(before))
 
 
+def test_a_tower_that_hangs_after_the_warm_up_ends_the_attempt_within_the_time_of_a_window(blocks):
+    model, names = wide("sgd", count=2)
+    limits = LimitsSpec(start_timeout=60.0, round_timeout=0.1)
+    with towers_engine(model_to_bytes(model), names, limits) as engine:
+        engine.warm_up(next(blocks()))
+        before = engine.weights()
+        engine.computers[0].left, engine.computers[0].silent = 0, True
+        with pytest.raises(ServerUnreachableError, match=r"device 1\b.*round_timeout"):
+            engine.run(before, blocks(), np.empty_like(before))
+
+
 def test_towers_may_change_places_with_their_rows_of_the_master(blocks):
     """W2."""
     model, names = wide()
@@ -319,6 +331,25 @@ def test_a_tower_whose_mask_would_not_travel_is_refused():
             stack([tower], joins)
     stack([alone(words(), layers.GlobalAveragePooling1D())], head(3))
     stack([alone(layers.Embedding(9, 3))], joins)
+
+
+def test_models_that_share_a_layer_are_refused_by_its_name():
+    """Each would train a copy of its own. A layer without variables may be shared."""
+    import keras
+
+    layers = keras.layers
+    shared = layers.Dense(5, name="common")
+    seeded = layers.Dropout(0.1, seed=1, name="common")
+    nested = keras.Sequential([keras.Input((5,)), layers.Dense(5, name="common")])
+    for each in (shared, seeded, nested):
+        one, other = (alone(each, layers.Dense(5), name=name) for name in ("a", "b"))
+        with pytest.raises(ConfigurationError, match=r"'a' and 'b'.*common"):
+            stack([one, other], head(10))
+    master = keras.Sequential([keras.Input((5,)), shared], name="head")
+    with pytest.raises(ConfigurationError, match=r"'a' and 'head'.*common"):
+        stack([alone(shared)], master)
+    plain = layers.ReLU()
+    stack([alone(layers.Dense(4), plain, name=name) for name in ("a", "b")], head(8))
 
 
 def test_optimizers_that_look_at_all_gradients_are_refused():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from distkeras_grid import ConvolutionSplit, PlacedLayers, Towers
+from distkeras_grid import Cluster, ConvolutionSplit, PlacedLayers, Towers
 from distkeras_grid.errors import ConfigurationError
 
 pytestmark = pytest.mark.tensorflow
@@ -20,7 +21,7 @@ def build(kind, **arguments):
     import keras
 
     if kind is Towers:
-        head = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)], name="head")
+        head = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)], name="head")
         return Towers([dense("a"), dense("b")], head, "sgd", "mse", **arguments)
     return kind(dense(), "sgd", "mse", **arguments)
 
@@ -35,6 +36,15 @@ def test_other_engines_are_refused_before_any_work(kind, engine):
     trainer.engine = engine
     with pytest.raises(ConfigurationError, match=f"{kind.__name__}.*engine='{engine}'"):
         trainer.check_request(None, ())
+
+
+@KINDS
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_simulated_cluster_is_refused(kind, workers):
+    """Its workers have a model each, so it would simulate another algorithm."""
+    arrays = np.zeros((8, 4), np.float32), np.zeros((8, 3), np.float32)
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__}.simulate"):
+        build(kind, progress=False).simulate(arrays, Cluster(workers, batch_seconds=1.0))
 
 
 def test_all_tasks_are_counted_and_one_worker_trains():
