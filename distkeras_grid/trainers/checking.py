@@ -10,6 +10,7 @@ the run's specification.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -45,6 +46,7 @@ from distkeras_grid.spark.doctor import (
     check_gpus,
     check_scheduling,
     check_slots,
+    check_threads,
     settle,
 )
 from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
@@ -444,6 +446,7 @@ def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[st
         [
             check_slots(slots, workers, together=together),
             *check_scheduling(setting),
+            *check_threads(os.environ),
             *check_gpus(setting, sharing=draft.limits.gpu_sharing),
             *check_key(str(spark.sparkContext.master), setting, platform.node()),
         ]

@@ -20,7 +20,6 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
-from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -89,8 +88,8 @@ class WorkerPlan(EnginePlan):
         As in `EnginePlan`.
     run : str
         Name of the run.
-    key : bytes
-        The `workers_key`, from which the key of each seat is derived.
+    key_of : callable
+        Returns the key of a seat; in a Spark task, of this task's seat only.
     address : ServerAddress
         Where the parameter server listens; the first one, where there are several.
     local : LocalPlan, optional
@@ -102,7 +101,7 @@ class WorkerPlan(EnginePlan):
     """
 
     run: str
-    key: bytes = field(repr=False)
+    key_of: Callable[[int], bytes] = field(repr=False)
     address: ServerAddress
     local: LocalPlan | None = None
     replaceable: bool = False
@@ -156,10 +155,12 @@ def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
     ------
     ParameterServerError
         As `WorkerClient.connect`.
+    GridError
+        If this task has no key.
     """
     spec = plan.spec
     deadline = min(CONNECT_SECONDS, spec.limits.start_timeout)
-    key, of = seat_key(plan.key, seat), (plan.run, seat, attempt)
+    key, of = plan.key_of(seat), (plan.run, seat, attempt)
     if plan.others:
         addresses = (plan.address, *plan.others)
         return ShardedClient.connect(addresses, key, *of, spec, deadline)

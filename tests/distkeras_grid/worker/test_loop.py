@@ -16,7 +16,7 @@ from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import ClassWeighted
 from distkeras_grid.feeding.spool import Spool
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord, WindowResult
@@ -125,7 +125,7 @@ class Server:
     def worker(self, attempt=0):
         client = WorkerClient.connect(
             self._service.address,
-            seat_key(workers_key(self.key), 0),
+            seat_key(self.key, 0),
             "test",
             0,
             attempt,
