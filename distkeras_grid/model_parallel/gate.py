@@ -13,15 +13,13 @@ from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.wire import ArrayChannel, accept
 from distkeras_grid.parameter_server.accepting import accept_all
 from distkeras_grid.parameter_server.auth import NonceMemory
-from distkeras_grid.parameter_server.messages import Goodbye, WorkerHello
+from distkeras_grid.parameter_server.messages import LONGEST_GOODBYE, Goodbye, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Listener
 
 #: Most clients at a time that have not proved yet that they have a key.
 STRANGERS = 64
-#: Characters of a refusal; the frames before authentication are short.
-LONGEST_GOODBYE = 900
 
 
 class Gate:

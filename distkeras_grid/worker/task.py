@@ -322,24 +322,32 @@ def prepare_worker_process(spec: RunSpec) -> None:
 
 def build_engine(plan: EnginePlan, seat: int) -> ModelEngine:
     """Return the engine of a seat, in the state of the plan's model."""
-    from distkeras_grid.engine.loading import load_engine
-
-    spec = plan.spec
-    engine = load_engine(
-        plan.model,
-        custom_objects=plan.custom_objects,
-        scaling=tuple(field.scaling for field in plan.features),
-        block_shape=None if spec.window is None else (spec.window, spec.batch_size),
-        jit=spec.algorithm.jit,
-        local_steps=plan.rule.traits.local_steps,
-        momentum=plan.rule.local_momentum,
-        optimizer_state=spec.algorithm.optimizer_state,
-    )
+    engine, spec = engine_of(plan), plan.spec
     if spec.workers > 1:
         # If workers dropped the same units, averaging would be of no use. A single worker keeps
         # the model's own generators, and with them the numbers of fit.
         engine.set_seed((spec.schedule.seed, seat))
     return engine
+
+
+def engine_of(plan: EnginePlan) -> ModelEngine:
+    """Return an engine in the state of the plan's model, its random generators included."""
+    from distkeras_grid.engine.loading import load_engine
+
+    return load_engine(plan.model, custom_objects=plan.custom_objects, **engine_options(plan))
+
+
+def engine_options(plan: EnginePlan) -> dict[str, Any]:
+    """Return the options with which a run's engines are built from a model."""
+    spec, rule = plan.spec, plan.rule
+    return {
+        "scaling": tuple(field.scaling for field in plan.features),
+        "block_shape": None if spec.window is None else (spec.window, spec.batch_size),
+        "jit": spec.algorithm.jit,
+        "local_steps": rule.traits.local_steps,
+        "momentum": rule.local_momentum,
+        "optimizer_state": spec.algorithm.optimizer_state,
+    }
 
 
 def _warm_up(engine: ModelEngine, source: Source, policy: Policy) -> float:
