@@ -3,7 +3,7 @@
 A frame is a fixed binary header, the fields of the message as MessagePack, and its arrays::
 
     magic    4 bytes   b"DKGM"
-    version  uint8     2
+    version  uint8     3
     type     uint8     position in messages.MESSAGES
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
@@ -53,7 +53,7 @@ from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.rows import aligned_empty
 
 MAGIC = b"DKGM"
-VERSION = 2
+VERSION = 3
 #: Most bytes of a message's arrays. A larger batch would not fit a device either.
 LARGEST_PAYLOAD = LONGEST_PART
 #: A welcome describes each convolution, and a model may have a thousand.
