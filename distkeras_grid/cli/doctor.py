@@ -248,6 +248,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         check_scheduling,
         check_slots,
         check_storage,
+        check_threads,
         describe_executors,
     )
     from distkeras_grid.spark.interpreters import (
@@ -269,6 +270,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     slots = settled_slots(spark, wanted)
     yield check_slots(slots, wanted)
     yield from check_scheduling(setting)
+    yield from check_threads(os.environ)
     yield from check_gpus(setting)
     backend = configured_backend()
     yield caught("backend", lambda: f"Keras runs on {backend_named(backend).packages[0]}")

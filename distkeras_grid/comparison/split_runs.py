@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from distkeras_grid.model_parallel.directory import Guide
 from distkeras_grid.model_parallel.gate import Gate
 from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.time_model import Link, Plan
-from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Listener
 from distkeras_grid.rows import Block, aligned_empty
@@ -135,15 +136,13 @@ def measure(setup: SplitSetup) -> SplitResult:
     with Side(partial(_Whole, setup, 0), _environment()) as side:
         side.ask("seconds")
         all_cores = side.answer(ANSWER_SECONDS)
-    guide_key = workers_key(new_key())
+    key_of = partial(seat_key, new_key())
     with ExitStack() as stack:
-        master = stack.enter_context(
-            Side(partial(_Master, setup, guide_key), _environment(threads=1))
-        )
+        master = stack.enter_context(Side(partial(_Master, setup, key_of), _environment(threads=1)))
         master.ask("address")
         address = master.answer(ANSWER_SECONDS)
         for number, slowdown in enumerate(setup.slowdowns, start=1):
-            build = partial(_Device, Guide("study", guide_key, address), number, slowdown)
+            build = partial(_Device, Guide("study", key_of, address), number, slowdown)
             stack.enter_context(Side(build, _environment(threads=1)))
         master.ask("measure")
         one_core, divided, plan, link = master.answer(ANSWER_SECONDS)
@@ -174,7 +173,7 @@ class _Whole:
 class _Master:
     """A master that waits for its devices, and measures them and the batch."""
 
-    def __init__(self, setup: SplitSetup, key: bytes) -> None:
+    def __init__(self, setup: SplitSetup, key_of: Callable[[int], bytes]) -> None:
         from distkeras_grid.model_parallel.described import find_convolutions
 
         self._whole = _Whole(setup, 1)
@@ -186,7 +185,7 @@ class _Master:
         listener = Listener("127.0.0.1", 0, "127.0.0.1")
         self._gate = Gate(
             listener,
-            key,
+            key_of,
             "study",
             Welcome(layers=layers),
             lambda hello, channel: self._devices.join(hello.seat, channel),

@@ -3,7 +3,8 @@
 An engine trains one model for one seat. It takes flat weights and mini-batches and returns flat
 weights. The optimizer's state and the random generators stay inside. An engine may compute in one
 process or in several: the interface mentions no process, device or thread.
-`tests.contracts.test_engines` tests every engine.
+`tests.contracts.test_engines` tests the engines of one process, and the tests of `model_parallel`
+compare those of several with one.
 """
 
 from __future__ import annotations
@@ -103,11 +104,11 @@ class Engine(Protocol):
         ...
 
     def begin_after(self, steps: int) -> None:
-        """Begin after `steps` batches of earlier attempts.
+        """Let schedules of the learning rate go on after `steps` batches of earlier attempts.
 
-        Schedules of the learning rate continue from there. The optimizer itself starts as new,
-        including its count of steps, unless its state comes with the weights. Called once, before
-        the first window.
+        Nothing else changes, at whatever time it is called: the optimizer, its count and the random
+        generators stay as they are, and `restore` brings back how they were. Where the optimizer's
+        state comes with the weights, its count has to fit it, and so grows by `steps`.
         """
         ...
 

@@ -288,11 +288,10 @@ class KerasEngine(ABC):
         """Test a batch; return the metrics of all batches since they were reset."""
 
     def begin_after(self, steps: int) -> None:
-        """Begin after `steps` batches of earlier attempts.
+        """Let schedules of the learning rate go on after `steps` batches; see `Engine`.
 
-        The optimizer starts as new, and so does its count; with moments of zero and an old count,
-        Adam's steps would be several times too long. Schedules of the learning rate continue where
-        they were. If the optimizer's state comes with the weights, its count comes with it.
+        The optimizer's own count stays that of its moments: with moments of zero and an old count,
+        Adam's steps would be several times too long.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 import msgspec
@@ -32,7 +32,7 @@ from distkeras_grid.model_parallel.messages import (
     Welcome,
 )
 from distkeras_grid.model_parallel.wire import ArrayChannel, join
-from distkeras_grid.parameter_server.auth import new_nonce, seat_key
+from distkeras_grid.parameter_server.auth import new_nonce
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
@@ -50,8 +50,8 @@ class Directory:
     ----------
     place : ServerPlace
         Address on which to listen.
-    key : bytes
-        The run's `workers_key`.
+    key_of : callable
+        Returns the key of each device.
     run : str
         Name of the run.
     told : callable
@@ -63,7 +63,7 @@ class Directory:
     def __init__(
         self,
         place: ServerPlace,
-        key: bytes,
+        key_of: Callable[[int], bytes],
         run: str,
         told: Callable[[Report], None],
         archives: Mapping[int, bytes] | None = None,
@@ -73,7 +73,7 @@ class Directory:
         self._lock = threading.Lock()
         self._master: tuple[int, Announce] | None = None
         listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
-        self._gate = Gate(listener, key, run, Welcome(), self._serve)
+        self._gate = Gate(listener, key_of, run, Welcome(), self._serve)
 
     def __enter__(self) -> Self:
         return self
@@ -122,14 +122,15 @@ class Guide:
     ----------
     run : str
         Name of the run.
-    key : bytes
-        The run's `workers_key`.
+    key_of : callable
+        Returns the key of a number: to the master of each one, because it lets all of them in; in
+        the task of another device only of its own.
     directory : ServerAddress
         Where the driver's directory listens.
     """
 
     run: str
-    key: bytes
+    key_of: Callable[[int], bytes] = field(repr=False)
     directory: ServerAddress
 
     def connect(
@@ -168,7 +169,7 @@ class Guide:
         except OSError as error:
             raise unreachable(address, error) from error
         try:
-            return channel, join(channel, seat_key(self.key, number), hello, seconds)
+            return channel, join(channel, self.key_of(number), hello, seconds)
         except OSError as error:
             channel.close()
             raise unreachable(address, error) from error

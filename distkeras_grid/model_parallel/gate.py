@@ -12,16 +12,14 @@ from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.wire import ArrayChannel, accept
 from distkeras_grid.parameter_server.accepting import accept_all
-from distkeras_grid.parameter_server.auth import NonceMemory, seat_key
-from distkeras_grid.parameter_server.messages import Goodbye, WorkerHello
+from distkeras_grid.parameter_server.auth import NonceMemory
+from distkeras_grid.parameter_server.messages import LONGEST_GOODBYE, Goodbye, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Listener
 
 #: Most clients at a time that have not proved yet that they have a key.
 STRANGERS = 64
-#: Characters of a refusal; the frames before authentication are short.
-LONGEST_GOODBYE = 900
 
 
 class Gate:
@@ -31,8 +29,8 @@ class Gate:
     ----------
     listener : Listener
         Listens for clients; closed with the gate.
-    key : bytes
-        The run's `workers_key`, from which the key of each number is derived.
+    key_of : callable
+        Returns the key of a number that a client may claim.
     run : str
         Name of the run.
     welcome : Welcome
@@ -48,14 +46,14 @@ class Gate:
     def __init__(
         self,
         listener: Listener,
-        key: bytes,
+        key_of: Callable[[int], bytes],
         run: str,
         welcome: Welcome,
         admit: Callable[[WorkerHello, ArrayChannel], None],
         permit: Callable[[WorkerHello], None] = lambda _: None,
     ) -> None:
         self._listener = listener
-        self._key = key
+        self._key_of = key_of
         self._run = run
         self._welcome = welcome
         self._admit = admit
@@ -93,7 +91,7 @@ class Gate:
         try:
             hello = accept(
                 channel,
-                lambda number: seat_key(self._key, number),
+                self._key_of,
                 self._run,
                 self,
                 self._welcome,

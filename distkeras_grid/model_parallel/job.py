@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distkeras_grid.errors import StartTimeoutError
 from distkeras_grid.model_parallel.directory import Directory, Guide
-from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan
+from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan, number_of
 from distkeras_grid.model_parallel.reports import Recorder
-from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.auth import common_half, new_key, own_half, seat_key
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.session import active_session
+from distkeras_grid.worker.own_half import task_key
 
 if TYPE_CHECKING:
     import keras
@@ -61,16 +62,22 @@ def run_devices(
     GridError
         What ended the run. No task runs any more then.
     """
-    spark, run, key = active_session(), prepared.settings.run, workers_key(new_key())
+    spark, run, key = active_session(), prepared.settings.run, new_key()
     told = Recorder((prepared.description, prepared.history.params), progress.note)
     place, model = _next_port(prepared.settings.place), parts[0] if parts else None
-    with Directory(place, key, run, told, dict(enumerate(parts))) as directory:
-        plan = plan_of(Guide(run, key, directory.address))
-        work = partial(master, plan)
+    all_keys, own_key = partial(seat_key, key), partial(task_key, common_half(key))
+    with Directory(place, all_keys, run, told, dict(enumerate(parts))) as directory:
+        work = partial(master, plan_of(Guide(run, all_keys, directory.address)))
         if count == 1:
             return prepared.execute(progress, work=work, model=model)
         frame = spark.range(0, count - 1, numPartitions=count - 1)
-        launch = Launch(frame, partial(device, plan), DEVICE_SCHEMA, f"{run} devices")
+        launch = Launch(
+            frame,
+            partial(device, plan_of(Guide(run, own_key, directory.address))),
+            DEVICE_SCHEMA,
+            f"{run} devices",
+            secret_of=lambda partition: own_half(key, number_of(partition)),
+        )
         launch.start()
         try:
             return prepared.execute(progress, work=work, model=model)

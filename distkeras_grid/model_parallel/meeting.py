@@ -109,7 +109,7 @@ class Meeting:
         self._resources.callback(self._part, members)
         gate = Gate(
             listener,
-            guide.key,
+            guide.key_of,
             guide.run,
             welcome,
             lambda hello, channel: members.join(hello.seat, channel, hello.attempt),
@@ -175,7 +175,7 @@ def device_task(
     for _ in batches:
         pass
     partition, attempt = task_numbers()
-    number = partition + 1
+    number = number_of(partition)
     prepare()
     _serve_masters(plan, number, attempt, computing)
     types = pa.schema([("device", pa.int32()), ("attempt", pa.int64()), ("host", pa.string())])
@@ -212,6 +212,11 @@ def _serve_masters(
         f"Device {number} has waited {limit:g} s for the master: look at the master's task, or "
         "allow more (start_timeout)."
     )
+
+
+def number_of(partition: int) -> int:
+    """Return the number of the device whose task has this partition; the master is none of them."""
+    return MASTER + 1 + partition
 
 
 def task_numbers() -> tuple[int, int]:

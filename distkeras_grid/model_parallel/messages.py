@@ -197,13 +197,11 @@ class Stepped(Envelope, frozen=True):
 
 
 class Begin(Envelope, frozen=True):
-    """Begin with a new optimizer, and with the random numbers of the model as it was loaded.
+    """Begin with a new optimizer, and with the random numbers of the model as it was loaded."""
 
-    Parameters
-    ----------
-    steps : int
-        Number of batches of earlier attempts, for schedules of the learning rate.
-    """
+
+class BeginAfter(Envelope, frozen=True):
+    """Let schedules of the learning rate go on after this number of batches."""
 
     steps: Count
 
@@ -297,4 +295,5 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     StageStep,
     FetchModel,
     Archive,
+    BeginAfter,
 )

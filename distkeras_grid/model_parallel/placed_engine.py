@@ -90,15 +90,15 @@ class PlacedEngine(TensorFlowEngine):
             seconds = super().warm_up(block)
         finally:
             self._warming = False
-        self._reached(lambda remote: remote.begin(0))
+        self._reached(lambda remote: remote.begin())
         self._put(before)
         self._reached(lambda remote: remote.begin_training())
         return seconds
 
     def begin_after(self, steps: int) -> None:
-        """Begin after `steps` batches of earlier attempts; see `Engine`."""
+        """Let the schedules of all stages go on after `steps` batches; see `Engine`."""
         super().begin_after(steps)
-        self._reached(lambda remote: remote.begin(steps))
+        self._reached(lambda remote: remote.begin_after(steps))
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of all stages."""

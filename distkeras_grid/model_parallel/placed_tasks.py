@@ -19,8 +19,12 @@ from distkeras_grid.model_parallel.messages import MOST_PASSES, Welcome
 from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.model_parallel.schedule import TimedPass, bubble_share
 from distkeras_grid.model_parallel.staged import Whole
-from distkeras_grid.model_parallel.tasks import engine_options
-from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
+from distkeras_grid.worker.task import (
+    WorkerPlan,
+    engine_options,
+    prepare_worker_process,
+    run_worker,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

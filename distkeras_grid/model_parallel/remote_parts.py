@@ -15,6 +15,7 @@ from distkeras_grid.model_parallel.line import Answer, Line
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import (
     Begin,
+    BeginAfter,
     FetchState,
     FetchWeights,
     PutState,
@@ -84,9 +85,13 @@ class RemoteParts:
         """Let the parts go on with these weights."""
         self._tell_each([(PutWeights(), [vector]) for vector in weights])
 
-    def begin(self, steps: int) -> None:
-        """Let the parts begin with new optimizers, after so many batches of earlier attempts."""
-        self._tell_each([(Begin(steps=steps), [])] * self._count)
+    def begin(self) -> None:
+        """Let the parts begin with new optimizers."""
+        self._tell_each([(Begin(), [])] * self._count)
+
+    def begin_after(self, steps: int) -> None:
+        """Let schedules of the parts' learning rates go on after so many batches."""
+        self._tell_each([(BeginAfter(steps=steps), [])] * self._count)
 
     def put_state(self, states: Sequence[Packed]) -> None:
         """Let the parts go on with what `fetch_state` returned."""

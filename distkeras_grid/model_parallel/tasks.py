@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distkeras_grid.model_parallel.device import Computer
 from distkeras_grid.model_parallel.devices import Devices
@@ -18,7 +18,12 @@ from distkeras_grid.model_parallel.meeting import (
 from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.model_parallel.time_model import Layers, Plan
-from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
+from distkeras_grid.worker.task import (
+    WorkerPlan,
+    engine_options,
+    prepare_worker_process,
+    run_worker,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,19 +62,6 @@ def run_device(plan: SplitPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         partial(prepare_worker_process, plan.spec),
         lambda welcome, _: Computer(welcome.layers),
     )
-
-
-def engine_options(worker: WorkerPlan) -> dict[str, Any]:
-    """Return the options of the engine of a run's only worker."""
-    spec = worker.spec
-    return {
-        "scaling": tuple(field.scaling for field in worker.features),
-        "block_shape": None if spec.window is None else (spec.window, spec.batch_size),
-        "jit": spec.algorithm.jit,
-        "local_steps": worker.rule.traits.local_steps,
-        "momentum": worker.rule.local_momentum,
-        "optimizer_state": spec.algorithm.optimizer_state,
-    }
 
 
 def _build(

@@ -16,8 +16,12 @@ from distkeras_grid.model_parallel.meeting import (
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.reports import Reports
-from distkeras_grid.model_parallel.tasks import engine_options
-from distkeras_grid.worker.task import WorkerPlan, prepare_worker_process, run_worker
+from distkeras_grid.worker.task import (
+    WorkerPlan,
+    engine_options,
+    prepare_worker_process,
+    run_worker,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

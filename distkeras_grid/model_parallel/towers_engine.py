@@ -199,7 +199,7 @@ class TowersEngine:
             held = self._remote.fetch()
             seconds = self._inner.warm_up(block)
             self._remote.put(held)
-            self._remote.begin(0)
+            self._remote.begin()
         self._remote.begin_training()
         self._held = held
         return seconds
@@ -232,10 +232,10 @@ class TowersEngine:
             return self._inner.evaluate(weights[self._own], blocks)
 
     def begin_after(self, steps: int) -> None:
-        """Begin after `steps` batches of earlier attempts; see `Engine`."""
+        """Let the schedules of master and towers go on after `steps` batches; see `Engine`."""
         self._inner.begin_after(steps)
         with self._remote.reaching():
-            self._remote.begin(steps)
+            self._remote.begin_after(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of the master and of all towers."""

@@ -18,6 +18,7 @@ from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.model_parallel.duplex import Duplex
 from distkeras_grid.model_parallel.messages import (
     Begin,
+    BeginAfter,
     FetchState,
     FetchWeights,
     Noted,
@@ -106,6 +107,8 @@ class TrainedPart(ABC):
                 duplex.send(Noted())
             case Begin(), []:
                 self._begin()
+                duplex.send(Noted())
+            case BeginAfter(), []:
                 self._offset.assign(message.steps)
                 duplex.send(Noted())
             case PutState(), [held]:
@@ -156,7 +159,7 @@ class TrainedPart(ABC):
 
         for variable, value in self._others:
             variable.assign(value)
-
+        self._offset.assign(0)
         self._optimizer = keras.optimizers.deserialize(self._config, self._objects)
         self._optimizer.build(self._variables)
         follow_schedules_from(self._optimizer, self._offset)

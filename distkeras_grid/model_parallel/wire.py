@@ -3,7 +3,7 @@
 A frame is a fixed binary header, the fields of the message as MessagePack, and its arrays::
 
     magic    4 bytes   b"DKGM"
-    version  uint8     2
+    version  uint8     3
     type     uint8     position in messages.MESSAGES
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
@@ -37,8 +37,8 @@ from distkeras_grid.errors import (
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.messages import MESSAGES, UNPROVEN, Envelope, Welcome
 from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
-from distkeras_grid.parameter_server.channel import SLOWEST_LINE, send_whole
-from distkeras_grid.parameter_server.liveness import STALL_SECONDS
+from distkeras_grid.parameter_server.channel import SLOWEST_LINE, seconds_left, send_whole
+from distkeras_grid.parameter_server.liveness import HANDSHAKE_SECONDS, STALL_SECONDS
 from distkeras_grid.parameter_server.messages import (
     HEADER_LIMIT,
     PRE_AUTHENTICATION_LIMIT,
@@ -53,8 +53,7 @@ from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.rows import aligned_empty
 
 MAGIC = b"DKGM"
-VERSION = 2
-HANDSHAKE_SECONDS = 10.0
+VERSION = 3
 #: Most bytes of a message's arrays. A larger batch would not fit a device either.
 LARGEST_PAYLOAD = LONGEST_PART
 #: A welcome describes each convolution, and a model may have a thousand.
@@ -336,7 +335,7 @@ def accept(
     nonces.check(hello.nonce)
     key, nonce = key_of(hello.seat), new_nonce()
     channel.send(Challenge(nonce, prove(key, Side.SERVER, hello, nonce)))
-    proof = channel.expect(Proof, _left(deadline))
+    proof = channel.expect(Proof, seconds_left(deadline))
     verify(key, Side.CLIENT, hello, nonce, proof.proof)
     nonces.remember(hello.nonce)
     channel.protect(Side.SERVER, session_keys(key, hello, nonce))
@@ -375,18 +374,11 @@ def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) 
     """
     deadline = time.monotonic() + seconds
     channel.send(hello)
-    challenge = channel.expect(Challenge, _left(deadline))
+    challenge = channel.expect(Challenge, seconds_left(deadline))
     verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
     channel.send(Proof(prove(key, Side.CLIENT, hello, challenge.nonce)))
     channel.protect(Side.CLIENT, session_keys(key, hello, challenge.nonce))
-    return channel.expect(Welcome, _left(deadline))
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left
+    return channel.expect(Welcome, seconds_left(deadline))
 
 
 def _until(deadline: float | None, act: Callable[[float], int]) -> int:
@@ -396,7 +388,7 @@ def _until(deadline: float | None, act: Callable[[float], int]) -> int:
     """
     while True:
         try:
-            return act(STALL_SECONDS if deadline is None else _left(deadline))
+            return act(STALL_SECONDS if deadline is None else seconds_left(deadline))
         except TimeoutError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise

@@ -1,8 +1,11 @@
 """Keys of a run, and mutual proof that both ends of a conversation have the same key.
 
-The driver and the server have the run's key. Two keys are derived from it: the driver's key, which
-stays on the driver's host, and the workers' key, from which the key of each seat is derived. The
-key of a seat is valid only for that seat, and no worker's key is valid for the driver's requests.
+The driver and the server have the run's key, from which the driver's key and the key of each seat
+are derived. The key of a seat is valid only for that seat, and not for the driver's requests.
+
+A worker receives the key of its seat in two halves. The common half is in the function that all
+tasks run; the seat's own half goes only to the tasks of this seat. So a worker cannot make the key
+of another seat, and whoever sees one of the two ways cannot make any.
 
 Each end sends a fresh 32-byte nonce and proves that it has the key by an HMAC-SHA256 over both
 nonces, its own role and all claims of the hello. So neither a proof nor a claim can be used in
@@ -38,28 +41,46 @@ def driver_key(run_key: bytes) -> bytes:
     return _derive(run_key, "driver")
 
 
-def workers_key(run_key: bytes) -> bytes:
-    """Return the key that is sent to the workers' tasks."""
+def common_half(run_key: bytes) -> bytes:
+    """Return the half of the seats' keys that all workers' tasks receive."""
     return _derive(run_key, "workers")
 
 
-def seat_key(workers: bytes, seat: int) -> bytes:
+def own_half(run_key: bytes, seat: int) -> bytes:
+    """Return the half of a seat's key that only the tasks of this seat receive."""
+    return _derive(run_key, f"own half of seat {seat}")
+
+
+def join_halves(common: bytes, own: bytes) -> bytes:
+    """Return the key of a seat.
+
+    Parameters
+    ----------
+    common : bytes
+        What `common_half` returned.
+    own : bytes
+        What `own_half` returned for the seat.
+    """
+    return _derive(common + own, "seat")
+
+
+def seat_key(run_key: bytes, seat: int) -> bytes:
     """Return the key with which the worker of one seat authenticates.
 
     Parameters
     ----------
-    workers : bytes
-        What `workers_key` returned.
+    run_key : bytes
+        The run's key.
     seat : int
         Number of the worker, from 0.
     """
-    return _derive(workers, f"seat {seat}")
+    return join_halves(common_half(run_key), own_half(run_key, seat))
 
 
 def key_of(run_key: bytes, hello: WorkerHello | DriverHello) -> bytes:
     """Return the key with which the sender of a hello must authenticate."""
     if isinstance(hello, WorkerHello):
-        return seat_key(workers_key(run_key), hello.seat)
+        return seat_key(run_key, hello.seat)
     return driver_key(run_key)
 
 

@@ -111,8 +111,12 @@ class Channel:
     def _send_whole(self, head: bytes, payload: memoryview) -> None:
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
         parts = [memoryview(head)]
+
+        def send(left: Sequence[memoryview]) -> int:
+            return self._stream.send(left, seconds_left(deadline))
+
         for piece in self.connection.sealed(payload):
-            send_whole([*parts, piece], lambda left: self._stream.send(left, _left(deadline)))
+            send_whole([*parts, piece], send)
             parts = []
 
     def receive(self, seconds: float | None) -> Message | None:
@@ -141,7 +145,7 @@ class Channel:
         deadline = None if seconds is None else time.monotonic() + seconds
         announced = 0
         while True:
-            left = None if deadline is None else _left(deadline + announced / SLOWEST_LINE)
+            left = None if deadline is None else seconds_left(deadline + announced / SLOWEST_LINE)
             count = self._receive_some(left)
             if count == 0:
                 if self.connection.mid_frame:
@@ -209,7 +213,7 @@ class Channel:
         scratch = bytearray(1 << 16)
         with contextlib.suppress(OSError), self:
             self._stream.finish_sending()
-            while self._stream.receive_into(memoryview(scratch), _left(deadline)):
+            while self._stream.receive_into(memoryview(scratch), seconds_left(deadline)):
                 pass
 
 
@@ -232,7 +236,7 @@ def send_whole(parts: Iterable[memoryview], send: Callable[[Sequence[memoryview]
             left[0] = left[0][sent:]
 
 
-def _left(deadline: float) -> float:
+def seconds_left(deadline: float) -> float:
     """Return the seconds until a moment on the monotonic clock.
 
     Raises

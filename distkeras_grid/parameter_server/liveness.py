@@ -36,6 +36,8 @@ MEASURING_EPOCHS = 5
 #: Seconds in which the first connection must succeed. Spark makes four attempts, and a blocked port
 #: must be reported after them, before the run's start_timeout ends.
 CONNECT_SECONDS = 30.0
+#: Seconds in which whoever connects must have proved that they have the key.
+HANDSHAKE_SECONDS = 10.0
 #: Total seconds that a worker's request may spend without a connection.
 RECONNECT_SECONDS = 10.0
 #: The same where another server takes the place of a dead one: it has to read a checkpoint, and the

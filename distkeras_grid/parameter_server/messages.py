@@ -21,6 +21,8 @@ from distkeras_grid.records import Event, LocalSet
 #: Longest part before a vector, bytes, before and after a peer has proved that it has the key.
 PRE_AUTHENTICATION_LIMIT = 1024 - 20
 HEADER_LIMIT = 64 * 1024
+#: Characters of an error in a goodbye, which may come before the proof; our texts are short.
+LONGEST_GOODBYE = 900
 UPDATE_LIMIT = 64 * 1024 * 1024
 #: Events in one update; with `HEADER_LIMIT` for each commit they stay below `UPDATE_LIMIT`.
 EVENTS_PER_UPDATE = 1000

@@ -27,7 +27,9 @@ from distkeras_grid.parameter_server.auth import (
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.coordinator import Coordinator
+from distkeras_grid.parameter_server.liveness import HANDSHAKE_SECONDS
 from distkeras_grid.parameter_server.messages import (
+    LONGEST_GOODBYE,
     Challenge,
     DriverHello,
     DriverWelcome,
@@ -56,7 +58,6 @@ from distkeras_grid.parameter_server.transports import Door, Listener
 from distkeras_grid.trees import Packed, pack
 from distkeras_grid.weights import Vector, empty_vector
 
-HANDSHAKE_SECONDS = 10.0
 #: How often a client that waits for other seats receives a sign of life...
 KEEPALIVE_SECONDS = 5.0
 #: ...and how often the server checks that the client is alive.
@@ -64,8 +65,6 @@ LOOK_SECONDS = 0.5
 GOODBYE_SECONDS = 2.0
 #: Connections in addition to one for each seat: the driver's, those of old attempts, strangers'.
 SPARE_CONNECTIONS = 64
-#: Characters. Before authentication a frame has at most 1 KiB, and our texts are short.
-LONGEST_GOODBYE = 900
 
 
 class Service:

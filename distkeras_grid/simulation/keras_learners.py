@@ -32,6 +32,13 @@ class _SharedEngine:
             self.owner.held = before
         self.owner = learner
 
+    def first(self, seed: Sequence[int] | None) -> Sequence[Any]:
+        """Return the state in which a learner starts."""
+        if seed is None:
+            return self.initial
+        self.engine.set_seed(seed)
+        return self.engine.swap(self.initial)
+
 
 class KerasLearner:
     """One worker's model; `keras_learners` builds all of a run.
@@ -49,9 +56,8 @@ class KerasLearner:
 
     def __init__(self, shared: _SharedEngine, seed: Sequence[int] | None) -> None:
         self.layout = shared.engine.layout
-        self.held: Sequence[Any] = shared.initial
+        self.held: Sequence[Any] = shared.first(seed)
         self._shared = shared
-        self._seed = seed
 
     def weights(self) -> Vector:
         """Return a copy of the model's initial weights."""
@@ -83,13 +89,8 @@ class KerasLearner:
         self._engine().take_over(state)
 
     def begin_after(self, steps: int) -> None:
-        """Begin with a new optimizer, whose schedule continues after `steps` batches."""
-        self.held = self._shared.initial
-        self._shared.give_to(self)
-        engine = self._shared.engine
-        if self._seed is not None:
-            engine.set_seed(self._seed)
-        engine.begin_after(steps)
+        """Let schedules go on; see `distkeras_grid.engine.base.Engine`."""
+        self._engine().begin_after(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on."""

@@ -70,7 +70,7 @@ class QuadraticLearner:
         self.layout = WeightLayout((Variable("x", (start.size,)),))
         self._start = start.copy()
         self._curvature = np.asarray(curvature, start.dtype)
-        self._first_rate = self._rate = start.dtype.type(learning_rate)
+        self._rate = start.dtype.type(learning_rate)
         self._momentum = start.dtype.type(momentum)
         self._local_steps = local_steps
         self._velocity = np.zeros_like(start)
@@ -135,10 +135,8 @@ class QuadraticLearner:
         """Go on with another worker's velocity."""
         np.copyto(self._velocity, state[0])
 
-    def begin_after(self, steps: int) -> None:  # noqa: ARG002 - nothing here counts them
-        """Begin with no velocity and the first rate."""
-        self._velocity.fill(0)
-        self._rate = self._first_rate
+    def begin_after(self, steps: int) -> None:
+        """Do nothing: the rate has no schedule."""
 
     def state(self) -> State:
         """Return velocity and rate."""

@@ -22,7 +22,7 @@ from distkeras_grid.simulation.local_sets import SimulatedSets
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import obey, shared_state
+from distkeras_grid.worker.orders import first_state, obey, shared_state
 from distkeras_grid.worker.seat import tested_weights, worker_mind
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class SimulatedWorker:
         self.computed = 0.0
         self.rows = rows
         self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
+        self._first = first_state(learner)
         self._rule = rule_of(spec.rule)
         self._sets = None if work is None else SimulatedSets(work, cluster, number)
         self._policy: Epochs = (
@@ -129,9 +130,8 @@ class SimulatedWorker:
         self._mind = self._new_mind()
         if self._sets is not None:
             self._sets.begin_anew()
-        if self._rule.traits.steps_on_workers:
-            # Another process has an optimizer of its own; of other rules the mind sees to that.
-            self._learner.begin_after(0)
+        # Another process has an engine that has trained nothing.
+        self._learner.restore(self._first)
 
     def prepare(self) -> float:
         """Return how long it reads before it is ready [s]."""
@@ -272,7 +272,7 @@ class SimulatedWorker:
     def _tell(self, event: minds.Event) -> minds.Action:
         *orders, wanted = self._mind.handle(event)
         for order in orders:
-            obey(order, self._learner)
+            obey(order, self._learner, self._first)
         self.wanted = wanted
         return wanted
 

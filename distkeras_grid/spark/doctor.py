@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Returns a Spark setting, None if it is not set.
 Setting = Callable[[str], str | None]
 
+# With another value than true, PySpark's threads share those of the JVM.
+PIN_THREADS = "PYSPARK_PIN_THREAD"
 # Oldest Java that the supported versions of Spark run on.
 OLDEST_JAVA = 17
 
@@ -138,6 +140,35 @@ def check_scheduling(setting: Setting) -> list[Finding]:
     else:
         allocation = Finding("allocation", Level.OK, "spark.dynamicAllocation is off")
     return [speculation, allocation]
+
+
+def check_threads(environment: Mapping[str, str]) -> list[Finding]:
+    """Check that each thread of the driver has a thread of Spark's JVM; no finding if it has.
+
+    Otherwise properties of a worker's job, such as its key, may come to another worker's.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        The driver's environment variables.
+
+    Examples
+    --------
+    >>> check_threads({}), check_threads({"PYSPARK_PIN_THREAD": "false"})[0].level
+    ([], <Level.BAD: 'bad'>)
+    """
+    value = environment.get(PIN_THREADS, "true")
+    if value.lower() == "true":
+        return []
+    return [
+        Finding(
+            "threads",
+            Level.BAD,
+            "Each worker's Spark job has properties of its own, which need a thread of Spark's JVM "
+            f"for each thread of the driver. Received: {PIN_THREADS}={value}. Leave it unset when "
+            "the driver starts.",
+        )
+    ]
 
 
 def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:

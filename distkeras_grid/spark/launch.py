@@ -31,6 +31,7 @@ from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
 from distkeras_grid.spark.running_tasks import phase_of, running_attempts, tasks_before
 from distkeras_grid.spark.session import setting_of_session
+from distkeras_grid.worker.own_half import PROPERTY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,9 +74,20 @@ class Launch:
         Spark DDL of what the task yields.
     name : str
         Name of the jobs in Spark's pages; also the tag by which they are cancelled.
+    secret_of : callable, optional
+        Takes the number of a seat and returns what its tasks alone receive; see
+        `distkeras_grid.worker.own_half`.
     """
 
-    def __init__(self, frame: DataFrame, task: Task, schema: str, name: str) -> None:
+    def __init__(
+        self,
+        frame: DataFrame,
+        task: Task,
+        schema: str,
+        name: str,
+        secret_of: Callable[[int], bytes] | None = None,
+    ) -> None:
+        self._secret_of = secret_of
         self._context = frame.sparkSession.sparkContext
         self._frame, self._task, self._schema, self._tag = frame, task, schema, name
         # Guards everything below, which the jobs' threads change.
@@ -285,7 +297,10 @@ class Launch:
     def _collect(self, seat: int) -> None:
         rows, error = None, None
         try:
-            with self._tagged(self._tag, self._seats_tag, self._seat_tag(seat)):
+            with (
+                self._tagged(self._tag, self._seats_tag, self._seat_tag(seat)),
+                self._with_secret(seat),
+            ):
                 rows = self._rows_of(seat)
         except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             error = raised
@@ -327,6 +342,19 @@ class Launch:
         finally:
             for tag in tags:
                 self._context.removeJobTag(tag)
+
+    @contextmanager
+    def _with_secret(self, seat: int) -> Iterator[None]:
+        """Give jobs of this thread what only the tasks of a seat may know."""
+        if self._secret_of is None:
+            yield
+            return
+        self._context.setLocalProperty(PROPERTY, self._secret_of(seat).hex())
+        try:
+            yield
+        finally:
+            removed: Any = None
+            self._context.setLocalProperty(PROPERTY, removed)
 
 
 def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) -> int:

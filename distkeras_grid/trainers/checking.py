@@ -10,6 +10,7 @@ the run's specification.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -45,6 +46,7 @@ from distkeras_grid.spark.doctor import (
     check_gpus,
     check_scheduling,
     check_slots,
+    check_threads,
     settle,
 )
 from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
@@ -68,7 +70,7 @@ from distkeras_grid.trainers.compressing import (
     worker_vectors,
 )
 from distkeras_grid.trainers.defaults import optimizer_kind
-from distkeras_grid.trainers.description import announce_run
+from distkeras_grid.trainers.description import choices, headline_of
 from distkeras_grid.trainers.engines import (
     EngineSpeed,
     backend_of,
@@ -224,7 +226,8 @@ def check(
     method = _counted(spark, method)
     size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
     warnings += _check_memory(spark, spec, size, validation, method.devices)
-    notes = [*announcements(request, spec, window), *warnings]
+    headline = headline_of(spec, build_from(spec.rule), window)
+    notes = [*announcements(request, spec, window, headline), *warnings]
     if speeds:
         notes.append(speeds_line(speeds, spec.workers))
     if data.local is not None:
@@ -364,12 +367,27 @@ def complete(
     return spec, window
 
 
-def announcements(request: RunRequest, spec: RunSpec, window: WindowChoice) -> list[str]:
-    """Return the lines to show before a run starts."""
+def announcements(
+    request: RunRequest, spec: RunSpec, window: WindowChoice, headline: str
+) -> list[str]:
+    """Return the lines to show before a run starts, real or simulated.
+
+    Parameters
+    ----------
+    request : RunRequest
+        What was asked for.
+    spec : RunSpec
+        The run.
+    window : WindowChoice
+        Batches between two exchanges, and why.
+    headline : str
+        The line that says what runs.
+    """
     introduction = request.method.introduction
     return [
         *([introduction] if introduction else []),
-        *announce_run(spec, build_from(spec.rule), window),
+        headline,
+        *choices(window, spec),
         *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
     ]
 
@@ -444,6 +462,7 @@ def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[st
         [
             check_slots(slots, workers, together=together),
             *check_scheduling(setting),
+            *check_threads(os.environ),
             *check_gpus(setting, sharing=draft.limits.gpu_sharing),
             *check_key(str(spark.sparkContext.master), setting, platform.node()),
         ]

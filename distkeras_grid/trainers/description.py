@@ -118,8 +118,8 @@ def policies(spec: RunSpec) -> dict[str, str]:
     }
 
 
-def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
-    """Return the lines to show before a run, so that no default is a surprise.
+def headline_of(spec: RunSpec, rule: Rule, window: WindowChoice) -> str:
+    """Return the line to show before a run, so that no default is a surprise.
 
     Parameters
     ----------
@@ -137,12 +137,11 @@ def announce_run(spec: RunSpec, rule: Rule, window: WindowChoice) -> list[str]:
     way = "each way" if rule.traits.answers else "to the driver"
     if spec.compression:
         way += " before compression"
-    return [
+    return (
         f"{spec.algorithm.trainer}: {spec.rows} rows, {workers}, {batches}, "
         f"exchange {window} "
-        f"({spec.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}",
-        *choices(window, spec),
-    ]
+        f"({spec.size * 4 / 1e6:.3g} MB {way}){described_parameters(rule)}"
+    )
 
 
 def described_parameters(rule: Rule) -> str:

@@ -14,7 +14,7 @@ from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
 from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.auth import common_half, new_key, own_half
 from distkeras_grid.parameter_server.liveness import MEASURING_EPOCHS
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
@@ -55,6 +55,7 @@ from distkeras_grid.trainers.resuming import (
 from distkeras_grid.trainers.row_storage import RowStorage
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
+from distkeras_grid.worker.own_half import task_key
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
 if TYPE_CHECKING:
@@ -177,9 +178,15 @@ class PreparedRun:
         ):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
-            plan = self._plan(server.addresses, workers_key(key))
+            plan = self._plan(server.addresses, common_half(key))
             sent = plan if model is None else replace(plan, model=model)
-            launch = Launch(dealt, partial(work, sent), SUMMARY_SCHEMA, self.settings.run)
+            launch = Launch(
+                dealt,
+                partial(work, sent),
+                SUMMARY_SCHEMA,
+                self.settings.run,
+                secret_of=partial(own_half, key),
+            )
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
             replacement = self._replacement(server, checkpointer, progress)
@@ -265,12 +272,15 @@ class PreparedRun:
             return ShardedProcess(self.settings, center, key, saved, serve, give_up)
         return serve(self.settings, center, key, saved, replaceable=self.saving is not None)
 
-    def _plan(self, addresses: tuple[ServerAddress, ...], key: bytes) -> WorkerPlan:
-        """Return the plan of the workers, after the servers have started; `key` is theirs."""
+    def _plan(self, addresses: tuple[ServerAddress, ...], common: bytes) -> WorkerPlan:
+        """Return the plan of the workers, after the servers have started.
+
+        It has the common half of their keys only.
+        """
         return WorkerPlan(
             run=self.settings.run,
             spec=self.spec,
-            key=key,
+            key_of=partial(task_key, common),
             address=addresses[0],
             model=self.checked.compiled.archive,
             custom_objects=self.objects,

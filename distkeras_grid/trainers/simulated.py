@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
-from distkeras_grid.engine.loading import load_engine
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.shapes import check_one_output, outputs_of
 from distkeras_grid.history import History
-from distkeras_grid.rules import Rule, compression_of, rule_of
+from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import keras_learners
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import AUTO, check_backend
-from distkeras_grid.trainers.checking import check_method, complete, rule_for
+from distkeras_grid.trainers.checking import announcements, check_method, complete, rule_for
 from distkeras_grid.trainers.compiled import compiled_copy
-from distkeras_grid.trainers.compressing import compression_notes
-from distkeras_grid.trainers.description import choices, described_parameters, policies
+from distkeras_grid.trainers.description import described_parameters, policies
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
 from distkeras_grid.trainers.simulated_data import read_data
 from distkeras_grid.trainers.validation import evaluate
+from distkeras_grid.worker.task import EnginePlan, engine_of
 
 if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.feeding.schema import Field
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.rows import Block
     from distkeras_grid.trainers.compiled import CompiledModel
-    from distkeras_grid.trainers.defaults import WindowChoice
     from distkeras_grid.trainers.request import RunRequest
     from distkeras_grid.trainers.simulated_data import SimulatedSeat
     from distkeras_grid.weights import WeightLayout
@@ -117,7 +114,7 @@ def _simulate(
     data, held_out = read_data(asked, model, cluster.workers)
     spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
     rule, seats = rule_of(spec.rule), data.seats(spec, resources)
-    engine = _engine(compiled.archive, objects, spec, rule, data.fields)
+    engine = engine_of(EnginePlan(spec, compiled.archive, objects))
     cluster = _timed(cluster, engine, seats[0])
     simulation = Simulation(
         cluster,
@@ -128,7 +125,8 @@ def _simulate(
         params=policies(spec),
         local=[seat.work for seat in seats if seat.work is not None],
     )
-    said = [*_said(request, spec, window, rule, cluster), *data.notes(spec)]
+    headline = _headline(spec, rule, cluster.batch_seconds or 0.0)
+    said = [*announcements(request, spec, window, headline), *data.notes(spec)]
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, said)
     simulation.history.params.update(data.described(spec, simulation.history))
@@ -166,25 +164,6 @@ def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> Non
             f"{request.draft.algorithm.trainer}'s workers do not affect each other, so there is "
             "nothing to simulate. Use train(), or simulate another trainer."
         )
-
-
-def _engine(
-    archive: bytes,
-    objects: Mapping[str, Any],
-    spec: RunSpec,
-    rule: Rule,
-    fields: tuple[Field, ...],
-) -> ModelEngine:
-    return load_engine(
-        archive,
-        custom_objects=objects,
-        scaling=tuple(field.scaling for field in fields),
-        block_shape=None if spec.window is None else (spec.window, spec.batch_size),
-        jit=spec.algorithm.jit,
-        local_steps=rule.traits.local_steps,
-        momentum=rule.local_momentum,
-        optimizer_state=spec.algorithm.optimizer_state,
-    )
 
 
 def _recalibrate(model: keras.Model, engine: ModelEngine, seats: Sequence[SimulatedSeat]) -> None:
@@ -230,21 +209,8 @@ def _test_seconds(engine: ModelEngine, block: Block) -> float:
     return min(times) / block.steps
 
 
-def _said(
-    request: RunRequest, spec: RunSpec, window: WindowChoice, rule: Rule, cluster: Cluster
-) -> list[str]:
-    """Return the lines to show before a simulated run starts."""
-    introduction = request.method.introduction
-    return [
-        *([introduction] if introduction else []),
-        *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
-        *choices(window, spec),
-        _announced(spec, rule, cluster.batch_seconds or 0.0),
-    ]
-
-
-def _announced(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
-    """Return the line to show before a simulated run starts."""
+def _headline(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
+    """Return the line that says what is simulated."""
     window = spec.schedule.communication_window
     return (
         f"{spec.algorithm.trainer} in simulated time: {spec.rows} rows, "

@@ -78,11 +78,6 @@ class SimulatedData(Protocol):
         ...
 
     @property
-    def fields(self) -> tuple[Field, ...]:
-        """The features."""
-        ...
-
-    @property
     def count(self) -> int:
         """Rows of an epoch."""
         ...
@@ -114,11 +109,6 @@ class HeldRows:
 
     rows: ArraySource = field(repr=False)
     spec: DataSpec
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The features."""
-        return self.rows.fields
 
     @property
     def count(self) -> int:
@@ -155,14 +145,11 @@ class DrawnSets:
     ----------
     plan : LocalPlan
         Where the tiles are, and how sets are drawn.
-    fields : tuple of Field
-        The feature.
     spec : DataSpec
         Their part of the run.
     """
 
     plan: LocalPlan
-    fields: tuple[Field, ...]
     spec: DataSpec
 
     @property
@@ -262,7 +249,7 @@ def _read_local(
         class_weight=weights,
         local=local.sets.spec,
     )
-    return DrawnSets(plan, columns.features, spec), columns.features, summary
+    return DrawnSets(plan, spec), columns.features, summary
 
 
 def _read_validation(

@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias
 
 from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import GridError, RefusedError, ServerRestartedError
@@ -20,13 +18,11 @@ from distkeras_grid.parameter_server.sharded_client import AnyClient
 from distkeras_grid.rows import Block
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import obey, shared_state
+from distkeras_grid.worker.orders import first_state, obey, shared_state
 from distkeras_grid.worker.own_state import OwnState
 from distkeras_grid.worker.progress import Progress
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.records import LocalSet
     from distkeras_grid.weights import Vector
@@ -53,20 +49,8 @@ class Beginning:
 
     @classmethod
     def of(cls, engine: Engine, greet: Callable[[Start, Vector], None]) -> Beginning:
-        """Return the beginning of an engine that has trained nothing.
-
-        Arrays of equal numbers, as an optimizer's are before its first step, take no memory.
-        """
-        return cls({name: _thin(array) for name, array in engine.state().items()}, greet)
-
-
-def _thin(array: NDArray[Any]) -> NDArray[Any]:
-    if array.size < 2:
-        return array
-    flat = np.ascontiguousarray(array).reshape(-1)
-    numbers = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
-    same = bool((numbers == numbers[0]).all())
-    return np.broadcast_to(flat[:1].copy().reshape(()), array.shape) if same else array
+        """Return the beginning of an engine that has trained nothing."""
+        return cls(first_state(engine), greet)
 
 
 def train(

@@ -174,14 +174,14 @@ class SetLearningRate:
 
 @dataclass(frozen=True, slots=True)
 class BeginAfter:
-    """Order: begin after this number of batches of earlier attempts."""
+    """Order: let schedules go on after this number of batches; see `Engine.begin_after`."""
 
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Order: forget what all windows so far have left behind; `BeginAfter` follows."""
+    """Order: bring back the state before the first window; `BeginAfter` follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import GridError, NonFiniteLossError
@@ -10,7 +12,6 @@ from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.own_state import check_same
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -24,12 +25,12 @@ def obey(order: minds.Action, engine: Engine, first: State | None = None) -> Non
     engine : Engine
         The engine.
     first : mapping of str to ndarray, optional
-        The engine's state before its first window; None if `begin_after` brings that back.
+        What `first_state` returned; None in a run whose mind never asks for it.
 
     Raises
     ------
     GridError
-        If the action is not an order.
+        If the action is not an order, or wants a first state that there is not.
     """
     match order:
         case minds.SetLearningRate(value):
@@ -37,8 +38,9 @@ def obey(order: minds.Action, engine: Engine, first: State | None = None) -> Non
         case minds.BeginAfter(steps):
             engine.begin_after(steps)
         case minds.Renew():
-            if first is not None:
-                engine.restore(first)
+            if first is None:
+                raise GridError("Renew brings back an engine's first state. Received: none.")
+            engine.restore(first)
         case minds.TakeOver(state):
             engine.take_over(engine.step_section.unpack(state))
         case minds.Restore(state, shared):
@@ -47,6 +49,23 @@ def obey(order: minds.Action, engine: Engine, first: State | None = None) -> Non
             engine.apply(gradient, weights)
         case _:
             raise GridError(f"{type(order).__name__} is no order for an engine.")
+
+
+def first_state(engine: Engine) -> State:
+    """Return the state of an engine that has trained nothing.
+
+    Arrays of equal numbers, as an optimizer's are before its first step, take no memory.
+    """
+    return {name: _thin(array) for name, array in engine.state().items()}
+
+
+def _thin(array: NDArray[Any]) -> NDArray[Any]:
+    if array.size < 2:
+        return array
+    flat = np.ascontiguousarray(array).reshape(-1)
+    numbers = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
+    same = bool((numbers == numbers[0]).all())
+    return np.broadcast_to(flat[:1].copy().reshape(()), array.shape) if same else array
 
 
 def _restore(engine: Engine, state: State, *, shared: bool) -> None:

@@ -20,7 +20,6 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
-from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -89,8 +88,8 @@ class WorkerPlan(EnginePlan):
         As in `EnginePlan`.
     run : str
         Name of the run.
-    key : bytes
-        The `workers_key`, from which the key of each seat is derived.
+    key_of : callable
+        Returns the key of a seat; in a Spark task, of this task's seat only.
     address : ServerAddress
         Where the parameter server listens; the first one, where there are several.
     local : LocalPlan, optional
@@ -102,7 +101,7 @@ class WorkerPlan(EnginePlan):
     """
 
     run: str
-    key: bytes = field(repr=False)
+    key_of: Callable[[int], bytes] = field(repr=False)
     address: ServerAddress
     local: LocalPlan | None = None
     replaceable: bool = False
@@ -156,10 +155,12 @@ def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
     ------
     ParameterServerError
         As `WorkerClient.connect`.
+    GridError
+        If this task has no key.
     """
     spec = plan.spec
     deadline = min(CONNECT_SECONDS, spec.limits.start_timeout)
-    key, of = seat_key(plan.key, seat), (plan.run, seat, attempt)
+    key, of = plan.key_of(seat), (plan.run, seat, attempt)
     if plan.others:
         addresses = (plan.address, *plan.others)
         return ShardedClient.connect(addresses, key, *of, spec, deadline)
@@ -321,24 +322,32 @@ def prepare_worker_process(spec: RunSpec) -> None:
 
 def build_engine(plan: EnginePlan, seat: int) -> ModelEngine:
     """Return the engine of a seat, in the state of the plan's model."""
-    from distkeras_grid.engine.loading import load_engine
-
-    spec = plan.spec
-    engine = load_engine(
-        plan.model,
-        custom_objects=plan.custom_objects,
-        scaling=tuple(field.scaling for field in plan.features),
-        block_shape=None if spec.window is None else (spec.window, spec.batch_size),
-        jit=spec.algorithm.jit,
-        local_steps=plan.rule.traits.local_steps,
-        momentum=plan.rule.local_momentum,
-        optimizer_state=spec.algorithm.optimizer_state,
-    )
+    engine, spec = engine_of(plan), plan.spec
     if spec.workers > 1:
         # If workers dropped the same units, averaging would be of no use. A single worker keeps
         # the model's own generators, and with them the numbers of fit.
         engine.set_seed((spec.schedule.seed, seat))
     return engine
+
+
+def engine_of(plan: EnginePlan) -> ModelEngine:
+    """Return an engine in the state of the plan's model, its random generators included."""
+    from distkeras_grid.engine.loading import load_engine
+
+    return load_engine(plan.model, custom_objects=plan.custom_objects, **engine_options(plan))
+
+
+def engine_options(plan: EnginePlan) -> dict[str, Any]:
+    """Return the options with which a run's engines are built from a model."""
+    spec, rule = plan.spec, plan.rule
+    return {
+        "scaling": tuple(field.scaling for field in plan.features),
+        "block_shape": None if spec.window is None else (spec.window, spec.batch_size),
+        "jit": spec.algorithm.jit,
+        "local_steps": rule.traits.local_steps,
+        "momentum": rule.local_momentum,
+        "optimizer_state": spec.algorithm.optimizer_state,
+    }
 
 
 def _warm_up(engine: ModelEngine, source: Source, policy: Policy) -> float:

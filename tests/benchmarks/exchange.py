@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 
 from distkeras_grid.parameter_server import client as client_module
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -50,9 +50,7 @@ def run_client(
 ) -> tuple[int, float, float]:
     """Exchange for a while; return how many exchanges were done, from when to when."""
     reply = np.empty(size, np.float32)
-    with WorkerClient.connect(
-        address, seat_key(workers_key(key), seat), "bench", seat, 0, size, 60
-    ) as client:
+    with WorkerClient.connect(address, seat_key(key, seat), "bench", seat, 0, size, 60) as client:
         client.ready(1_000_000)
         # As in training, the commit is made where the server reads it.
         payload = np.zeros(size, np.float32) if client.outgoing is None else client.outgoing

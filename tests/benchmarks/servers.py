@@ -31,7 +31,7 @@ import psutil
 
 from distkeras_grid.comparison.machine import processor_name
 from distkeras_grid.parameter_server import client as client_module
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -116,7 +116,7 @@ class Found:
 
 def connect(job: Job, seat: int) -> AnyClient:
     """Connect as a worker does, to one server or several."""
-    own = seat_key(workers_key(job.key), seat)
+    own = seat_key(job.key, seat)
     if job.load.servers > 1:
         return ShardedClient.connect(job.addresses, own, "bench", seat, 0, job.spec, 60)
     return WorkerClient.connect(job.addresses[0], own, "bench", seat, 0, job.spec.size, 60)

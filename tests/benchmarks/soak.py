@@ -32,7 +32,7 @@ import numpy as np
 import psutil
 
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.frames import encode
 from distkeras_grid.parameter_server.messages import Content, WindowCommit
@@ -96,7 +96,7 @@ def work(
     payload, reply = np.full(size, 1e-6, np.float32), np.empty(size, np.float32)
     while not over.is_set():
         with WorkerClient.connect(
-            address, seat_key(workers_key(key), seat), "soak", seat, attempt, size, START_SECONDS
+            address, seat_key(key, seat), "soak", seat, attempt, size, START_SECONDS
         ) as client:
             start = client.ready(ROWS, START_SECONDS)
             sequence, version = start.next_sequence, start.version

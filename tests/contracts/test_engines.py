@@ -159,6 +159,27 @@ class EngineContract:
         late.begin_after(1000)
         np.testing.assert_array_equal(trained(late)[1], trained(self.make(momentum=0.5))[1])
 
+    def test_schedules_go_on_and_nothing_else_changes(self):
+        engine, other = self.make(momentum=0.5), self.make(momentum=0.5)
+        engine.set_learning_rate(0.05)
+        _, middle = trained(engine)
+        other.restore(engine.state())
+        engine.begin_after(1000)
+        np.testing.assert_array_equal(trained(engine, middle)[1], trained(other, middle)[1])
+
+    def test_a_state_brought_back_and_its_place_make_a_fresh_engine(self):
+        engine, fresh = self.make(momentum=0.5), self.make(momentum=0.5)
+        start = engine.weights()
+        first = {name: array.copy() for name, array in engine.state().items()}
+        engine.set_learning_rate(0.05)
+        trained(engine)
+        engine.restore(first)
+        for each in (engine, fresh):
+            each.begin_after(1000)
+        for name, array in engine.state().items():
+            np.testing.assert_array_equal(array, fresh.state()[name])
+        np.testing.assert_array_equal(trained(engine, start)[1], trained(fresh, start)[1])
+
     def test_an_evaluation_is_of_the_weights_that_are_given_and_leaves_the_training_alone(self):
         engine, other = self.make(), self.make()
         blocks = [block_of(3), block_of(4, steps=1, batch=5)]
@@ -285,6 +306,25 @@ class TestKeras(ModelEngineContract):
         self.make(LocalSteps.NONE).apply(gradient, weights)
         expected = np.concatenate([start[:cut] - 0.1 * gradient[:cut], gradient[cut:]])
         np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.tensorflow
+class TestLearner(EngineContract):
+    """One of several simulated workers, who share an engine."""
+
+    tolerance = 1e-6
+
+    def make(self, kind=LocalSteps.OPTIMIZER, momentum=0.0, rate=0.1):
+        from distkeras_grid.simulation.keras_learners import keras_learners
+
+        engine = TestKeras().make(kind, momentum, rate)
+        other, found = keras_learners(engine, 2, seed=1)
+        trained(other)
+        return found
+
+    test_a_step_goes_from_the_weights_that_are_given = (
+        TestKeras.test_a_step_goes_from_the_weights_that_are_given
+    )
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ import numpy as np
 from distkeras_grid.errors import FencedError, NoSpaceError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.parameter_server.auth import seat_key, workers_key
+from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
@@ -70,7 +70,7 @@ class Worker:
         if self.told["after_others"]:
             self.wait_for("others")
         self.latch("hello")
-        spec, key = self.spec, seat_key(workers_key(bytes.fromhex(self.told["key"])), self.seat)
+        spec, key = self.spec, seat_key(bytes.fromhex(self.told["key"]), self.seat)
         with self.connect(spec, key) as client:
             progress = Progress()
             with Heartbeat(client, progress, 0.5):

@@ -109,6 +109,7 @@ class Attempt:
         self.running = self.asking = self.over = self.stands_still = False
         self.doing, self.done, self.inbox, self.waits = "", 0, [], False
         self.engine = learner_of(run.rule, run.kind)
+        self.first = self.engine.state()
         rng = np.random.default_rng(seat)
         rows = rng.normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
         self.rows = ArraySource([rows], [np.zeros(SEAT_ROWS)])
@@ -147,7 +148,7 @@ class Attempt:
         while True:
             *orders, wanted = self.mind.handle(event)
             for order in orders:
-                obey(order, self.engine)
+                obey(order, self.engine, self.first)
             if isinstance(wanted, minds.Finish):
                 yield from self.ask(Finish(), before=["finish"])
                 return

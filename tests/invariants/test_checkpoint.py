@@ -83,7 +83,7 @@ class Worker:
     def tell(self, event):
         *orders, self.wanted = self.mind.handle(event)
         for order in orders:
-            obey(order, self.engine)
+            obey(order, self.engine, self.new)
 
     def can_act(self):
         found = self.inbox or self.wanted is not None

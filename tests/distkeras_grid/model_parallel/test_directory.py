@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.model_parallel.directory import Directory, Guide
-from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.settings import ServerPlace
 
 
 @pytest.fixture
 def guide():
-    key = workers_key(new_key())
+    key_of = partial(seat_key, new_key())
     place = ServerPlace("127.0.0.1", "127.0.0.1", 0, 1)
     parts = {0: b"last", 1: b"the first stage"}
-    with Directory(place, key, "run", lambda _: None, parts) as directory:
-        yield Guide("run", key, directory.address)
+    with Directory(place, key_of, "run", lambda _: None, parts) as directory:
+        yield Guide("run", key_of, directory.address)
 
 
 def test_each_device_gets_its_own_part(guide):

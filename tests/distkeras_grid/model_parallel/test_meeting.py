@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from distkeras_grid.model_parallel.directory import Directory, Guide
 from distkeras_grid.model_parallel.meeting import DevicesPlan, Meeting
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import Echo, Welcome
-from distkeras_grid.parameter_server.auth import new_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.settings import ServerPlace
 
 
@@ -30,10 +31,11 @@ class Answers:
 def plan(monkeypatch):
     # There is no Spark task here, whose numbers these would be.
     monkeypatch.setattr(meetings, "task_numbers", lambda: (0, 0))
-    key = workers_key(new_key())
-    with Directory(ServerPlace("127.0.0.1", "127.0.0.1"), key, "run", lambda _: None) as directory:
+    key_of = partial(seat_key, new_key())
+    place = ServerPlace("127.0.0.1", "127.0.0.1")
+    with Directory(place, key_of, "run", lambda _: None) as directory:
         limits = SimpleNamespace(start_timeout=10.0)
-        guide = Guide("run", key, directory.address)
+        guide = Guide("run", key_of, directory.address)
         yield DevicesPlan(guide=guide, count=2, spec=SimpleNamespace(limits=limits))
 
 

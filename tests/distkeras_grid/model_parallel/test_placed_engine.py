@@ -17,6 +17,7 @@ from distkeras_grid.model_parallel.schedule import bubble_share
 from distkeras_grid.model_parallel.stage import StageComputer
 from distkeras_grid.model_parallel.staged import Whole, find_cuts, places_of, stages_of
 from distkeras_grid.spec import LimitsSpec
+from distkeras_grid.trees import unpack
 from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, again, connect
 
 pytestmark = pytest.mark.tensorflow
@@ -248,6 +249,19 @@ def test_a_stage_that_hangs_after_the_warm_up_ends_the_attempt_within_the_time_o
         engine.computers[1].left, engine.computers[1].silent = 0, True
         with pytest.raises(ServerUnreachableError, match=r"device 2\b.*round_timeout"):
             engine.run(before, blocks(), np.empty_like(before))
+
+
+def test_where_schedules_go_on_the_optimizers_of_stages_stay_as_they_are(blocks):
+    with placed_engine(deep("adam"), ("two",)) as engine:
+        trained(engine, blocks, windows=1)
+        before = engine.state()
+        engine.begin_after(5)
+        after = engine.state()
+        held, now = unpack(before["stage 0"]), unpack(after["stage 0"])
+        changed = [key for key, array in held.items() if (array != now[key]).any()]
+        # The place of schedules comes last.
+        assert changed == list(held)[-1:]
+        assert now[changed[0]] == 5
 
 
 def test_the_rate_that_is_set_is_that_of_all_stages(blocks):

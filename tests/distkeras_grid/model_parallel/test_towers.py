@@ -16,6 +16,7 @@ from distkeras_grid.model_parallel.tower import TowerComputer
 from distkeras_grid.model_parallel.towers import Towers, check_separable
 from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
 from distkeras_grid.spec import LimitsSpec
+from distkeras_grid.trees import unpack
 from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, again, connect
 
 pytestmark = pytest.mark.tensorflow
@@ -169,6 +170,20 @@ def test_a_lost_tower_ends_the_attempt_and_the_next_goes_on_from_the_window_befo
         after = np.empty_like(middle)
         engine.run(middle, blocks(), after)
     np.testing.assert_allclose(after, weights, rtol=1e-4, atol=1e-5)
+
+
+def test_where_schedules_go_on_the_optimizers_of_towers_stay_as_they_are(blocks):
+    model, names = wide("adam", count=2)
+    with towers_engine(model_to_bytes(model), names) as engine:
+        trained(engine, blocks, windows=1)
+        before = engine.state()
+        engine.begin_after(5)
+        after = engine.state()
+        held, now = unpack(before["tower 1"]), unpack(after["tower 1"])
+        changed = [key for key, array in held.items() if (array != now[key]).any()]
+        # The place of schedules comes last.
+        assert changed == list(held)[-1:]
+        assert now[changed[0]] == 5
 
 
 def test_tests_see_all_towers_and_the_training_goes_on_as_before(blocks):

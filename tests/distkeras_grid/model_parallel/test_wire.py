@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,14 +32,14 @@ from distkeras_grid.model_parallel.messages import (
     Welcome,
 )
 from distkeras_grid.model_parallel.wire import ArrayChannel
-from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key
 from distkeras_grid.parameter_server.messages import Proof, Side, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 from distkeras_grid.parameter_server.streams import SocketStream, memory_pair
 from distkeras_grid.parameter_server.transports import Listener, TcpTransport
 from tests.distkeras_grid.model_parallel.helpers import proven_pair
 
-KEY = workers_key(new_key())
+KEY_OF = partial(seat_key, new_key())
 
 
 def test_arrays_of_any_shape_arrive_aligned_and_unchanged():
@@ -147,13 +148,13 @@ def gate():
         if hello.attempt == 4:
             raise FencedError
 
-    with Gate(listener, KEY, "run", Welcome(), admit, permit) as gate:
+    with Gate(listener, KEY_OF, "run", Welcome(), admit, permit) as gate:
         gate.admitted = admitted
         yield gate
 
 
 def test_who_has_the_key_is_let_in_by_either_door(gate):
-    guide = Guide("run", KEY, gate.address)
+    guide = Guide("run", KEY_OF, gate.address)
     tcp = ServerAddress(gate.address.host, gate.address.port)
     for number, address in ((1, gate.address), (2, tcp)):
         channel, welcome = guide.connect(address, number, 5, 10.0)
@@ -166,7 +167,7 @@ def test_who_has_the_key_is_let_in_by_either_door(gate):
 
 def test_who_is_turned_away_learns_why_and_is_not_admitted(gate):
     with pytest.raises(FencedError):
-        Guide("run", KEY, gate.address).connect(gate.address, 1, 4, 10.0)
+        Guide("run", KEY_OF, gate.address).connect(gate.address, 1, 4, 10.0)
     assert gate.admitted == []
 
 
@@ -206,7 +207,7 @@ class Reachable:
         return len(whole)
 
 
-@pytest.mark.parametrize("guide", [("run", workers_key(new_key())), ("another run", KEY)])
+@pytest.mark.parametrize("guide", [("run", partial(seat_key, new_key())), ("another run", KEY_OF)])
 def test_who_has_not_is_refused(gate, guide):
     with pytest.raises(AuthenticationError):
         Guide(*guide, gate.address).connect(gate.address, 1, 0, 10.0)
@@ -217,17 +218,18 @@ def test_the_key_of_one_number_is_not_that_of_another_and_no_hello_is_taken_twic
     tcp = TcpTransport(gate.address.host, gate.address.port)
     hello = WorkerHello("run", 1, 0, 0, new_nonce())
     with pytest.raises(AuthenticationError), wire.ArrayChannel(tcp.connect(10.0)) as channel:
-        wire.join(channel, seat_key(KEY, 2), hello, 10.0)
+        wire.join(channel, KEY_OF(2), hello, 10.0)
     with wire.ArrayChannel(tcp.connect(10.0)) as channel:
-        wire.join(channel, seat_key(KEY, 1), hello, 10.0)
+        wire.join(channel, KEY_OF(1), hello, 10.0)
     with pytest.raises(AuthenticationError), wire.ArrayChannel(tcp.connect(10.0)) as channel:
-        wire.join(channel, seat_key(KEY, 1), hello, 10.0)
+        wire.join(channel, KEY_OF(1), hello, 10.0)
 
 
 def test_devices_learn_where_the_newest_master_is_and_only_a_master_may_say_so():
     reports = []
-    with Directory(ServerPlace("127.0.0.1", "127.0.0.1"), KEY, "run", reports.append) as directory:
-        guide = Guide("run", KEY, directory.address)
+    place = ServerPlace("127.0.0.1", "127.0.0.1")
+    with Directory(place, KEY_OF, "run", reports.append) as directory:
+        guide = Guide("run", KEY_OF, directory.address)
         with guide.ask(1, 0, 10.0) as device:
             assert device.master() is None
             for attempt, port in ((4, 7001), (3, 7002)):

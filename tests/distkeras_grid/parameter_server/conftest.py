@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
@@ -54,7 +54,7 @@ class Bench:
     def worker(self, seat: int = 0, attempt: int = 0, **changes) -> WorkerClient:
         arguments = {
             "address": self.address,
-            "key": seat_key(workers_key(self.key), seat),
+            "key": seat_key(self.key, seat),
             "run": self.settings.run,
             "size": self.settings.spec.size,
             "deadline": 5,

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
@@ -47,7 +47,7 @@ class Several:
     def worker(self, seat=0, attempt=0, addresses=None):
         client = ShardedClient.connect(
             addresses or self.addresses,
-            seat_key(workers_key(self.key), seat),
+            seat_key(self.key, seat),
             *(self.settings.run, seat, attempt, self.settings.spec, 5),
         )
         self.stack.callback(client.close)

@@ -22,7 +22,7 @@ from distkeras_grid.errors import (
     ServerUnreachableError,
 )
 from distkeras_grid.parameter_server import process
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import WindowRecord
@@ -33,7 +33,7 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
     """One worker's loop; returns its replies and the last weights it holds."""
     rule, size = rule_of(settings.spec.rule), settings.spec.size
     address = server.address
-    own = seat_key(workers_key(key), seat)
+    own = seat_key(key, seat)
     with WorkerClient.connect(address, own, settings.run, seat, 0, size, 10) as client:
         client.ready(windows)
         before = client.vector.copy()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ServerRestartedError
-from distkeras_grid.parameter_server.auth import driver_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.lingering import LINGER_SECONDS, Lingering
 from distkeras_grid.parameter_server.messages import SeatStatus
@@ -38,7 +38,7 @@ class Servers:
         return self.door.connect(seconds)
 
     def worker(self, seat=0):
-        key, spec = seat_key(workers_key(KEY), seat), self.settings.spec
+        key, spec = seat_key(KEY, seat), self.settings.spec
         return WorkerClient.connect(self, key, self.settings.run, seat, 0, spec.size, 5)
 
     def driver(self):

@@ -24,12 +24,14 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server import frames, service, transports
 from distkeras_grid.parameter_server.auth import (
+    common_half,
     driver_key,
+    join_halves,
     new_key,
     new_nonce,
+    own_half,
     prove,
     seat_key,
-    workers_key,
 )
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client import DriverClient
@@ -62,7 +64,7 @@ def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
     answer = channel.receive(5)
     if not isinstance(answer, Challenge):
         return answer
-    key = key or seat_key(workers_key(bench.key), 0)
+    key = key or seat_key(bench.key, 0)
     channel.send(Proof(prove(key, Side.CLIENT, hello, answer.nonce)))
     return channel.receive(5)
 
@@ -133,15 +135,16 @@ def test_a_client_without_the_key_is_turned_away(serve, tools, unix):
 
 
 def test_a_key_opens_its_own_door_only(serve, tools):
-    """The plan of the workers' tasks holds the workers' key: it must not open the driver's door."""
+    """Nor does what a task holds beside it: the common half, and its seat's own."""
     bench = serve(seats=2)
-    workers = workers_key(bench.key)
-    own = seat_key(workers, 0)
+    own = seat_key(bench.key, 0)
+    halves = common_half(bench.key), own_half(bench.key, 0)
+    assert own == join_halves(*halves)
     assert bench.worker(0, key=own).seat == 0
-    for key in (own, workers, bench.key, driver_key(bench.key)):
+    for key in (own, *halves, bench.key, driver_key(bench.key)):
         with pytest.raises(AuthenticationError):
             bench.worker(1, key=key)
-    for key in (own, workers, bench.key):
+    for key in (own, *halves, bench.key):
         with pytest.raises(AuthenticationError):
             DriverClient.connect(bench.address, key, "test", bench.settings.spec.size, 5)
     assert_alive(bench, tools, 0)
@@ -165,7 +168,7 @@ def test_a_replay_is_refused_though_its_nonce_is_forgotten(serve, monkeypatch):
     hello = WorkerHello("test", 0, 0, bench.settings.spec.size, new_nonce())
     with raw_channel(bench) as channel:
         channel.send(hello)
-        own = seat_key(workers_key(bench.key), 0)
+        own = seat_key(bench.key, 0)
         proof = Proof(prove(own, Side.CLIENT, hello, channel.receive(5).nonce))
         channel.send(proof)
         assert isinstance(channel.receive(5), WorkerWelcome)

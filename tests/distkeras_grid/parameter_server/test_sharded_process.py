@@ -10,7 +10,7 @@ import pytest
 
 from distkeras_grid.errors import RefusedError, RuleFailedError, ServerUnreachableError
 from distkeras_grid.parameter_server import sharded_process
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
@@ -63,7 +63,7 @@ def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
 
         def work(seat):
             with ShardedClient.connect(
-                *(running.addresses, seat_key(workers_key(key), seat), settings.run, seat, 0),
+                *(running.addresses, seat_key(key, seat), settings.run, seat, 0),
                 *(settings.spec, 10),
             ) as client:
                 client.ready(WINDOWS)
@@ -120,7 +120,7 @@ def captured(running, seconds=10, events=None):
 
 def sharded(running, key, settings, seat, attempt=0):
     return ShardedClient.connect(
-        *(running.addresses, seat_key(workers_key(key), seat), settings.run, seat, attempt),
+        *(running.addresses, seat_key(key, seat), settings.run, seat, attempt),
         *(settings.spec, 10),
     )
 

@@ -27,7 +27,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import coordinator, service, shared_memory, streams
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.conversation import Conversation
 from distkeras_grid.parameter_server.messages import Content, Lend, Lent
@@ -487,7 +487,7 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
     gc.collect()
     before = mapped(os.getpid())
     with ServerProcess(settings, np.zeros(SIZE, np.float32), key) as server:
-        own = seat_key(workers_key(key), 0).hex()
+        own = seat_key(key, 0).hex()
         place = server.address
         arguments = [place.host, str(place.port), place.unix_path, own, str(SIZE)]
         worker = subprocess.Popen(

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import RemoteProtocolError
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.connection import Connection
@@ -444,7 +444,7 @@ class TestTransport:
         transport, door = kind(tmp_path)
         settings, key = tools.settings(seats=1), new_key()
         service = Service(settings, np.zeros(settings.spec.size, np.float32), key, [door])
-        own = seat_key(workers_key(key), 0)
+        own = seat_key(key, 0)
         with WorkerClient.connect(transport, own, "test", 0, 0, settings.spec.size, 5) as client:
             client.ready(100)
             for sequence in range(3):

@@ -105,8 +105,6 @@ def test_S3_R1_a_keras_run_goes_on_where_it_was_saved(tmp_path):
 
 def test_workers_draw_dropout_masks_of_their_own():
     first, second, *_ = learners(AccumulatedGradientRule())
-    for learner in (first, second):
-        learner.begin_after(0)
     states = [learner.state() for learner in (first, second)]
     assert any((states[0][name] != states[1][name]).any() for name in states[0])
 
@@ -116,10 +114,10 @@ def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
     rows = seats()[0]
     window = next(policy_of(ScheduleSpec(rows=ROWS, batch_size=4, window=2), ROWS, 0).windows())
     after = np.empty(first.layout.size, np.float32)
-    first.begin_after(0)
     fresh = first.state()
     first.run(first.weights(), rows.blocks(window.blocks), after)
-    second.begin_after(0)
+    second.run(second.weights(), rows.blocks(window.blocks), after)
+    first.restore(fresh)
     first.begin_after(5)
     state = first.state()
     changed = [name for name, array in state.items() if (array != fresh[name]).any()]
@@ -130,8 +128,6 @@ def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
 
 def test_a_rate_is_the_learners_own():
     first, second, *_ = learners(AccumulatedGradientRule())
-    for learner in (first, second):
-        learner.begin_after(0)
     first.set_learning_rate(0.5)
     assert 0.5 in [array.tolist() for array in first.state().values()]
     assert 0.5 not in [array.tolist() for array in second.state().values()]

@@ -80,20 +80,22 @@ def test_it_computes_in_the_type_of_its_start():
     assert learner(dtype=np.float32).weights().dtype == np.float32
 
 
-def test_a_rate_holds_until_another_attempt():
+def test_a_rate_holds_until_the_state_before_comes_back():
     which = learner()
+    first = which.state()
     which.set_learning_rate(0.25)
     slow, _ = train(which, targets=TARGETS[:1])
     assert (slow == START - 0.25 * CURVATURE * (START - TARGETS[0])).all()
-    which.begin_after(3)
+    which.restore(first)
     assert (train(which, targets=TARGETS[:1])[0] == train(learner(), targets=TARGETS[:1])[0]).all()
 
 
-def test_another_attempt_has_no_velocity():
+def test_a_velocity_holds_until_the_state_before_comes_back():
     which = learner(momentum=0.5)
+    state = which.state()
     first, _ = train(which)
     assert (train(which)[0] != first).any()
-    which.begin_after(3)
+    which.restore(state)
     assert (train(which)[0] == first).all()
 
 

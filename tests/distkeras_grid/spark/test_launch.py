@@ -9,6 +9,7 @@ import pytest
 from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
 from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
+from distkeras_grid.worker.own_half import PROPERTY
 
 
 def launched(spark, task):
@@ -141,6 +142,61 @@ def test_a_job_that_failed_is_submitted_again_alone(spark, tmp_path):
     assert sorted(row.id for row in launch.result()) == [0, 1]
     assert launch.failures_of_a_job == 4
     assert [len([*tmp_path.glob(f"{seat}-*")]) for seat in (0, 1)] == [1, 5]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.full)])
+def test_each_attempt_of_a_seat_has_its_secret_and_nobody_else(spark, tmp_path, adaptive):
+    def secret_of(seat):
+        return bytes([seat, 7])
+
+    def told():
+        from pyspark import TaskContext
+
+        return str(TaskContext.get().getLocalProperty(PROPERTY))
+
+    def deal(batches):
+        (tmp_path / f"deal {told()}").touch()
+        yield from batches
+
+    def task(batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        seat, attempt = context.partitionId(), context.taskAttemptId()
+        (tmp_path / f"work {seat} {told()} {attempt}").touch()
+        if seat == 1 and not (tmp_path / "healed").exists():
+            raise ValueError("lost")
+        yield from batches
+
+    def own(batches):
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"told": [told()]})
+
+    setting = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, adaptive)
+    frame = spark.range(2, numPartitions=2).mapInArrow(deal, "id long").repartition(2)
+    launch = Launch(frame, task, "id long", "test of secrets", secret_of)
+    try:
+        launch.start()
+        assert launch.wait(60)
+        (tmp_path / "healed").touch()
+        launch.again(1)
+        assert launch.wait(60)
+    finally:
+        spark.conf.set(setting, before)
+    assert len(launch.result()) == 2
+    found = [path.name.split()[1:3] for path in tmp_path.glob("work *")]
+    # Spark tries four times; the job that is submitted again makes five.
+    assert sorted(found) == [["0", "0007"], *[["1", "0107"]] * 5]
+    if adaptive == "true":
+        assert [path.name for path in tmp_path.glob("deal *")] == ["deal None"]
+    assert spark.sparkContext.getLocalProperty(PROPERTY) is None
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(own, "told string").collect()
+    assert row.told == "None"
 
 
 @pytest.mark.spark

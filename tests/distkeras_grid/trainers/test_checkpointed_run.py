@@ -14,7 +14,7 @@ from distkeras_grid.errors import FencedError, GridError, NoSpaceError, ServerUn
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.progress import SILENT
@@ -62,7 +62,7 @@ class Launch:
                     raise GridError("cancelled")
                 return source.blocks(window)
 
-        key = seat_key(workers_key(self._key), seat)
+        key = seat_key(self._key, seat)
         rule = rule_of(spec.rule)
         try:
             with WorkerClient.connect(

@@ -16,9 +16,9 @@ from distkeras_grid.rules import (
 )
 from distkeras_grid.trainers.defaults import WindowChoice
 from distkeras_grid.trainers.description import (
-    announce_run,
     choices,
     compression_sentence,
+    headline_of,
     policies,
 )
 from tests.specs import make_spec
@@ -34,23 +34,23 @@ def announced(rule, workers=2, window=WindowChoice(4), compression=None):  # noq
         trainable_size=250_000,
         compression=compression,
     )
-    return announce_run(spec, rule, window)
+    return headline_of(spec, rule, window)
 
 
 def test_the_size_of_an_exchange_is_that_of_the_weights():
-    (line,) = announced(AccumulatedGradientRule(), compression="dgc")
+    line = announced(AccumulatedGradientRule(), compression="dgc")
     assert "(1 MB each way before compression)" in line
 
 
 def test_the_first_line_tells_what_no_argument_did():
-    assert announced(AccumulatedGradientRule()) == [
+    assert announced(AccumulatedGradientRule()) == (
         "ADAG: 200 rows, 2 workers, batch 8 each, 16 together, "
         "exchange every 4 batches (1 MB each way)"
-    ]
+    )
 
 
 def test_a_rule_whose_replies_are_empty_sends_one_way_only():
-    (line,) = announced(SequentialRule(), workers=1, window=WindowChoice(None))
+    line = announced(SequentialRule(), workers=1, window=WindowChoice(None))
     assert line == "ADAG: 200 rows, 1 worker, batch 8, exchange once an epoch (1 MB to the driver)"
 
 
@@ -62,11 +62,9 @@ def test_what_a_quorum_comes_to_is_told():
 
 
 def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
-    first, second = announced(
-        ElasticRule(0.45), window=WindowChoice(2, "communication_window is 2, not 32")
-    )
-    assert first.endswith("(1 MB each way), alpha 0.45")
-    assert second == "communication_window is 2, not 32"
+    window = WindowChoice(2, "communication_window is 2, not 32")
+    assert announced(ElasticRule(0.45), window=window).endswith("(1 MB each way), alpha 0.45")
+    assert choices(window, make_spec(workers=2)) == ["communication_window is 2, not 32"]
 
 
 def told(rule, workers, optimizer_state="keep", statistics="average"):

@@ -489,3 +489,42 @@ def test_a_run_tells_its_figures_on_loopback(frame):
     assert float(told['distkeras_grid_bytes_total{direction="up"}']) > 1000
     with pytest.raises(OSError, match="refused"):
         urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+
+
+def test_what_a_worker_holds_opens_neither_another_seat_nor_the_drivers_door(frame, tmp_path):
+    from distkeras_grid import DOWNPOUR
+
+    def intrude(plan, batches):
+        from pyspark import TaskContext
+
+        from distkeras_grid.errors import AuthenticationError
+        from distkeras_grid.parameter_server.client import DriverClient
+        from distkeras_grid.worker.task import connect, run_worker
+
+        context = TaskContext.get()
+        seat, attempt = context.partitionId(), context.taskAttemptId()
+        doors = {
+            "seat": lambda: connect(plan, 1 - seat, attempt),
+            "driver": lambda: DriverClient.connect(
+                plan.address, plan.key_of(seat), plan.run, plan.spec.size, 10
+            ),
+        }
+        for name, enter in doors.items():
+            try:
+                enter().close()
+                found = "open"
+            except AuthenticationError:
+                found = "closed"
+            (tmp_path / f"{name} of {seat} {found}").touch()
+        yield from run_worker(plan, batches)
+
+    class Intruders(DOWNPOUR):
+        def execute(self, prepared, progress):
+            return prepared.execute(progress, work=intrude)
+
+    trainer = Intruders(build(), num_workers=2, batch_size=8, progress=False)
+    trainer.train(frame, seed=5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(f"driver of {seat} closed" for seat in (0, 1)),
+        *(f"seat of {seat} closed" for seat in (0, 1)),
+    ]

@@ -16,14 +16,14 @@ from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import ClassWeighted
 from distkeras_grid.feeding.spool import Spool
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowRecord, WindowResult
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.spec import LocalSpec
 from distkeras_grid.weights import Variable, WeightLayout
-from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.loop import Beginning, train
 from distkeras_grid.worker.mind import WorkerMind
 from tests.policies import Chosen, first
 from tests.specs import make_settings
@@ -64,6 +64,12 @@ class CountingEngine:
 
     def begin_after(self, steps):
         self.done = steps
+
+    def state(self):
+        return {"rate": np.array(self.learning_rate)}
+
+    def restore(self, state):
+        self.learning_rate = float(state["rate"])
 
 
 @pytest.fixture
@@ -125,7 +131,7 @@ class Server:
     def worker(self, attempt=0):
         client = WorkerClient.connect(
             self._service.address,
-            seat_key(workers_key(self.key), 0),
+            seat_key(self.key, 0),
             "test",
             0,
             attempt,
@@ -143,7 +149,8 @@ class Server:
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
         mind = self.mind(engine, plan, accumulator=kept, **options)
-        return train(mind, engine, client, start, rows, after_window)
+        beginning = Beginning.of(engine, lambda *_: None)
+        return train(mind, engine, client, start, rows, after_window, beginning=beginning)
 
     def mind(self, engine, plan=None, **options):
         return WorkerMind(0, self.rule, engine.layout, plan or planned(), **options)

@@ -15,7 +15,7 @@ import pytest
 from distkeras_grid.errors import DataError, RefusedError
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.mind import ServerMind
 from distkeras_grid.parameter_server.service import Service
@@ -116,7 +116,7 @@ class Seat:
         layout = self.settings.spec.layout
         client = WorkerClient.connect(
             self.service.address,
-            seat_key(workers_key(self.key), 0),
+            seat_key(self.key, 0),
             "test",
             0,
             attempt,

@@ -12,7 +12,7 @@ import pytest
 from distkeras_grid.feeding.batches import Epochs
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
-from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key, workers_key
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LateRecord, WindowRecord
@@ -83,7 +83,7 @@ class Run:
 
     def join(self, number, attempt=0):
         address = self._service.address
-        key = seat_key(workers_key(self.key), number)
+        key = seat_key(self.key, number)
         return WorkerClient.connect(
             address, key, "test", number, attempt, self.size, 5, state_size=self.state_size
         )

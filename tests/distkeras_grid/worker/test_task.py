@@ -1,12 +1,17 @@
-"""How a worker's task finds its servers."""
+"""How a worker's task finds its servers, and with which key."""
+
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.parameter_server.auth import workers_key
+from distkeras_grid.errors import AuthenticationError, GridError
+from distkeras_grid.parameter_server.auth import common_half, own_half, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.spec import LayoutSpec
+from distkeras_grid.worker.own_half import PROPERTY, task_key
 from distkeras_grid.worker.task import WorkerPlan, connect
 from tests.distkeras_grid.parameter_server.several import Several, commit_of
 from tests.specs import make_settings
@@ -19,16 +24,15 @@ def plan_of(several, **changes):
         model=b"",
         custom_objects={},
         run=several.settings.run,
-        key=workers_key(several.key),
         address=first,
         others=tuple(others),
-        **changes,
+        **{"key_of": partial(seat_key, several.key), **changes},
     )
 
 
-def settings_of(servers):
+def settings_of(servers, seats=1):
     layout = LayoutSpec(trainable_size=6, statistics_size=2, kept_limit=100)
-    return make_settings(layout=layout, servers=servers, rows=1)
+    return make_settings(layout=layout, servers=servers, seats=seats, rows=seats)
 
 
 @pytest.mark.parametrize(("servers", "kind"), [(1, WorkerClient), (3, ShardedClient)])
@@ -53,3 +57,30 @@ def test_it_waits_longer_for_a_server_that_may_be_replaced(replaceable):
         connect(plan_of(several, replaceable=replaceable), 0, 0) as client,
     ):
         assert client.patience == (REPLACED_SECONDS if replaceable else RECONNECT_SECONDS)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_what_a_task_holds_opens_its_own_seat_only(monkeypatch, servers):
+    with Several(settings_of(servers, seats=2), servers) as several:
+        holds(monkeypatch, own_half(several.key, 1).hex())
+        plan = plan_of(several, key_of=partial(task_key, common_half(several.key)))
+        with pytest.raises(AuthenticationError):
+            connect(plan, 0, 7)
+        with connect(plan, 1, 7) as client:
+            assert client.seat == 1
+
+
+def test_a_task_without_a_key_says_what_to_do(monkeypatch):
+    holds(monkeypatch, None)
+    with Several(settings_of(1), 1) as several:
+        plan = plan_of(several, key_of=partial(task_key, common_half(several.key)))
+        with pytest.raises(GridError, match="PYSPARK_PIN_THREAD"):
+            connect(plan, 0, 0)
+
+
+def holds(monkeypatch, own):
+    """Give this process what Spark gives to a task."""
+    from pyspark import TaskContext
+
+    told = SimpleNamespace(getLocalProperty={PROPERTY: own}.get)
+    monkeypatch.setattr(TaskContext, "get", lambda: told)
