@@ -235,7 +235,7 @@ class Pair:
             "latch": self.point if mine and self._strikes_again else None,
             "digest": 16 * ("b" if again and self.fault == "rows changed" else "a"),
             "after_others": self.point == "gate" and not mine,
-            "full_disk": mine and self.fault == "disk full",
+            "full_disk": mine and self._strikes_again and self.fault == "disk full",
         }
 
     @property

@@ -372,12 +372,9 @@ class Attempt:
         self.run.spawn(self.seat)
         yield 0.01
 
-    def _full_disk(self):
-        yield from self.ask(Fail("NoSpaceError", f"Worker {self.seat} cannot spool its rows."))
-        raise Gone
 
-
-#: Each fault, and what an attempt suffers that it strikes.
+#: Each fault, and what an attempt suffers that it strikes. A worker whose disk is full ends by
+#: itself, which is the same to the minds.
 FAULTS = {
     "kill": "killed",
     "stop": "stopped",
@@ -388,7 +385,7 @@ FAULTS = {
     "executor x5": "killed",
     "slot gone": "killed",
     "rows changed": "killed",
-    "disk full": "full_disk",
+    "disk full": "killed",
 }
 
 

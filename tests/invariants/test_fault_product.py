@@ -13,7 +13,7 @@ import functools
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ClusterError, NoSpaceError, RefusedError, StartTimeoutError
+from distkeras_grid.errors import ClusterError, RefusedError, StartTimeoutError
 from distkeras_grid.rules import SynchronousRule, build_rule
 from tests.invariants.fault_runs import FAULTS, STRUCK_SEQUENCE, FaultyRun
 from tests.invariants.small_runs import WORKERS
@@ -64,8 +64,6 @@ def without_meaning(family, kind, point, fault):
 def error_due(family, point, fault):
     """The error with which the run has to end; None if it ends with a result."""
     quorum = "quorum" in family
-    if fault == "disk full":
-        return NoSpaceError
     if fault == "rows changed":
         # A quorum that has finished does not read them.
         return None if quorum and point == "finish" else RefusedError

@@ -87,6 +87,27 @@ def test_a_quota_that_is_full_is_no_space_and_says_what_to_do():
     assert "quota of /a is exceeded: quota = 1 MB. The directory's quota" in str(error)
 
 
+# What Spark tells of a task whose disk was full when its rows were written.
+SPOOL = """Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times
+: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "local_file.py", line 61, in write
+OSError: [Errno 28] No space left on device
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "task.py", line 208, in _train_rows
+distkeras_grid.errors.NoSpaceError: A worker's rows do not fit on the disk of /disk1.
+\tat org.apache.spark.api.python.BasePythonRunner.Something(A.scala:1)
+"""
+
+
+def test_an_error_of_ours_is_told_before_its_own_cause():
+    error = job_error("run", spark_reason(RuntimeError(SPOOL)), "yarn")
+    assert type(error) is NoSpaceError
+    assert str(error) == "A worker's rows do not fit on the disk of /disk1."
+
+
 @pytest.mark.spark
 def test_rows_come_back(spark):
     launch = launched(spark, passes)
