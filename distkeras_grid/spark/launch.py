@@ -311,8 +311,10 @@ class Launch:
         """
         from pyspark.util import _load_from_socket
 
-        rdd: Any = self._rdd
         context: Any = self._context
+        # When a job fails, Spark ends all jobs whose lineage has the RDD that it has computed. So
+        # each job computes one of its own, on top of the rows that all share.
+        rdd: Any = context.union([self._rdd])
         socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [seat])
         found: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
         # Older versions of Spark return the rows themselves.

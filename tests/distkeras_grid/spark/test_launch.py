@@ -165,6 +165,38 @@ def test_a_job_that_failed_is_submitted_again_alone(spark, tmp_path):
 
 
 @pytest.mark.spark
+def test_a_job_that_fails_leaves_those_of_the_others_alone(spark, tmp_path):
+    """Spark ends all jobs whose RDD a failed stage has computed."""
+
+    def task(batches):
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
+        if context.partitionId() == 0:
+            raise ValueError("lost")
+        while not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        yield from batches
+
+    frame = spark.range(2, numPartitions=2).repartition(2)
+    launch = Launch(frame, task, "id long", "test of failing jobs")
+    launch.start()
+    deadline = time.monotonic() + 60
+    while not launch.failed:
+        assert time.monotonic() < deadline
+        launch.wait(0.05)
+    assert launch.failed == (0,)
+    assert not launch.done
+    (tmp_path / "go").touch()
+    assert launch.wait(60)
+    assert launch.failed == (0,)
+    assert len([*tmp_path.glob("1-*")]) == 1
+
+
+@pytest.mark.spark
 def test_cancel_ends_the_job_at_once(spark):
     launch = launched(spark, sleeps)
     tracker = spark.sparkContext.statusTracker()
