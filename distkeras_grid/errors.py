@@ -25,7 +25,8 @@
     │   ├── PathNotFoundError
     │   ├── NotAuthenticatedError           a cluster wants a Kerberos ticket, and there is none
     │   ├── OutputExistsError
-    │   └── NoSpaceError
+    │   ├── NoSpaceError
+    │   └── LocalDiskError                  the disk of a worker's host fails
     ├── ParameterServerError
     │   ├── ServerUnreachableError          no connection; names both ends
     │   ├── ServerRestartedError            another server has taken the dead one's place
@@ -232,6 +233,10 @@ class NotAuthenticatedError(StorageError):
 
 class NoSpaceError(StorageError):
     """What has to be written does not fit the free space."""
+
+
+class LocalDiskError(StorageError):
+    """The disk of a worker's host cannot be written or read; another host's may be good."""
 
 
 class ParameterServerError(GridError):

@@ -1,7 +1,11 @@
-"""SIGTERM ends a command or a training as Ctrl-C does: schedulers and ``kill`` send it."""
+"""SIGTERM ends a command or a training as Ctrl-C does: schedulers and ``kill`` send it.
+
+An interrupt in the middle of a call into Spark's JVM has to be told from an error of that call.
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -25,3 +29,41 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error is an interrupt, or has come while one was handled.
+
+    An interrupt in the middle of what Py4J sends or receives breaks its connection, so that an
+    error of Py4J may come in its place.
+
+    Examples
+    --------
+    >>> is_interrupt(KeyboardInterrupt()), is_interrupt(OSError())
+    (True, False)
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt):
+            return True
+        seen = seen.__context__
+    return False
+
+
+@contextmanager
+def no_traces_of_py4j() -> Iterator[None]:
+    """Leave out the tracebacks that Py4J logs of interrupts before it raises them."""
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    before = own.propagate
+    own.propagate = False
+    root.addFilter(_is_not_of_py4j)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_not_of_py4j)
+        own.propagate = before
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    # Nothing but such tracebacks goes to the root logger there.
+    return record.module != "java_gateway"

@@ -24,6 +24,7 @@ from distkeras_grid.errors import (
     TrainingError,
 )
 from distkeras_grid.file_systems import STRANGER, meaning
+from distkeras_grid.signals import is_interrupt
 
 
 class ExitCode(IntEnum):
@@ -112,15 +113,25 @@ def guarded(command: Callable[[], object]) -> int:
     try:
         result = command()
     except KeyboardInterrupt as interrupt:
-        _tell("interrupted", interrupt)
-        return exit_code(interrupt)
+        return _interrupted(interrupt)
     except Exception as error:
         known = error if isinstance(error, GridError) else _error_of_spark(error)
+        if known is None and is_interrupt(error):
+            return _interrupted(error)
         if known is None:
             raise
         _tell(f"{type(known).__name__}: {known}", error)
         return exit_code(known)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _interrupted(error: BaseException) -> int:
+    """Stop what Spark still does, and say so."""
+    from distkeras_grid.spark.stopping import stop_work
+
+    stop_work()
+    _tell("interrupted", error)
+    return ExitCode.INTERRUPTED
 
 
 def _tell(message: str, error: BaseException) -> None:

@@ -19,7 +19,7 @@ from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
 from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.parser import Parser
 from distkeras_grid.errors import GridError
-from distkeras_grid.signals import terminable
+from distkeras_grid.signals import no_traces_of_py4j, terminable
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +81,7 @@ def _locked(
         # First in, last out: the lock is free once nothing can be interrupted any more.
         try:
             stack.enter_context(terminable())
+            stack.enter_context(no_traces_of_py4j())
             if path is not None:
                 stack.enter_context(held(path, verb, partial(_going, keytab_settings(rest))))
             return int(command(rest))

@@ -127,11 +127,11 @@ class FeatureFile:
         try:
             for start in range(0, rows, count):
                 decoded.write(self.gather(order[start : start + count]).data)
+            decoded.seal()
         except NoSpaceError:
             # Another process has taken the space. The encoded file can be used, too.
             decoded.close()
             return
-        decoded.seal()
         self._file.close()
         self._file, self.encoded = decoded, False
         self._moved = np.empty(rows, np.int64)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distkeras_grid.errors import NoSpaceError, StorageError
+from distkeras_grid.errors import LocalDiskError, NoSpaceError
 from distkeras_grid.rows import aligned_empty, take
 
 # Space on the disk that is left to others.
 RESERVED_BYTES = 256 << 20
+
+# A disk or a quota is full.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LocalFile:
@@ -31,19 +36,26 @@ class LocalFile:
         A file up to this size is mapped, which is the cheapest for small pieces. A larger one is
         read piece by piece, because YARN counts mapped pages as the container's memory, and Linux
         maps up to 2 MiB around each page that is touched.
+
+    Raises
+    ------
+    LocalDiskError
+        If the disk fails, here or in any method.
     """
 
     def __init__(self, folder: Path, mapped_bytes: int) -> None:
         self._folder = folder
         self._mapped_bytes = mapped_bytes
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  closed by close()
         self._map: mmap.mmap | None = None
         self._written = 0
+        with self._disk():
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  closed by close()
 
     @property
     def free_bytes(self) -> int:
         """Free space on the disk, less the part that is left to others."""
-        return shutil.disk_usage(self._folder).free - RESERVED_BYTES
+        with self._disk():
+            return shutil.disk_usage(self._folder).free - RESERVED_BYTES
 
     def write(self, content: bytes | memoryview) -> None:
         """Append bytes.
@@ -57,18 +69,21 @@ class LocalFile:
         free = self.free_bytes
         if size > free:
             raise NoSpaceError(self._no_space(size, free))
-        try:
+        # A quota may be reached, or another process has taken the space.
+        with self._disk(size):
             self._file.write(content)
-        except OSError as error:
-            # A quota is reached, or another process has taken the space.
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise NoSpaceError(self._no_space(size, self.free_bytes)) from error
         self._written += size
 
     def seal(self) -> None:
-        """End the writing."""
-        self._file.flush()
+        """End the writing.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk has no room for what is still in the buffer.
+        """
+        with self._disk():
+            self._file.flush()
         if 0 < self._written <= self._mapped_bytes:
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -108,16 +123,32 @@ class LocalFile:
         """Delete the file. A second call has no effect."""
         # A traceback may still hold views, so the map is freed with the last of them.
         self._map = None
-        self._file.close()
+        # What a full disk has left in the buffer is written once more, and nobody needs it.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _read_into(self, target: memoryview, start: int) -> None:
-        got = os.preadv(self._file.fileno(), [target], start)
+        with self._disk():
+            got = os.preadv(self._file.fileno(), [target], start)
         if got != len(target):
-            raise StorageError(
+            raise LocalDiskError(
                 f"A worker's local file in {self._folder} cannot be read. Received: {got} of "
                 f"{len(target)} bytes at position {start} of {self._written}. Look for errors of "
                 "this disk."
             )
+
+    @contextlib.contextmanager
+    def _disk(self, size: int = 0) -> Iterator[None]:
+        """Turn an error of the system into ours, so that it is told from one of the user's code."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in FULL:
+                raise NoSpaceError(self._no_space(size, self.free_bytes)) from error
+            raise LocalDiskError(
+                f"A worker's local file in {self._folder} cannot be written or read. Received: "
+                f"{error}. Look for errors of this disk, or point spark.local.dir at another one."
+            ) from error
 
     def _no_space(self, size: int, free: int) -> str:
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import msgspec
@@ -21,6 +21,7 @@ from distkeras_grid.errors import (
     StartTimeoutError,
     TrainingError,
     WorkerFailedError,
+    error_named,
 )
 from distkeras_grid.parameter_server.liveness import (
     CONNECTING,
@@ -94,6 +95,8 @@ class Looked(msgspec.Struct, frozen=True):
     rows : mapping of int to RowsTasks
         What Spark does so that workers get their rows, by worker: of those that the server does not
         see.
+    given_up : mapping of int to GridError
+        Workers whose jobs are not submitted any more, and why.
     """
 
     workers: tuple[SeatStatus, ...]
@@ -104,6 +107,7 @@ class Looked(msgspec.Struct, frozen=True):
     skipped: int = 0
     tasks: Mapping[int, int] = {}
     rows: Mapping[int, RowsTasks] = {}
+    given_up: Mapping[int, GridError] = {}
 
 
 class WindowMeasured(msgspec.Struct, frozen=True):
@@ -369,6 +373,20 @@ class RunWatch:
         # What was due before the last look is already done.
         return min((at for at in times if at >= self._looked_at), default=math.inf)
 
+    def told(self, seat: SeatStatus, now: float) -> str:
+        """Return what is known about a worker, in words: host, state, last sign of life and log.
+
+        Parameters
+        ----------
+        seat : SeatStatus
+            Its newest status, of which host and log are told. The state is that of the last look.
+        now : float
+            The time, on the clock of `handle` [s].
+        """
+        clock = self._clocks.get(seat.worker) or _Clock(seat, now, now)
+        newest = msgspec.structs.replace(clock.seat, host=seat.host, log=seat.log)
+        return replace(clock, seat=newest).told(now)
+
     def to_state(self) -> dict[str, Any]:
         """Return the whole state as JSON values. Times are those given to `handle`."""
         clocks = self._clocks.values()
@@ -438,19 +456,26 @@ class RunWatch:
         if finished >= self.needed:
             wrong = self._wrong_count(event)
             return [Fail(wrong) if wrong else Finish()]
+        given_up = event.given_up
+        left = [w for w in event.workers if w.status not in DONE and w.worker not in given_up]
+        if given_up and (event.job_ended or not self._enough(left, finished)):
+            return [Fail(self._error_of(given_up, given_up, now))]
         if event.job_ended:
             states = ", ".join(f"{worker.worker}: {worker.status}" for worker in event.workers)
             return [
                 Fail(ClusterError(f"Spark's job ended before the workers had finished ({states})."))
             ]
-        overdue = [clock for clock in self._clocks.values() if now > self._due(clock)]
+        clocks = [self._clocks[number] for number in self._clocks if number not in given_up]
+        overdue = [clock for clock in clocks if now > self._due(clock)]
         restarts = self._restarts(overdue, now)
-        if not overdue and not self._stuck:
+        if not (overdue or self._stuck or given_up):
             return []
         out = {clock.seat.worker for clock in overdue if clock.status in (*MISSING, DEALING)}
-        out |= self._hopeless
-        able = [w for w in event.workers if w.status not in DONE and w.worker not in out]
+        out |= self._hopeless | set(given_up)
+        able = [worker for worker in left if worker.worker not in out]
         if overdue and not self._enough(able, finished):
+            if given_up:
+                return [Fail(self._error_of(given_up, out, now))]
             return [Fail(self._error(out, now, begun=self._begun))]
         here = [worker for worker in able if worker.worker not in self._stuck]
         begin = self._begin(here, out | self._stuck, now) if self._enough(here, finished) else []
@@ -481,7 +506,8 @@ class RunWatch:
                 self._restarted.pop(seat.worker, None)
                 self._hopeless.discard(seat.worker)
         at_work = (w for w in event.workers if w.status in AT_WORK)
-        if any(worker.worker not in self._hopeless for worker in at_work):
+        out = {*self._hopeless, *event.given_up}
+        if any(worker.worker not in out for worker in at_work):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now
@@ -551,6 +577,18 @@ class RunWatch:
 
     def _told(self, workers: Iterable[int], now: float) -> str:
         return "; ".join(self._clocks[worker].told(now) for worker in sorted(workers))
+
+    def _error_of(
+        self, given_up: Mapping[int, GridError], out: Iterable[int], now: float
+    ) -> GridError:
+        """Return the error of the first worker that was given up, and what is known of all."""
+        worker, error = next(iter(given_up.items()))
+        message = (
+            f"{str(error).removesuffix('.')}. Worker {worker} was given up for that, because it "
+            f"failed each time and trained nothing. The run cannot go on without: "
+            f"{self._told(out, now)}."
+        )
+        return error_named(type(error).__name__, message, GridError) or ClusterError(message)
 
     def _error(self, out: set[int], now: float, *, begun: bool) -> GridError:
         """Return the error of a run that cannot go on without these workers."""

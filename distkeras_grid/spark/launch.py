@@ -51,6 +51,9 @@ KILLED = re.compile(
 # YARN measures memory only every few seconds; the container may have grown further.
 KILLED_MARGIN = 1.25
 
+# How the lines of tracebacks begin that name an error of ours.
+OURS = "distkeras_grid.errors."
+
 # By default Spark sends rows to Python in batches of up to 64 MB. JVM and worker hold several.
 PIECE_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 PIECE = "16m"
@@ -324,8 +327,10 @@ class Launch:
         """
         from pyspark.util import _load_from_socket
 
-        rdd: Any = self._rdd
         context: Any = self._context
+        # When a job fails, Spark ends all jobs whose lineage has the RDD that it has computed. So
+        # each job computes one of its own, on top of the rows that all share.
+        rdd: Any = context.union([self._rdd])
         socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [seat])
         found: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
         # Older versions of Spark return the rows themselves.
@@ -416,7 +421,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
     Spark gave up on the job 'run': It died. W ...
     """
     kind, _, message = reason.partition(": ")
-    ours = error_named(kind.removeprefix("distkeras_grid.errors."), message, GridError)
+    ours = error_named(kind.removeprefix(OURS), message, GridError)
     if ours is not None:
         return ours
     if advice := full(reason):
@@ -477,13 +482,16 @@ def spark_reason(error: BaseException) -> str:
         return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
+    causes = [line for line in told if _names_exception(line)]
+    if causes and causes[-1].startswith(OURS):
+        # Ours says more than what has caused it.
+        return causes[-1]
     # Spark wraps errors about a full disk, lost blocks or a missing ticket in errors of its own.
     signs = {**NODES, **STRANGER}
     storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
     if storage is not None:
         return storage.removeprefix("Caused by: ")
-    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
-    causes = [line for line in told if _names_exception(line)]
     return (causes or told or [repr(error)])[-1 if causes else 0]
 
 

@@ -25,6 +25,8 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
+from distkeras_grid.signals import is_interrupt
+from distkeras_grid.spark.stopping import stop_work
 from distkeras_grid.spark.storage import Storage
 
 # Ends of the hidden names of a folder that is being written, and of the one that it replaces.
@@ -186,11 +188,16 @@ class Output:
 
     @contextmanager
     def writing(self) -> Iterator[str]:
-        """Yield a hidden folder to fill, and publish it at the end; delete it after an error."""
+        """Yield a hidden folder to fill, and publish it at the end; delete it after an error.
+
+        After an interrupt, the jobs that may still write to it are stopped first.
+        """
         temporary = self._storage.hidden_beside(self.uri)
         try:
             yield temporary
         except BaseException as error:
+            if is_interrupt(error):
+                stop_work()
             self._storage.discard(temporary, error)
             raise
         self.publish(temporary)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # All cores, and failed tasks are retried.
 DEFAULT_MASTER = "local[*,4]"
 
+# Logger of the driver's part of Spark's writes.
+WRITES = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
+
 # spark-submit leaves the port of its JVM here, for the Python that it starts.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
@@ -99,6 +102,10 @@ def build_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    jvm: Any = session.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    # The driver's part of a write logs its error with a stack, before it raises it.
+    log4j.core.config.Configurator.setLevel(WRITES, log4j.Level.OFF)
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark writes the message of each exception as JSON, too, before it raises it.
         PySparkLogger.getLogger(logger).setLevel("CRITICAL")

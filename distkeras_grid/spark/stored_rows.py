@@ -21,9 +21,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import StorageError
+from distkeras_grid.signals import is_interrupt
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.session import local_cores
+from distkeras_grid.spark.stopping import stop_work
 from distkeras_grid.spark.storage import Storage, translated
 
 if TYPE_CHECKING:
@@ -225,6 +227,8 @@ def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
             counted.write.options(**_WRITER).mode("append").parquet(folder)
         check_shared(frame.sparkSession, folder, int(observed.get["rows"]))
     except BaseException as error:
+        if is_interrupt(error):
+            stop_work()
         files.discard(folder, error)
         raise
     return _read(frame.sparkSession, chosen.columns, folder, time.monotonic() - began)

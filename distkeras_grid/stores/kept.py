@@ -42,11 +42,11 @@ class KeptPieces:
             return
         try:
             self._file.write(content)
+            self._file.seal()
         except NoSpaceError:
             # Other programs have used up the space. Nothing is lost: the piece is read again.
             self._left = 0
             return
-        self._file.seal()
         self._places[name] = self._end, self._end + len(content)
         self._end += len(content)
         self._left -= len(content)

@@ -25,7 +25,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.lingering import Lingering
 from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
-from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
+from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.sharded_process import AnyServer
 from distkeras_grid.parameter_server.watch import (
     MISSING,
@@ -159,8 +159,15 @@ class Run:
         self._network = network
         self._watch = RunWatch(spec, since=since)
         self._tries = Tries(launch.failures_of_a_job)
-        # Whether the jobs have ended, or one of them was given up.
+        # Whether the jobs have ended.
         self._ended = False
+        # Workers whose jobs are not submitted any more, and why; and those not told of yet.
+        self._given_up: dict[int, GridError] = {}
+        self._untold: list[int] = []
+        # The error with which the watch has ended the run.
+        self._verdict: GridError | None = None
+        # The seats as the server has told them last.
+        self._seats: tuple[SeatStatus, ...] = ()
         self._replacement = replacement
         self.figures: Figures | None = None
         self._lingering = Lingering()
@@ -222,6 +229,9 @@ class Run:
                     self._write_at_end(self._checkpointer)
                 return center
             except ServerUnreachableError as error:
+                if error is self._verdict:
+                    # It is a worker's, and the server is well.
+                    raise
                 if self._replacement is None or self._released or self._launch.done:
                     error.add_note(self._end_of_server())
                     raise
@@ -252,7 +262,8 @@ class Run:
         """Write a last checkpoint of a run that ends early, while its workers are still there."""
         self._ends_early = True
         begun = bool(self._history.records)
-        hopeless = isinstance(error, ServerUnreachableError | FencedError)
+        gone = isinstance(error, ServerUnreachableError | FencedError)
+        hopeless = gone and error is not self._verdict
         if self._checkpointer is None or not begun or hopeless:
             return
         try:
@@ -300,11 +311,8 @@ class Run:
             self._release()
         # What is ahead of the history is looked at when the history has it.
         if not self._finished and update.whole:
-            # A worker that has finished was lost too late to matter.
-            unfinished = [seat for seat in failed if update.seats[seat].status != "finished"]
-            tried = [self._try_again(seat, update) for seat in unfinished]
-            # If one job is given up, all jobs count as ended.
-            self._ended = ended = not all(tried) or (ended and not any(tried))
+            again = [self._try_again(seat) for seat in failed if self._is_needed(seat)]
+            self._ended = ended = ended and not any(again)
             self._ask_spark(update)
             looked = Looked(
                 update.seats,
@@ -315,8 +323,10 @@ class Run:
                 self._history.samples_skipped,
                 self._tasks,
                 self._rows,
+                self._given_up,
             )
             self._tell(looked)
+            self._tell_given_up()
 
     def _ask_spark(self, update: Update) -> None:
         """Ask Spark about workers that the server does not see, now and then."""
@@ -326,20 +336,43 @@ class Run:
             self._tasks = self._launch.running(missing) if missing else {}
             self._rows = self._launch.rows_tasks(missing) if missing else {}
 
-    def _try_again(self, number: int, update: Update) -> bool:
-        """Submit the job of a seat again if it may be; return whether it was submitted."""
-        if not self._tries.once_more(number, update.seats[number].samples_folded):
-            return False
-        reason = self._launch.error(number)
-        self._progress.note(f"Worker {number} was lost. Its job is submitted again: {reason}")
-        self._launch.again(number)
-        return True
+    def _is_needed(self, number: int) -> bool:
+        """Whether a worker has work left, and was not given up."""
+        # One that has finished was lost too late to matter.
+        return self._seats[number].status != "finished" and number not in self._given_up
+
+    def _try_again(self, number: int) -> bool:
+        """Submit the job of a seat again, or give it up; return whether it was submitted."""
+        seat = self._seats[number]
+        reason = self._launch.error(number) or ClusterError(f"The job of worker {number} failed.")
+        if self._tries.once_more(number, seat.samples_folded):
+            self._progress.note(f"Worker {number} was lost. Its job is submitted again: {reason}")
+            self._launch.again(number)
+            return True
+        self._given_up[number] = reason
+        self._untold.append(number)
+        kind = type(reason).__name__
+        record = WorkerRecord(
+            number, seat.attempt, "given up", seat.rows, error=kind, message=str(reason)
+        )
+        self._history.add(record)
+        return False
+
+    def _tell_given_up(self) -> None:
+        """Name workers that were given up in a run that goes on."""
+        while self._untold:
+            number = self._untold.pop(0)
+            self._progress.note(
+                f"Worker {number} is given up, and the run goes on without it: it failed each time "
+                f"and trained nothing. {self._given_up[number]}"
+            )
 
     def _news(self) -> Update:
         """Process all events so far; return the last one, with the state of the run."""
         while True:
             captured = self._checkpointer.captured if self._checkpointer else 0
             update = self._server.poll(captured=captured)
+            self._seats = update.seats
             self._untaken.extend(update.events)
             while self._untaken:
                 self._take(self._untaken.popleft())
@@ -366,7 +399,8 @@ class Run:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
-                raise failure_of(event)
+                told = self._watch.told(self._seats[event.worker], time.monotonic())
+                raise failure_of(event, told)
 
     def _tell_skipped(self, event: SkippedRecord) -> None:
         """Name the worker of a skipped window; of many windows more and more rarely."""
@@ -410,12 +444,14 @@ class Run:
             elif isinstance(action, Begin):
                 self._progress.note(
                     f"The training begins without {len(action.without)} of {self._spec.workers} "
-                    f"workers, which may come later: {action.told}"
+                    f"workers; whoever comes later is taken: {action.told}"
                 )
                 self._server.command(begin=True)
             else:
                 # Spark's own error is more precise, so it is raised first.
-                raise (self._launch.error() if self._ended else None) or action.error
+                ended = self._ended and not self._given_up
+                self._verdict = (self._launch.error() if ended else None) or action.error
+                raise self._verdict
 
     def _show(self, update: Update) -> None:
         recent = self._history.records[-4 * self._spec.workers :]
@@ -497,18 +533,28 @@ def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
     return f"Training is complete, but the workers' job did not end well: {problem}"
 
 
-def failure_of(event: WorkerRecord) -> GridError:
+def failure_of(event: WorkerRecord, told: str) -> GridError:
     """Build the exception that the record of a failed worker names.
+
+    Parameters
+    ----------
+    event : WorkerRecord
+        The record.
+    told : str
+        What is known about the worker, in words.
 
     Examples
     --------
-    >>> failure_of(WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN"))
-    NonFiniteLossError('NaN')
-    >>> failure_of(WorkerRecord(1, 8, "failed", error="MemoryError", message="no memory"))
-    WorkerFailedError('Worker 1 failed with MemoryError: no memory')
+    >>> failed = WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN")
+    >>> failure_of(failed, "worker 0 on node-3")
+    NonFiniteLossError('NaN. Reported by worker 0 on node-3.')
+    >>> failed = WorkerRecord(1, 8, "failed", error="MemoryError", message="no memory")
+    >>> failure_of(failed, "worker 1 on node-2")
+    WorkerFailedError('MemoryError: no memory. Reported by worker 1 on node-2.')
     """
-    return error_named(event.error, event.message, GridError) or WorkerFailedError(
-        f"Worker {event.worker} failed with {event.error}: {event.message}"
+    message = f"{event.message.removesuffix('.')}. Reported by {told}."
+    return error_named(event.error, message, GridError) or WorkerFailedError(
+        f"{event.error}: {message}"
     )
 
 

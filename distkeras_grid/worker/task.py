@@ -13,6 +13,8 @@ from distkeras_grid.errors import (
     ConfigurationError,
     FencedError,
     GridError,
+    LocalDiskError,
+    NoSpaceError,
     RemoteProtocolError,
     ServerRestartedError,
     ServerUnreachableError,
@@ -45,8 +47,12 @@ SUMMARY_SCHEMA = (
     "import_seconds double, read_seconds double, compile_seconds double"
 )
 
-# Errors that may not occur in another attempt: a broken connection, a newer attempt on the seat.
-MAY_HEAL = (FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError)
+# Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection, a
+# disk of this host, which is full or fails.
+MAY_HEAL = (
+    *(FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError),
+    *(NoSpaceError, LocalDiskError),
+)
 
 
 @dataclass(frozen=True)
@@ -176,11 +182,16 @@ def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
 
 
 @contextmanager
-def _reported(client: AnyClient) -> Iterator[None]:
+def reported(client: AnyClient) -> Iterator[None]:
     """Report an error that would occur again, so that the run ends at once.
 
     Otherwise Spark would repeat the training in vain until its last attempt. An error that may not
     occur in another attempt is not reported; if all attempts fail, Spark names the cause.
+
+    Parameters
+    ----------
+    client : WorkerClient or ShardedClient
+        Tells the server.
     """
     try:
         yield
@@ -205,10 +216,10 @@ def _train_rows(
     with Spool(plan.features, spec.data.labels) as spool:
         # If rows do not arrive, Spark must send them again. Such an error ends only this attempt.
         for batch in batches:
-            with _reported(client):
+            with reported(client):
                 spool.append(batch)
             progress.advance(batch.num_rows)
-        with _reported(client):
+        with reported(client):
             spool.seal()
             policy = policy_of(spec.schedule, len(spool), client.seat)
             source = weighted_by(spool, spec.data.class_weight)
@@ -230,7 +241,7 @@ def _train_local(
     spec, local = plan.spec, plan.local
     if local is None:
         raise GridError("This run has no local sets.")
-    with _reported(client), LocalWork(local, spec.schedule, client.seat) as work:
+    with reported(client), LocalWork(local, spec.schedule, client.seat) as work:
         source = weighted_by(work.rows, spec.data.class_weight)
         parts = source, work.policy, work.digest, build, progress
         summary = _train(plan, client, *parts, work.report)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from distkeras_grid.errors import FencedError, NoSpaceError
+from distkeras_grid.errors import FencedError
 from distkeras_grid.feeding.batches import policy_of
+from distkeras_grid.feeding.local_file import LocalFile
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
@@ -24,6 +25,7 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker.loop import Beginning, train
 from distkeras_grid.worker.progress import Heartbeat, Progress
 from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.task import reported
 from tests.invariants.small_runs import BATCH, SEAT_ROWS, SIZE, learner_of
 
 #: How this process tells that a newer attempt has its seat.
@@ -73,12 +75,8 @@ class Worker:
         spec, key = self.spec, seat_key(bytes.fromhex(self.told["key"]), self.seat)
         with self.connect(spec, key) as client:
             progress = Progress()
-            with Heartbeat(client, progress, 0.5):
-                try:
-                    self.train(client, progress)
-                except NoSpaceError as error:
-                    client.fail(type(error).__name__, str(error))
-                    raise
+            with Heartbeat(client, progress, 0.5), reported(client):
+                self.train(client, progress)
 
     def connect(self, spec, key):
         of = ("pairs", self.seat, self.attempt)
@@ -96,11 +94,9 @@ class Worker:
     def train(self, client, progress):
         self.latch("spool")
         if self.told["full_disk"]:
-            try:
-                with open("/dev/full", "wb", 0) as file:
-                    file.write(b"rows")
-            except OSError as error:
-                raise NoSpaceError(f"Worker {self.seat} cannot spool its rows: {error}") from error
+            spool = LocalFile(self.folder, 0)
+            spool._file = open("/dev/full", "wb", 0)  # noqa: SIM115
+            spool.write(b"rows")
         progress.begin("warming up")
         self.latch("warm-up")
         engine = learner_of(rule_of(self.spec.rule), self.told["kind"])

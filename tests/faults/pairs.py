@@ -32,6 +32,7 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import build_rule
+from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.trainers.run import Run, Steering
 from distkeras_grid.trainers.run_status import run_progress
@@ -169,8 +170,14 @@ class ProcessLaunch:
         for process in self.all_processes:
             process.close()
 
-    def error(self, seat=None):  # noqa: ARG002
-        return None
+    def error(self, seat=None):
+        """What Spark would tell of the newest attempt of a seat."""
+        if seat is None:
+            return None
+        number, _ = self.newest(seat)
+        told = (self.pair.folder / f"told-{number}").read_text()
+        died = "Python worker exited unexpectedly"
+        return job_error("pairs", spark_reason(RuntimeError(told or died)), "yarn")
 
     def result(self):
         return []
@@ -235,12 +242,12 @@ class Pair:
             "latch": self.point if mine and self._strikes_again else None,
             "digest": 16 * ("b" if again and self.fault == "rows changed" else "a"),
             "after_others": self.point == "gate" and not mine,
-            "full_disk": mine and self.fault == "disk full",
+            "full_disk": mine and self._strikes_again and self.fault.startswith("disk"),
         }
 
     @property
     def _strikes_again(self):
-        return self.strikes < (5 if self.fault == "executor x5" else 1)
+        return self.strikes < (5 if self.fault.endswith("x5") else 1)
 
     def serve(self, center):
         """The server, not started yet."""
@@ -342,6 +349,8 @@ class Pair:
             self._break_connection()
         self.relay.release()
         (self.folder / f"go-{number}").touch()
+        if self.fault.startswith("disk"):
+            process.join()
         if not self._strikes_again:
             (self.folder / "others").touch()
 

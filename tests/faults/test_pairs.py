@@ -8,10 +8,12 @@ which error.
 from __future__ import annotations
 
 import itertools
+import platform
 
 import numpy as np
 import pytest
 
+from distkeras_grid.errors import NoSpaceError
 from tests.faults.pairs import FRAMES, NEXT, Pair
 from tests.invariants.fault_runs import FAULTS
 from tests.invariants.small_runs import EPOCHS, SEAT_ROWS
@@ -20,6 +22,7 @@ from tests.invariants.test_fault_product import (
     KINDS,
     POINTS,
     error_due,
+    goes_on_without,
     whole_rounds,
     without_meaning,
 )
@@ -78,7 +81,9 @@ def test_each_fault_at_each_point(tmp_path, point, fault, family, kind):
     found = [(window.worker, window.epoch, window.window) for window in pair.history.records]
     assert len(found) == len(set(found))
     if due is not None:
-        assert f"orker {pair.victim}" in str(pair.error) or fault == "executor x5"
+        assert f"orker {pair.victim}" in str(pair.error)
+        if goes_on_without(family, fault):
+            assert pair.history.samples >= SEAT_ROWS * EPOCHS * (pair.workers - 1)
         return
     assert np.isfinite(pair.center).all()
     if "quorum" not in family:
@@ -91,6 +96,26 @@ def test_each_fault_at_each_point(tmp_path, point, fault, family, kind):
         (tmp_path / "undisturbed").mkdir()
         whole = Pair(tmp_path / "undisturbed", FAMILIES[family], kind).go()
         np.testing.assert_array_equal(pair.center, whole.center)
+
+
+@pytest.mark.promise(
+    "disk of a worker's host: full, or it fails",
+    "Another attempt goes on, on another host perhaps. If it is so each time, trainers without "
+    "rounds go on without the worker; at last one `NoSpaceError` or `LocalDiskError` names it.",
+)
+@pytest.mark.parametrize("family", ["delta", "averaging with quorum", "averaging"])
+def test_a_disk_that_is_full_each_time_ends_only_the_work_of_its_worker(tmp_path, family):
+    pair = Pair(tmp_path, FAMILIES[family], "BatchNorm", "spool", "disk full x5").go()
+    given_up = [record for record in pair.history.workers if record.status == "given up"]
+    assert [record.worker for record in given_up] == [pair.victim]
+    assert [record.error for record in given_up] == ["NoSpaceError"]
+    if family == "averaging with quorum":
+        assert pair.error is None
+        return
+    assert type(pair.error) is NoSpaceError
+    assert f"orker {pair.victim} on {platform.node()}" in str(pair.error)
+    others = 0 if family == "averaging" else SEAT_ROWS * EPOCHS * (pair.workers - 1)
+    assert pair.history.samples == others
 
 
 def test_every_pair_that_has_a_meaning_is_there():

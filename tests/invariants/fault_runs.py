@@ -14,7 +14,7 @@ import re
 
 import numpy as np
 
-from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.errors import ClusterError, FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.center import Center
@@ -373,12 +373,9 @@ class Attempt:
         self.run.spawn(self.seat)
         yield 0.01
 
-    def _full_disk(self):
-        yield from self.ask(Fail("NoSpaceError", f"Worker {self.seat} cannot spool its rows."))
-        raise Gone
 
-
-#: Each fault, and what an attempt suffers that it strikes.
+#: Each fault, and what an attempt suffers that it strikes. A worker whose disk is full ends by
+#: itself, which is the same to the minds.
 FAULTS = {
     "kill": "killed",
     "stop": "stopped",
@@ -389,7 +386,7 @@ FAULTS = {
     "executor x5": "killed",
     "slot gone": "killed",
     "rows changed": "killed",
-    "disk full": "full_disk",
+    "disk full": "killed",
 }
 
 
@@ -424,7 +421,7 @@ class FaultyRun:
         # The center as it was when the last commit of a session was answered.
         self.replied = {}
         self.strikes, self.struck, self.failures = 0, set(), [0] * workers
-        self.tries, self.job_ended = Tries(MOST_FAILURES), False
+        self.tries, self.given_up = Tries(MOST_FAILURES), {}
         self.sent, self.events, self.seen, self.restarted = {}, [], 0, []
         self.looked_at, self.wakes_at = -math.inf, math.inf
         self.center = self.error = None
@@ -465,7 +462,7 @@ class FaultyRun:
         self.failures[seat] += 1
         folded = self.mind.books.update(0).seats[seat].samples_folded
         if self.failures[seat] % MOST_FAILURES == 0 and not self.tries.once_more(seat, folded):
-            self.job_ended = True
+            self.given_up[seat] = ClusterError("its process has died")
         else:
             self.later(RESPAWN, lambda: self.spawn(seat))
 
@@ -522,11 +519,13 @@ class FaultyRun:
             if isinstance(event, WorkerRecord) and event.window_seconds:
                 self.act(self.watch.handle(WindowMeasured(event.worker, event.window_seconds), 0))
             if isinstance(event, WorkerRecord) and event.status == "failed":
-                self.error = failure_of(event)
+                told = self.watch.told(update.seats[event.worker], self.now)
+                self.error = failure_of(event, told)
                 return
         recorded = sum(window.samples for window in self.windows)
         looked = Looked(
-            *(update.seats, update.version, update.samples_folded, recorded, self.job_ended),
+            *(update.seats, update.version, update.samples_folded, recorded),
+            given_up=self.given_up,
             tasks={each.seat: each.number for each in self.attempts if not each.over},
         )
         self.act(self.watch.handle(looked, self.now))
@@ -613,7 +612,7 @@ class FaultyRun:
         assert set(self.restarted) <= self.struck
         blamed = {event.worker for event in self.told("lost", "failed", "fenced")}
         assert blamed <= self.struck
-        if self.error is not None and not self.job_ended:
+        if self.error is not None:
             named = re.findall(r"[Ww]orker (\d+)", str(self.error))
             assert {int(number) for number in named} == self.struck
 

@@ -245,6 +245,11 @@ MISTAKES = {
         *(Tries, "once_more", lambda self, seat, rows: True),  # noqa: ARG005
         *("executor x5", "single"),
     ),
+    "who is given up ends the work of others": (
+        *(RunWatch, "_enough"),
+        lambda self, able, finished: finished + len(able) >= self.needed,
+        *("executor x5", "delta"),
+    ),
     "no commit is stale": (ServerState, "info", never_stale, "reset", "staleness"),
     "a commit that comes again is not stale": (
         *(ServerState, "info", stale_by_its_own_commits),

@@ -13,10 +13,10 @@ import functools
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ClusterError, NoSpaceError, RefusedError, StartTimeoutError
+from distkeras_grid.errors import ClusterError, RefusedError, StartTimeoutError
 from distkeras_grid.rules import SynchronousRule, build_rule
 from tests.invariants.fault_runs import FAULTS, STRUCK_SEQUENCE, FaultyRun
-from tests.invariants.small_runs import WORKERS
+from tests.invariants.small_runs import EPOCHS, WINDOWS, WORKERS
 
 #: Of each family a rule, its numbers, the workers, and what else is different of the run.
 FAMILIES = {
@@ -64,15 +64,12 @@ def without_meaning(family, kind, point, fault):
 def error_due(family, point, fault):
     """The error with which the run has to end; None if it ends with a result."""
     quorum = "quorum" in family
-    if fault == "disk full":
-        return NoSpaceError
     if fault == "rows changed":
         # A quorum that has finished does not read them.
         return None if quorum and point == "finish" else RefusedError
     if fault == "executor x5" and point in UNTRAINED:
-        # Spark starts it four times, and it has trained nothing. At the gate the quorum has ended
-        # before.
-        return None if quorum and point == "gate" else ClusterError
+        # Spark starts it four times, and it has trained nothing.
+        return None if quorum else ClusterError
     if fault == "slot gone":
         return None if quorum else StartTimeoutError
     return None
@@ -99,6 +96,13 @@ def whole_rounds(family):
     return in_order and "quorum" not in family
 
 
+def goes_on_without(family, fault):
+    """Whether all others train to their ends before the run ends with an error."""
+    in_rounds = isinstance(build_rule(*FAMILIES[family][:2]), SynchronousRule)
+    # Other rows are an error that would occur again.
+    return not in_rounds and fault != "rows changed"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "kind", "fault"), MEANINGFUL)
 def test_whatever_dies_wherever_the_run_ends_as_promised(family, kind, fault):
@@ -112,6 +116,9 @@ def test_whatever_dies_wherever_the_run_ends_as_promised(family, kind, fault):
         if point in KEPT_BEFORE:
             # Every reply asks for it, as keeping takes no time here.
             assert all(e.state_windows is not None for e in run.told("continued")), point
+        if run.error is not None and goes_on_without(family, fault):
+            windows = [window for window in run.windows if window.worker != run.victim]
+            assert len(windows) == (run.workers - 1) * EPOCHS * WINDOWS, point
         if run.error is None and whole_rounds(family) and run.exact:
             np.testing.assert_array_equal(run.center, undisturbed(family, kind), point)
 

@@ -27,6 +27,7 @@ EXPECTED = {
     errors.PathNotFoundError: 4,
     errors.OutputExistsError: 4,
     errors.NoSpaceError: 4,
+    errors.LocalDiskError: 4,
     errors.NotAuthenticatedError: 4,
     errors.EnvironmentMismatchError: 5,
     errors.ClusterError: 5,

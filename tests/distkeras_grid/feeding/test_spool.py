@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import math
 import os
@@ -9,13 +10,14 @@ import shutil
 import sys
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.errors import NoSpaceError, SchemaError, StorageError
+from distkeras_grid.errors import LocalDiskError, NoSpaceError, SchemaError
 from distkeras_grid.feeding import local_file
 from distkeras_grid.feeding.differences import as_differences
 from distkeras_grid.feeding.feature_file import FeatureFile
@@ -200,10 +202,46 @@ def test_write_that_fails_is_a_full_disk_too(tmp_path):
     file.close()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_disk_that_is_full_when_the_buffer_is_written_is_told_once(tmp_path):
+    """The buffer still holds the bytes when the file is closed."""
+    with contextlib.closing(local_file.LocalFile(tmp_path, 1 << 20)) as file:
+        file._file.close()
+        file._file = open("/dev/full", "wb")  # noqa: SIM115
+        file.write(b"0123456789")
+        with pytest.raises(NoSpaceError):
+            file.seal()
+
+
+@pytest.mark.parametrize("when", ["made", "written", "read"])
+def test_a_disk_that_fails_is_an_error_of_this_host(tmp_path, monkeypatch, when):
+    """Another attempt may have another disk, so it is told from errors of the user's code."""
+
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    if when == "made":
+        with pytest.raises(LocalDiskError, match="missing"):
+            local_file.LocalFile(tmp_path / "missing", 1 << 20)
+        return
+    with contextlib.closing(local_file.LocalFile(tmp_path, 0)) as file:
+        if when == "written":
+            file._file.close()
+            file._file = SimpleNamespace(write=fails, close=lambda: None)
+            with pytest.raises(LocalDiskError, match="Input/output"):
+                file.write(b"0123")
+            return
+        file.write(b"0123")
+        file.seal()
+        monkeypatch.setattr(os, "preadv", fails)
+        with pytest.raises(LocalDiskError, match="Input/output"):
+            file.read(0, 4)
+
+
 def test_file_that_lost_bytes_is_an_error(tmp_path):
     with sealed([batch([0, 1])], folder=tmp_path, mapped_bytes=0) as spool:
         spool._files[0]._file._file.truncate(30)
-        with pytest.raises(StorageError, match="10 of 20 bytes at position 20 of 40"):
+        with pytest.raises(LocalDiskError, match="10 of 20 bytes at position 20 of 40"):
             gathered(spool, [1])
 
 

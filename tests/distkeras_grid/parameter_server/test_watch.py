@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from distkeras_grid.errors import (
     ClusterError,
+    NoSpaceError,
     StartTimeoutError,
     TrainingError,
     WorkerFailedError,
@@ -49,10 +50,12 @@ def seat(number, state, samples=0, **told):
     return SeatStatus(number, attempt, status, 50, samples, **terms)
 
 
-def looked(*states, version=1, folded=0, recorded=None, job_ended=False, samples=0, **terms):
+def looked(
+    *states, version=1, folded=0, recorded=None, job_ended=False, samples=0, given_up=None, **terms
+):
     workers = tuple(seat(n, state, samples, **terms) for n, state in enumerate(states))
     told = folded if recorded is None else recorded
-    return Looked(workers, version, folded, told, job_ended)
+    return Looked(workers, version, folded, told, job_ended, given_up=given_up or {})
 
 
 def restarts(actions):
@@ -218,6 +221,76 @@ def test_a_job_that_ends_too_early_ends_the_run():
     # A job that ends after its last commit has done its work.
     ended = looked("finished", "finished", folded=100, job_ended=True)
     assert watch.handle(ended, 0.0) == [Finish()]
+
+
+def without(watch, given_up, *states, now=0.0, **terms):
+    """What a watch does when the jobs of these workers are not submitted again."""
+    workers = tuple(
+        seat(number, state, host=f"node-{number}", log=f"/logs/{number}", beats=1)
+        for number, state in enumerate(states)
+    )
+    look = Looked(workers, terms.pop("version", 1), 0, 0, given_up=given_up, **terms)
+    return watch.handle(look, now)
+
+
+FULL = {1: NoSpaceError("the disk of /disk1 is full")}
+
+
+def test_a_run_without_rounds_goes_on_without_who_is_given_up_and_then_ends_with_its_error():
+    watch = watched(workers=3)
+    for now in (0.0, 50.0):
+        assert without(watch, FULL, "running: training", "lost", "lost", now=now) == []
+    # Spark may still start the others.
+    assert without(watch, FULL, "finished", "lost", "lost", now=55.0) == []
+    (failed,) = without(watch, FULL, "finished", "lost", "finished", now=70.0)
+    assert type(failed.error) is NoSpaceError
+    for told in ("disk1", "worker 1 on node-1 (lost for 70 s", "sign of life 70 s", "/logs/1"):
+        assert told in str(failed.error)
+    assert "node-0" not in str(failed.error)
+
+
+def test_nobody_waits_at_the_gate_for_who_is_given_up():
+    watch = watched(workers=3)
+    assert without(watch, FULL, "ready", "absent", "joined: reading", version=0) == []
+    (begin,) = without(watch, FULL, "ready", "absent", "ready", version=0, now=1.0)
+    assert (type(begin), begin.without) == (Begin, (1,))
+    assert without(watch, FULL, "running", "absent", "running", now=2.0) == []
+
+
+@pytest.mark.parametrize(("quorum", "ends"), [(1.0, True), (0.6, False)])
+def test_rounds_go_on_with_a_quorum_of_those_who_are_not_given_up(quorum, ends):
+    watch = watched(synchronous=True, workers=3, quorum=quorum)
+    actions = without(watch, FULL, "running", "lost", "running")
+    assert [type(action) for action in actions] == [Fail] * ends
+    if not ends:
+        other = {**FULL, 0: ClusterError("executor lost")}
+        assert error_of(without(watch, other, "lost", "lost", "running")) is NoSpaceError
+
+
+def test_who_is_given_up_is_not_started_again_though_the_server_still_sees_it():
+    """The server hears nothing of a host that is gone."""
+    watch = watched(workers=2)
+    for now, done in ((0.0, 1), (61.0, 2), (122.0, 3)):
+        other = seat(0, "running: training", done=done)
+        look = Looked((other, seat(1, "running: training")), 1, 0, 0, given_up=FULL)
+        assert watch.handle(look, now) == []
+    assert error_of(without(watch, FULL, "finished", "running: training", now=123.0)) is (
+        NoSpaceError
+    )
+
+
+def test_the_end_of_all_jobs_has_the_error_of_who_was_given_up():
+    actions = without(watched(), FULL, "lost", "lost", job_ended=True)
+    assert error_of(actions) is NoSpaceError
+
+
+def test_what_is_known_of_a_worker_is_told():
+    watch = watched()
+    newest = seat(1, "failed", host="node-1", log="/logs/1")
+    assert watch.told(newest, 0.0) == "worker 1 on node-1 (failed for 0 s, attempt 11, log /logs/1)"
+    watch.handle(looked("running", "joined: warming up"), 5.0)
+    told = watch.told(newest, 7.0)
+    assert told == "worker 1 on node-1 (warm-up for 2 s, attempt 11, log /logs/1)"
 
 
 @pytest.mark.parametrize("state", ["absent", "lost"])
@@ -679,6 +752,12 @@ EVENTS = st.lists(
                 st.integers(0, 1),
                 st.builds(RowsTasks, st.integers(0, 2), st.integers(0, 1), st.booleans()),
             ),
+        ),
+        st.builds(
+            looked,
+            st.sampled_from(STATES),
+            st.sampled_from(STATES),
+            given_up=st.dictionaries(st.integers(0, 1), st.just(ClusterError("lost"))),
         ),
         st.builds(WindowMeasured, st.integers(0, 1), st.floats(0, 9)),
         st.just(Stopped()),

@@ -88,6 +88,27 @@ def test_a_quota_that_is_full_is_no_space_and_says_what_to_do():
     assert "quota of /a is exceeded: quota = 1 MB. The directory's quota" in str(error)
 
 
+# What Spark tells of a task whose disk was full when its rows were written.
+SPOOL = """Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times
+: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "local_file.py", line 61, in write
+OSError: [Errno 28] No space left on device
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "task.py", line 208, in _train_rows
+distkeras_grid.errors.NoSpaceError: A worker's rows do not fit on the disk of /disk1.
+\tat org.apache.spark.api.python.BasePythonRunner.Something(A.scala:1)
+"""
+
+
+def test_an_error_of_ours_is_told_before_its_own_cause():
+    error = job_error("run", spark_reason(RuntimeError(SPOOL)), "yarn")
+    assert type(error) is NoSpaceError
+    assert str(error) == "A worker's rows do not fit on the disk of /disk1."
+
+
 @pytest.mark.spark
 def test_rows_come_back(spark):
     launch = launched(spark, passes)
@@ -197,6 +218,38 @@ def test_each_attempt_of_a_seat_has_its_secret_and_nobody_else(spark, tmp_path, 
     assert spark.sparkContext.getLocalProperty(PROPERTY) is None
     (row,) = spark.range(1, numPartitions=1).mapInArrow(own, "told string").collect()
     assert row.told == "None"
+
+
+@pytest.mark.spark
+def test_a_job_that_fails_leaves_those_of_the_others_alone(spark, tmp_path):
+    """Spark ends all jobs whose RDD a failed stage has computed."""
+
+    def task(batches):
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
+        if context.partitionId() == 0:
+            raise ValueError("lost")
+        while not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        yield from batches
+
+    frame = spark.range(2, numPartitions=2).repartition(2)
+    launch = Launch(frame, task, "id long", "test of failing jobs")
+    launch.start()
+    deadline = time.monotonic() + 60
+    while not launch.failed:
+        assert time.monotonic() < deadline
+        launch.wait(0.05)
+    assert launch.failed == (0,)
+    assert not launch.done
+    (tmp_path / "go").touch()
+    assert launch.wait(60)
+    assert launch.failed == (0,)
+    assert len([*tmp_path.glob("1-*")]) == 1
 
 
 @pytest.mark.spark

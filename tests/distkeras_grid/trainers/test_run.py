@@ -119,10 +119,12 @@ def executed(
     workers=1,
     checkpointer=None,
     replacement=None,
+    history=None,
+    to=SILENT,
     **limits,
 ):
     """Return the history of a run whose callback stops it at the end of an epoch."""
-    history = History()
+    history = History() if history is None else history
     launch = launch or Launch(server)
 
     def observer(event, center):
@@ -130,7 +132,7 @@ def executed(
         return record, Steering(stop=True if event.epoch == stop_at else None)
 
     spec = make_spec(rows=ROWS, epochs=epochs, workers=workers, snapshots_per_epoch=1, **limits)
-    with run_progress(SILENT) as progress:
+    with run_progress(to) as progress:
         progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
             parts = (server, launch, spec, history, progress, observer, dict, checkpointer)
@@ -332,10 +334,55 @@ def test_a_worker_that_has_finished_is_not_started_again(monkeypatch):
     assert launch.submitted == 1
 
 
+class Two(Server):
+    """Worker 1 gets on and finishes, and worker 0 is lost."""
+
+    def poll(self, captured=0):
+        update = super().poll(captured)
+        (other,) = update.seats
+        lost = SeatStatus(0, 6, "lost", ROWS, 0, beats=1, host="node-0", log="/logs/0")
+        return msgspec.structs.replace(
+            update, seats=(lost, msgspec.structs.replace(other, worker=1))
+        )
+
+
+class Unreached(Launch):
+    """A job that fails each time, because of the network of its host."""
+
+    def __init__(self, server):
+        super().__init__(server, ServerUnreachableError("No way to 10.0.0.7."), True, failures=99)
+
+
+@pytest.mark.promise(
+    "worker: killed whenever it starts",
+    "It is given up after four failures, and trainers without rounds go on; at last one error "
+    "names it, its host, last sign of life and log.",
+)
+def test_a_worker_that_is_given_up_does_not_end_the_work_of_others():
+    news = [[window(n, worker=1), epoch(n, n)] for n in (1, 2, 3)]
+    server, history, notes = Two(*news), History(), []
+    replacement = Replacement()
+    with pytest.raises(ServerUnreachableError) as raised:
+        executed(
+            *(server, Unreached(server)),
+            **{"workers": 2, "history": history, "replacement": replacement, "to": notes.append},
+        )
+    assert history.samples == 3 * 10
+    assert server.news == []
+    for told in ("10.0.0.7", "worker 0 on node-0", "sign of life", "/logs/0"):
+        assert told in str(raised.value)
+    # The server is well.
+    assert replacement.count == 0
+    assert not hasattr(raised.value, "__notes__")
+    (given_up,) = [record for record in history.workers if record.status == "given up"]
+    assert (given_up.worker, given_up.error) == (0, "ServerUnreachableError")
+    assert sum("orker 0 is given up" in line and "10.0.0.7" in line for line in notes) == 1
+
+
 def test_what_a_worker_reports_ends_the_run_by_its_name():
-    failed = WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN")
-    with pytest.raises(NonFiniteLossError):
-        executed(Server(*EPOCHS[:1], [failed], []))
+    failed = WorkerRecord(0, 7, "failed", error="NonFiniteLossError", message="NaN.")
+    with pytest.raises(NonFiniteLossError, match=r"^NaN\. .* worker 0 on node-0 .*/logs/0"):
+        executed(Two(*EPOCHS[:1], [failed], []), workers=2)
 
 
 class Absent(Server):

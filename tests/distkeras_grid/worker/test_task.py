@@ -1,18 +1,26 @@
-"""How a worker's task finds its servers, and with which key."""
+"""How a worker's task finds its servers, with which key, and what it reports to them."""
 
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.errors import AuthenticationError, GridError
+from distkeras_grid.errors import (
+    AuthenticationError,
+    FencedError,
+    GridError,
+    LocalDiskError,
+    NoSpaceError,
+    ServerUnreachableError,
+    StorageError,
+)
 from distkeras_grid.parameter_server.auth import common_half, own_half, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.worker.own_half import PROPERTY, task_key
-from distkeras_grid.worker.task import WorkerPlan, connect
+from distkeras_grid.worker.task import WorkerPlan, connect, reported
 from tests.distkeras_grid.parameter_server.several import Several, commit_of
 from tests.specs import make_settings
 
@@ -84,3 +92,25 @@ def holds(monkeypatch, own):
 
     told = SimpleNamespace(getLocalProperty={PROPERTY: own}.get)
     monkeypatch.setattr(TaskContext, "get", lambda: told)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        # Spark starts the task again, on another host perhaps.
+        (NoSpaceError("no room for the rows"), []),
+        (LocalDiskError("Input/output error"), []),
+        (ServerUnreachableError("no connection"), []),
+        (FencedError("a newer attempt has the seat"), []),
+        # These are of the user's own code, or of data that are the same everywhere.
+        (ValueError("no such class"), [("ValueError", "no such class")]),
+        (OSError("no such file"), [("OSError", "no such file")]),
+        (StorageError("no mirror answers"), [("StorageError", "no mirror answers")]),
+    ],
+)
+def test_only_an_error_that_would_occur_in_another_attempt_is_reported(error, told):
+    found = []
+    client = SimpleNamespace(fail=lambda *of: found.append(of))
+    with pytest.raises(type(error)), reported(client):
+        raise error
+    assert found == told

@@ -1,0 +1,84 @@
+"""Commands that are interrupted while Spark works for them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.running import run
+from tests.cluster import driver_environment
+from tests.distkeras_grid.cli.interrupted_job import TASKS
+
+TIMEOUT = 240.0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+)
+def test_a_command_that_is_interrupted_while_spark_writes_ends_in_few_words(
+    project, tmp_path, number
+):
+    command = [sys.executable, "-m", "tests.distkeras_grid.cli.interrupted_job", str(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=project, env=driver_environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until = time.monotonic() + TIMEOUT
+        while len([*tmp_path.glob("task-*")]) < TASKS:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=TIMEOUT)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, told
+    assert told.splitlines()[-1] == "interrupted"
+    for word in ("Traceback", "KeyboardInterrupt", "\tat ", " ERROR "):
+        assert word not in told, told
+    # No task writes any more, so the hidden folder does not come back.
+    assert {path.name for path in tmp_path.iterdir()} == {f"task-{n}" for n in range(TASKS)}
+
+
+def broken_by_an_interrupt():
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise Py4JNetworkError("Error while sending or receiving")  # noqa: B904
+
+
+def test_an_error_of_py4j_that_an_interrupt_has_caused_is_an_interrupt(capsys):
+    assert guarded(broken_by_an_interrupt) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+    def gone():
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    with pytest.raises(Py4JNetworkError):
+        guarded(gone)
+
+
+def test_what_py4j_logs_of_an_interrupt_is_left_out_while_a_command_runs(caplog):
+    def log(module):
+        where = (f"/lib/{module}.py", 1070, "while sending command", (), None)
+        logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, *where))
+
+    def command(_):
+        log("java_gateway")
+        logging.getLogger("py4j.clientserver").error("while shutting down connection")
+        log("mine")
+        return 0
+
+    assert run("tile", command, []) == 0
+    assert [record.module for record in caplog.records] == ["mine"]
+    log("java_gateway")
+    assert len(caplog.records) == 2
