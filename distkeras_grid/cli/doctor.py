@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import re
 import shutil
@@ -22,11 +23,12 @@ from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.traffic import WINDOW, Traffic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from distkeras_grid.model_parallel.traffic import Kind, Traffic
+    from distkeras_grid.model_parallel.traffic import Kind
     from distkeras_grid.spark.doctor import Finding
     from distkeras_grid.spark.memory import ModelSize
     from distkeras_grid.spark.storage import Storage
@@ -45,7 +47,8 @@ examples:
   distkeras-grid doctor --master yarn --workers 4 --model model.keras --storage hdfs:///runs
   spark-submit --master yarn --num-executors 4 jobs/doctor.py --workers 4 --model 25M
   distkeras-grid doctor --workers 16 --servers 4 --model 100M
-  distkeras-grid doctor --stages 4 --model 100M --batch-size 64 --inputs 3072 --outputs 4096
+  distkeras-grid doctor --stages 4 --model 100M --batch-size 64 --inputs 3072 --outputs 4096 \\
+    --batch-seconds 0.5
   distkeras-grid doctor --devices 4 --model net.keras --inputs 32768 --outputs 98304
 """
 KLIST_SECONDS = 10.0
@@ -102,6 +105,19 @@ def build_parser() -> argparse.ArgumentParser:
         help="weights of the layers that --devices divides, such as 15M (default: those of the "
         "convolution kernels in --model FILE.keras)",
     )
+    add(
+        "--window",
+        type=_count,
+        metavar="N",
+        help=f"communication_window of the training, in batches ({WINDOW}; by default a run takes "
+        "less if an epoch has few batches)",
+    )
+    add(
+        "--batch-seconds",
+        type=_seconds,
+        metavar="S",
+        help="how long a batch takes, for the bytes a second",
+    )
     add("--storage", metavar="URI", help="also write, read and delete a small file there")
     add("--host", metavar="NAME", help="master_host of the training")
     add("--port", type=int, default=0, help="master_port of the training (any free port)")
@@ -131,6 +147,8 @@ def check_early(flags: argparse.Namespace, _: early.DriverPlace = early.HERE) ->
             parser.error(f"--{kind} needs --inputs and --outputs")
         if kind == "devices" and not flags.divided_weights and not _is_file(flags.model):
             parser.error("--devices needs --divided-weights, or the kernels in --model FILE.keras")
+    if not kind and (flags.window or flags.batch_seconds):
+        parser.error("--window and --batch-seconds belong to --stages, --towers and --devices")
     if flags.divided_weights and kind != "devices":
         parser.error("--divided-weights belongs to --devices")
 
@@ -145,6 +163,13 @@ def _count(text: str) -> int:
     """Read a number of at least 1."""
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"1 or more is expected. Received: {value}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    """Read a time above 0."""
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"seconds above 0 are expected. Received: {text!r}")
     return value
 
 
@@ -299,15 +324,22 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
 
 def _traffic(flags: argparse.Namespace, weights: int, storage: Storage) -> Traffic | None:
     """Return what tasks that share one model send each other; None if they do not share any."""
-    from distkeras_grid.model_parallel.traffic import Traffic
-
     if (kind := sharing(flags)) is None:
         return None
+    divided = 0
     if kind == "devices":
-        # Only these travel, and not those of the layers that stay whole.
-        weights = flags.divided_weights or _counted(flags.model, storage, count_kernels)
-    rows = flags.batch_size, flags.inputs, flags.outputs
-    return Traffic(kind, getattr(flags, kind), weights, *rows)
+        # Only these travel in a batch, and not those of the layers that stay whole.
+        divided = flags.divided_weights or _counted(flags.model, storage, count_kernels)
+    return Traffic(
+        kind,
+        getattr(flags, kind),
+        max(weights, divided),
+        flags.batch_size,
+        flags.inputs,
+        flags.outputs,
+        window=flags.window or WINDOW,
+        divided=divided,
+    )
 
 
 def _memory(
@@ -351,7 +383,10 @@ def _network(
     from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 
     if traffic is not None:
-        yield Finding("network", Level.OK, traffic.sentence(link_speed(bind_host)))
+        available, seconds = link_speed(bind_host), flags.batch_seconds
+        slow = seconds is not None and not traffic.fits(available, seconds)
+        told = traffic.sentence(available, seconds)
+        yield Finding("network", Level.WARN if slow else Level.OK, told)
         return
     need = NetworkNeed(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
     yield Finding(

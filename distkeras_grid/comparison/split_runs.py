@@ -195,13 +195,12 @@ class _Master:
         return self._gate.address
 
     def measure(self) -> tuple[float, float, dict[str, Any], dict[str, Any]]:
-        from distkeras_grid.model_parallel.divided import install
         from distkeras_grid.model_parallel.engine import DividedEngine
 
         self._devices.wait_for_all(60.0)
         self._devices.measure()
-        install(list(self._found.layers.values()), self._devices)
-        engine = DividedEngine(self._model, self._devices, lambda _: None)
+        layers = list(self._found.layers.values())
+        engine = DividedEngine(self._model, layers, self._devices, lambda _: None)
         block = _block(self._setup)
         engine.warm_up(block)
         plan = self._devices.plan

@@ -8,6 +8,7 @@ the units of the lost one.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -97,6 +98,8 @@ class Devices(Members):
         The newest plan; at first all layers are whole.
     rest : float
         Time of a batch outside the layers, for the next plan [s].
+    unsplit : float or None
+        Time of a batch of the model as it is, for the next plan [s]; None before it is measured.
     """
 
     stateless = True
@@ -127,6 +130,7 @@ class Devices(Members):
         self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
         self._reviewed = False
         self.rest = 0.0
+        self.unsplit: float | None = None
         self.plan = Plan(layers=())
 
     def _after_change(self, text: str) -> str:
@@ -139,9 +143,10 @@ class Devices(Members):
     # Decisions
 
     def measure(self) -> Plan:
-        """Measure the line and, for each layer, all devices at once; then plan.
+        """Measure the line and the layers, on all devices at once and on the master; then plan.
 
-        They are measured at the same time, because devices on one machine slow each other down.
+        Devices on one machine slow each other down, so a layer that is divided is measured on all
+        at the same time, and a whole one on the master while the others wait.
         """
         self._link = self._measured_link()
         random = np.random.default_rng(0)
@@ -155,21 +160,27 @@ class Devices(Members):
                 (self._batch, *layer.output_shape),
             )
             x, kernel, dy = (random.standard_normal(shape, np.float32) for shape in shapes)
-            taken = []
-            for _ in range(1 + OBSERVATIONS):
-                clock = time.perf_counter()
-                _, number = self.forward(name, x, kernel)
-                self.backward(name, number, x, kernel, dy)
-                self.kernel_gradient(name, number)
-                taken.append(time.perf_counter() - clock)
+            taken = self._timed_passes(name, x, kernel, dy)
             self._note_overhead(layer, statistics.median(taken[1:]))
             self._shares[name] = self._all_mine(layer)
+            self._timed_passes(name, x, kernel, dy)
         with self._changed:
             self._replan()
             self._reviewed = True
             slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
             self._patience = PATIENCE_SECONDS + PATIENCE * slowest
             return self.plan
+
+    def _timed_passes(self, name: str, x: Array, kernel: Array, dy: Array) -> list[float]:
+        """Pass through a layer as it is shared now; return the seconds, of the warm-up first."""
+        taken = []
+        for _ in range(1 + OBSERVATIONS):
+            clock = time.perf_counter()
+            _, number = self.forward(name, x, kernel)
+            self.backward(name, number, x, kernel, dy)
+            self.kernel_gradient(name, number)
+            taken.append(time.perf_counter() - clock)
+        return taken
 
     def _note_overhead(self, layer: Convolution, seconds: float) -> None:
         """Note how much longer a measured pass took than computing and sending alone."""
@@ -199,13 +210,29 @@ class Devices(Members):
             self._reviewed = False
             self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
 
-    def divide_again(self, whole: float) -> Plan:
-        """Divide as planned, and return the plan; `whole` is a batch's time meanwhile [s]."""
+    def divide_again(self, unsplit: float, through: float) -> Plan:
+        """Divide as planned, unless a batch of the model as it is takes no longer.
+
+        Parameters
+        ----------
+        unsplit : float
+            Time of a batch of the model as it is [s].
+        through : float
+            Time of a batch with all layers computed here, on the master alone [s].
+
+        Returns
+        -------
+        Plan
+            Layers that were named are divided in any case.
+        """
         with self._changed:
-            self.rest = 0.0
+            self.unsplit = unsplit
             self._replan()
-            self.rest = max(0.0, whole - self.plan.whole)
+            layers = math.fsum(layer.whole for layer in self.plan.layers)
+            self.rest = max(0.0, through - layers)
             self._replan()
+            if self._which == "auto" and not self.plan.pays:
+                self.adopt(self.plan.all_whole())
             self._reviewed = True
             return self.plan
 
@@ -221,6 +248,7 @@ class Devices(Members):
                 self._link,
                 which=self._which,
                 rest=self.rest,
+                unsplit=self.unsplit,
                 overheads=self._overheads,
                 alone={name: self._alone.pace(name, 0) for name in self._layers},
             )

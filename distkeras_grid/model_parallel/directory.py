@@ -28,6 +28,7 @@ from distkeras_grid.model_parallel.messages import (
     Locate,
     Located,
     Noted,
+    Release,
     Report,
     Welcome,
 )
@@ -72,6 +73,7 @@ class Directory:
         self._archives = archives or {}
         self._lock = threading.Lock()
         self._master: tuple[int, Announce] | None = None
+        self._released = False
         listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
         self._gate = Gate(listener, key_of, run, Welcome(), self._serve)
 
@@ -98,10 +100,11 @@ class Directory:
     def _answer(self, hello: WorkerHello, message: msgspec.Struct) -> msgspec.Struct:
         if isinstance(message, Locate):
             with self._lock:
-                known = None if self._master is None else self._master[1]
+                known, released = self._master, self._released
             if known is None:
-                return Located()
-            return Located(host=known.host, port=known.port, unix_path=known.unix_path)
+                return Located(released=released)
+            at = known[1]
+            return Located(host=at.host, port=at.port, unix_path=at.unix_path, released=released)
         if hello.seat != MASTER:
             raise RefusedError(f"Only the master may say so. Received: {message!r}.")
         if isinstance(message, Announce):
@@ -109,6 +112,10 @@ class Directory:
                 # An attempt that Spark has given up may still run.
                 if self._master is None or hello.attempt >= self._master[0]:
                     self._master = hello.attempt, message
+        elif isinstance(message, Release):
+            with self._lock:
+                if self._master is None or hello.attempt >= self._master[0]:
+                    self._released = True
         elif isinstance(message, Report):
             self._told(message)
         return Noted()
@@ -199,6 +206,10 @@ class Asking:
             None if found.host is None else ServerAddress(found.host, found.port, found.unix_path)
         )
 
+    def released(self) -> bool:
+        """Return whether a master has released all devices, also for later attempts."""
+        return self._ask(Locate(), Located).released
+
     def model(self) -> bytes:
         """Return this device's part of the model, as an archive.
 
@@ -221,6 +232,10 @@ class Asking:
         """Announce that this task is the master, and where it listens."""
         message = Announce(host=address.host, port=address.port, unix_path=address.unix_path)
         self._ask(message, Noted)
+
+    def release(self) -> None:
+        """Tell that this task needs no devices, nor do later attempts of it."""
+        self._ask(Release(), Noted)
 
     def report(self, report: Report) -> None:
         """Send what the user should know."""

@@ -30,6 +30,12 @@ def install(layers: Sequence[tuple[Any, Convolution]], devices: Devices) -> None
         layer.call = _divided_call(layer, divided_convolution(described, devices))
 
 
+def uninstall(layers: Sequence[tuple[Any, Convolution]]) -> None:
+    """Let the layers compute by themselves again; arguments as of `install`."""
+    for layer, _ in layers:
+        del layer.call
+
+
 def _divided_call(layer: Any, convolve: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     import keras
     import tensorflow as tf

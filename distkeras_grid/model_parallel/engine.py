@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.model_parallel.devices import Devices
+from distkeras_grid.model_parallel.divided import install, uninstall
+from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.pacing import OBSERVATIONS
 from distkeras_grid.model_parallel.time_model import Plan
 from distkeras_grid.rows import Block
 
 
 class DividedEngine(TensorFlowEngine):
-    """Trains a model into which `install` has put the devices.
+    """Trains a model whose convolutions are divided, if `warm_up` finds that this pays.
 
     Parameters
     ----------
     model : keras.Model
         As in `TensorFlowEngine`.
+    layers : sequence of (keras.layers.Layer, Convolution)
+        Layers of the model that the devices are to compute.
     devices : Devices
         The devices, already measured.
     planned : callable
-        Called with the plan once the time of a whole batch is known.
+        Called with the plan once the times of a whole batch are known. If it divides no layer, the
+        devices have nothing to do from then on.
     **options
-        As in `TensorFlowEngine`. XLA compiles nothing, because it cannot call the devices.
+        As in `TensorFlowEngine`. XLA compiles nothing once layers are divided, because it cannot
+        call the devices.
     """
 
     def __init__(
-        self, model: Any, devices: Devices, planned: Callable[[Plan], None], **options: Any
+        self,
+        model: Any,
+        layers: Sequence[tuple[Any, Convolution]],
+        devices: Devices,
+        planned: Callable[[Plan], None],
+        **options: Any,
     ) -> None:
-        super().__init__(model, **{**options, "jit": False})
+        super().__init__(model, **options)
+        self._layers = layers
         self._devices = devices
         self._planned = planned
 
     def warm_up(self, block: Block) -> float:
-        """Compile, and measure a block with all layers whole; return a block's planned time [s].
+        """Compile and measure the model as it is and then divided; return a block's time [s].
+
+        If dividing does not pay, the model is as it was again, with what was compiled for it.
 
         Parameters
         ----------
         block : Block
             A block like those of the windows.
         """
+        unsplit = self._seconds(block)
+        as_it_was = self._functions, self.jit
+        self._functions, self.jit = {}, False
+        install(self._layers, self._devices)
         self._devices.keep_whole()
-        planned = self._devices.divide_again(whole=super().warm_up(block) / block.steps)
-        self._planned(planned)
-        return planned.divided * block.steps
+        plan = self._devices.divide_again(unsplit, through=self._seconds(block))
+        if not plan.shares:
+            uninstall(self._layers)
+            self._functions, self.jit = as_it_was
+        self._planned(plan)
+        return plan.divided * block.steps
+
+    def _seconds(self, block: Block) -> float:
+        """Return the time of a batch: a median, because a block may be a single batch."""
+        times = math.ceil(OBSERVATIONS / block.steps)
+        taken = [super(DividedEngine, self).warm_up(block) for _ in range(times)]
+        return statistics.median(taken) / block.steps

@@ -126,6 +126,34 @@ class Meeting:
                 "give the run more slots, use fewer devices, or allow more (start_timeout)."
             )
 
+    def release(self, members: Members) -> None:
+        """Let all devices end, because the master trains without them.
+
+        Parameters
+        ----------
+        members : Members
+            The devices. If this attempt dies, the next one finds `released`.
+        """
+        # First the driver: a device that looks for the master now must not wait for it.
+        with (
+            contextlib.suppress(ServerUnreachableError),
+            self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking,
+        ):
+            asking.release()
+        members.close()
+
+    @property
+    def released(self) -> bool:
+        """Whether an attempt before this one has released the devices.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If the driver cannot be reached.
+        """
+        with self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking:
+            return asking.released()
+
     def report(
         self,
         lines: Sequence[str],
@@ -195,6 +223,8 @@ def _serve_masters(
     while time.monotonic() < until:
         try:
             with plan.guide.ask(number, attempt, CONNECT_SECONDS) as asking:
+                if asking.released():
+                    return
                 address = asking.master()
         except ServerUnreachableError:
             # The driver has ended the run.

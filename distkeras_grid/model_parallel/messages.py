@@ -131,11 +131,24 @@ class Locate(Envelope, frozen=True):
 
 
 class Located(Envelope, frozen=True):
-    """The master is at this address; it is not known yet if there is no host."""
+    """The master is at this address; it is not known yet if there is no host.
+
+    Parameters
+    ----------
+    host, port, unix_path
+        As in `Announce`.
+    released : bool, default False
+        Whether a master of this run has said `Release`.
+    """
 
     host: Name | None = None
     port: Annotated[int, msgspec.Meta(ge=0, lt=65536)] = 0
     unix_path: Name | None = None
+    released: bool = False
+
+
+class Release(Envelope, frozen=True):
+    """The master needs no devices until the end of the run."""
 
 
 class Report(Envelope, frozen=True):
@@ -296,4 +309,5 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     FetchModel,
     Archive,
     BeginAfter,
+    Release,
 )

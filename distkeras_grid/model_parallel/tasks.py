@@ -67,16 +67,21 @@ def run_device(plan: SplitPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def _build(
     plan: SplitPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
 ) -> ModelEngine:
-    """Load the model, wait for the devices, measure them, and divide its convolutions."""
+    """Load the model, wait for the devices, measure them, and divide what pays.
+
+    Without a layer that pays, the devices end, and the model is trained as it is.
+    """
     from distkeras_grid.engine.compile_settings import compile_model
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.engine.registry import build_engine, current_backend
     from distkeras_grid.model_parallel.described import find_convolutions
-    from distkeras_grid.model_parallel.divided import install
     from distkeras_grid.model_parallel.engine import DividedEngine
 
     model = model_from_bytes(worker.model, worker.custom_objects)
     compile_model(model)
+    options = engine_options(worker)
+    if meeting.released:
+        return build_engine(current_backend(), model, **options)
     found = find_convolutions(model)
     if plan.layers not in ("auto", "all"):
         found.chosen(tuple(plan.layers))
@@ -92,14 +97,15 @@ def _build(
         start_seconds=plan.spec.limits.start_timeout,
     )
     meeting.admit(devices, Welcome(layers=layers))
-    decided, options = devices.measure(), engine_options(worker)
+
+    def planned(plan: Plan) -> None:
+        reports.say(plan.table(), plan.shares)
+        if not plan.shares:
+            meeting.release(devices)
+
+    decided = devices.measure()
     if not decided.shares:
-        reports.say(decided.table())
-        devices.close()
+        planned(decided)
         return build_engine(current_backend(), model, **options)
-
-    def planned(final: Plan) -> None:
-        reports.say(final.table(), final.shares)
-
-    install([found.layers[name] for name in decided.shares], devices)
-    return DividedEngine(model, devices, planned, **options)
+    layers_of_plan = [found.layers[name] for name in decided.shares]
+    return DividedEngine(model, layers_of_plan, devices, planned, **options)

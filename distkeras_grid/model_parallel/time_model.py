@@ -117,21 +117,48 @@ class Plan(Value, frozen=True):
     layers : tuple of LayerPlan
         One plan for each layer, in the order of the model.
     rest : float, default 0
-        Seconds of a batch outside of these layers.
+        Seconds of a batch outside of these layers, once layers are divided.
+    unsplit : float, optional
+        Measured seconds of a batch of the model as Keras computes it, in one graph. Without it, the
+        times of the layers and the rest are added.
     """
 
     layers: tuple[LayerPlan, ...]
     rest: float = 0.0
+    unsplit: float | None = None
 
     @property
     def whole(self) -> float:
-        """Predicted time of a batch on the master alone [s]."""
+        """Time of a batch on the master alone [s]."""
+        if self.unsplit is not None:
+            return self.unsplit
         return self.rest + math.fsum(layer.whole for layer in self.layers)
 
     @property
     def divided(self) -> float:
         """Predicted time of a batch as planned [s]."""
+        if not self.shares:
+            return self.whole
         return self.rest + math.fsum(layer.divided for layer in self.layers)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the batch is faster as planned than on the master alone."""
+        return self.divided < self.whole
+
+    def all_whole(self) -> Plan:
+        """Return the plan that leaves all layers to the master."""
+        layers = tuple(
+            LayerPlan(
+                layer=layer.layer,
+                shares=(sum(layer.shares), *[0] * (len(layer.shares) - 1)),
+                whole=layer.whole,
+                divided=layer.whole,
+                moved=0,
+            )
+            for layer in self.layers
+        )
+        return Plan(layers=layers, rest=self.rest, unsplit=self.unsplit)
 
     @property
     def shares(self) -> dict[str, tuple[int, ...]]:
@@ -161,20 +188,28 @@ class Plan(Value, frozen=True):
             )
             for layer in self.layers
         ]
-        if self.rest:
-            rows.append(("other work", "", f"{self.rest:.3f} s", f"{self.rest:.3f} s", ""))
+        if self.rest or self.unsplit is not None:
+            # A layer by itself may take longer than in the graph of the model.
+            whole = max(0.0, self.whole - math.fsum(layer.whole for layer in self.layers))
+            divided = max(0.0, self.divided - math.fsum(layer.divided for layer in self.layers))
+            rows.append(("other work", "", f"{whole:.3f} s", f"{divided:.3f} s", ""))
         widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
         lines = [_line(row, widths) for row in (heads, *rows)]
         return [*lines, self.verdict()]
 
     def verdict(self) -> str:
         """Return a sentence: whether dividing pays."""
+        if not self.shares and self.unsplit is not None:
+            return (
+                f"Dividing does not pay: the model as it is takes {self.whole:.3f} s a batch "
+                "(measured), and divided it takes no less (predicted). All layers stay whole."
+            )
         if not self.shares:
             return (
                 "Dividing does not pay: no layer is faster with the other devices (predicted). The "
                 f"convolutions take {self.whole - self.rest:.3f} s a batch, and all stay whole."
             )
-        if self.divided >= self.whole:
+        if not self.pays:
             return (
                 f"Dividing does not pay: {self.divided:.3f} s a batch instead of "
                 f"{self.whole:.3f} s (predicted). It is done because the layers were named."
@@ -302,6 +337,7 @@ def plan_layers(
     *,
     which: Layers = "auto",
     rest: float = 0.0,
+    unsplit: float | None = None,
     overheads: Mapping[str, float] | None = None,
     alone: Mapping[str, Pace | None] | None = None,
 ) -> Plan:
@@ -321,6 +357,8 @@ def plan_layers(
         Which layers are divided: those for which it pays, all, or those of these names.
     rest : float, default 0
         Seconds of a batch outside of these layers.
+    unsplit : float, optional
+        As in `Plan`.
     overheads : mapping of str to float, optional
         By layer, as in `plan_layer`.
     alone : mapping of str to Pace or None, optional
@@ -351,4 +389,4 @@ def plan_layers(
                 moved=plan.moved,
             )
         )
-    return Plan(layers=tuple(plans), rest=rest)
+    return Plan(layers=tuple(plans), rest=rest, unsplit=unsplit)

@@ -23,6 +23,8 @@ SETUPS = (
     SplitSetup((50, 200), 16, (2.0,)),
 )
 ROWS, BATCH, WIDTH, EPOCHS = 4096, 128, 768, 3
+#: Batches between two exchanges. Without an argument a run of so few rows would take windows of 1.
+WINDOWS = (1, 16)
 
 
 def convolutions() -> None:
@@ -40,7 +42,7 @@ def convolutions() -> None:
 
 
 def towers() -> None:
-    """Print the time of an epoch, and the bytes, of a wide dense net."""
+    """Print the time of an epoch, and the bytes, of a wide dense net, with each window."""
     import keras
 
     from distkeras_grid import AveragingTrainer, Towers, build_session
@@ -65,26 +67,33 @@ def towers() -> None:
     data.write.mode("overwrite").parquet("build/benchmark-towers")
     data = spark.read.parquet("build/benchmark-towers")
 
-    split = Towers([tower("left"), tower("right")], head, *settings, batch_size=BATCH, **common)
-    whole = split.keras_model
+    def split(window: int | None = None) -> Towers:
+        towers = [tower("left"), tower("right")]
+        arguments = {**common, "batch_size": BATCH, "communication_window": window}
+        return Towers(towers, head, *settings, **arguments)
+
+    whole = split().keras_model
     whole.compile(*settings)
     whole.fit(x, y, batch_size=BATCH, verbose=0)
     clock = time.perf_counter()
     whole.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0)
     fitted = time.perf_counter() - clock
-    averaging = AveragingTrainer(whole, *settings, num_workers=2, batch_size=BATCH // 2, **common)
-    averaging.train(data, seed=1)
-    split.train(data, seed=1)
-    moved = sum(record.bytes_up + record.bytes_down for record in averaging.history.records)
-    server = sum(record.bytes_up + record.bytes_down for record in split.history.records)
     print(f"\ntowers: {whole.count_params() / 1e6:.2f} million weights in two towers, {ROWS} rows")
     print(f"fit, all cores               {fitted / EPOCHS:7.2f} s an epoch")
-    for name, trainer, bytes_moved, note in (
-        ("AveragingTrainer, 2 workers", averaging, moved, ""),
-        ("Towers, 2 workers", split, server, "  " + split.run["devices"][-1]),
-    ):
-        seconds = trainer.get_training_time() / EPOCHS
-        print(f"{name:28} {seconds:7.2f} s an epoch  server {bytes_moved / 1e6:6.1f} MB{note}")
+    for window in WINDOWS:
+        halves = {**common, "batch_size": BATCH // 2, "communication_window": window}
+        averaging = AveragingTrainer(whole, *settings, num_workers=2, **halves)
+        for name, trainer in (
+            ("AveragingTrainer, 2 workers", averaging),
+            ("Towers, 2 workers", split(window)),
+        ):
+            trainer.train(data, seed=1)
+            moved = sum(record.bytes_up + record.bytes_down for record in trainer.history.records)
+            seconds, note = trainer.get_training_time() / EPOCHS, trainer.run.get("devices", [""])
+            print(
+                f"{name:28} {seconds:7.2f} s an epoch  window {window:2}  "
+                f"server {moved / 1e6:6.1f} MB  {note[-1]}".rstrip()
+            )
     spark.stop()
 
 

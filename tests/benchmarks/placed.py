@@ -22,6 +22,8 @@ from tests.processes import processes
 WIDTH, LAYERS = 1024, 16
 SIDE, CHANNELS, CONVOLUTIONS = 64, 32, 16
 ROWS, BATCH, WORKERS = 128, 64, (1, 2, 4)
+#: Without an argument a run of so few rows would take windows of one batch.
+WINDOW = "epoch"
 
 
 def dense():
@@ -113,7 +115,13 @@ def measure(build) -> None:
     """Print a row for each trainer and number of workers."""
     from distkeras_grid import PlacedLayers, SingleTrainer, build_session
 
-    common = {"batch_size": BATCH, "features_col": "x", "num_epoch": 2, "progress": False}
+    common = {
+        "batch_size": BATCH,
+        "features_col": "x",
+        "num_epoch": 2,
+        "communication_window": WINDOW,
+        "progress": False,
+    }
     settings = ("adam", "sparse_categorical_crossentropy")
     for workers in (0, *WORKERS):
         # Fresh processes for each row: a peak stays with its process.
@@ -143,7 +151,8 @@ def main() -> None:
     for build in (dense, convolutional):
         model, _ = build()
         print(
-            f"\n{build.__name__}: {model.count_params() / 1e6:.2f} million weights, batch {BATCH}"
+            f"\n{build.__name__}: {model.count_params() / 1e6:.2f} million weights, batch {BATCH}, "
+            f"window {WINDOW}"
         )
         measure(build)
 

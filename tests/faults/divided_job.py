@@ -1,8 +1,8 @@
-"""A driver of its own: trains a model that is divided among devices while, if asked, some die.
+"""A driver of its own: trains a model that is divided among devices while, if asked, tasks die.
 
 ``python -m tests.faults.divided_job MASTER FOLDER SETTINGS`` with the settings as JSON: the kind
-(one of `KINDS`), the epochs, and whether the other devices are killed. What came out is written to
-``FOLDER/result.json``.
+(one of `KINDS`), and which processes are killed: ``"nobody"``, ``"master"`` or the ``"others"``.
+What came out is written to ``FOLDER/result.json``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Kind:
     divided: Callable[..., Any]
 
 
-def convolutions(loss):
+def convolutions(loss, momentum=0.9):
     import keras
 
     keras.utils.set_random_seed(2)
@@ -61,14 +61,15 @@ def convolutions(loss):
     ]
     model = keras.Sequential(layers)
     # With a larger rate, rounding alone leads to other weights after 320 steps.
-    model.compile(keras.optimizers.SGD(0.02, momentum=0.9), loss)
+    model.compile(keras.optimizers.SGD(0.02, momentum=momentum), loss)
     return model
 
 
-def split(loss, **arguments):
+def split(loss, momentum=0.9, layers="all", **arguments):
     from distkeras_grid import ConvolutionSplit
 
-    return ConvolutionSplit(convolutions(loss), num_workers=2, layers="all", **arguments)
+    model = convolutions(loss, momentum)
+    return ConvolutionSplit(model, num_workers=2, layers=layers, **arguments)
 
 
 def dense_layers(loss):
@@ -128,6 +129,17 @@ def plain_sgd():
 
 KINDS = {
     "split": Kind((8, 8, 2), 1, convolutions, split),
+    # A master that begins anew has no momentum of before.
+    "plain_split": Kind(
+        (8, 8, 2), 1, partial(convolutions, momentum=0.0), partial(split, momentum=0.0)
+    ),
+    # Dividing layers this small does not pay, so the other device ends before the training.
+    "whole": Kind(
+        (8, 8, 2),
+        1,
+        partial(convolutions, momentum=0.0),
+        partial(split, momentum=0.0, layers="auto"),
+    ),
     "placed": Kind((12,), MICRO_BATCHES, dense_layers, placed),
     "towers": Kind((12,), 1, stacked_towers, towers),
 }
@@ -164,9 +176,11 @@ def master_loss(folder: Path, calls: int):
     return loss
 
 
-def python_workers(folder: Path, application: str) -> list[int]:
-    """Python processes that the executors of an application have beside the master's."""
+def victims(folder: Path, application: str, struck: str) -> list[int]:
+    """Python processes of an application's executors: the master's, or all others."""
     master = int((folder / "master").read_text())
+    if struck == "master":
+        return [master]
     table = processes()
     children = {pid: parent for pid, parent, _ in table}
     executors = {pid for pid, _, command in table if f"--app-id {application}" in command}
@@ -174,7 +188,7 @@ def python_workers(folder: Path, application: str) -> list[int]:
     return [pid for pid, parent in children.items() if parent in daemons and pid != master]
 
 
-def run(spark, folder: Path, kind: Kind, *, disturbed: bool) -> dict:
+def run(spark, folder: Path, kind: Kind, struck: str) -> dict:
     """Train by ``fit`` and by the trainer; return what distinguishes them, and what happened."""
     from distkeras_grid import Field
 
@@ -198,18 +212,18 @@ def run(spark, folder: Path, kind: Kind, *, disturbed: bool) -> dict:
     killed: list[int] = []
 
     def harm():
-        killed.extend(python_workers(folder, spark.sparkContext.applicationId))
+        killed.extend(victims(folder, spark.sparkContext.applicationId, struck))
         for pid in killed:
             kill(pid)
         (folder / "go").touch()
 
-    if not disturbed:
+    if struck == "nobody":
         (folder / "go").touch()
     trained = trainer.train(
         data.withMetadata("x", Field("x", kind.shape).to_metadata()),
         shuffle=False,
         seed=1,
-        callbacks=[at_epoch(2, harm)] if disturbed else [],
+        callbacks=[] if struck == "nobody" else [at_epoch(2, harm)],
     )
     pairs = zip(expected.get_weights(), trained.get_weights(), strict=True)
     return {
@@ -228,7 +242,7 @@ def main(master: str, folder: str, text: str) -> None:
     settings = json.loads(text)
     kind = settings["kind"]
     spark = build_session(kind, master=master, settings=DRIVER)
-    found = run(spark, Path(folder), KINDS[kind], disturbed=settings["disturbed"])
+    found = run(spark, Path(folder), KINDS[kind], settings["struck"])
     (Path(folder) / "result.json").write_text(json.dumps(found))
 
 

@@ -1,4 +1,4 @@
-"""Model parallelism on two executors of a standalone cluster; a device dies in the middle."""
+"""Model parallelism on two executors of a standalone cluster; a task dies in the middle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.
     "The others compute its part; the weights are those of `fit` up to rounding.",
 )
 def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, disturbed):
-    found = result("split", cluster, project, tmp_path, disturbed)
+    found = result("split", cluster, project, tmp_path, "others" if disturbed else "nobody")
     assert found["largest_difference"] < 1e-3
     assert found["samples"] == ROWS * EPOCHS
     # One attempt of the master trained all of it.
@@ -36,7 +36,7 @@ def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, 
     "are those of `fit` up to rounding.",
 )
 def test_after_a_killed_stage_all_go_on_from_the_last_window(cluster, project, tmp_path, disturbed):
-    found = result("placed", cluster, project, tmp_path, disturbed)
+    found = result("placed", cluster, project, tmp_path, "others" if disturbed else "nobody")
     assert found["largest_difference"] < 1e-3
     assert found["samples"] == ROWS * EPOCHS
     assert found["attempts"] == 1 + disturbed
@@ -50,16 +50,32 @@ def test_after_a_killed_stage_all_go_on_from_the_last_window(cluster, project, t
     "are those of `fit` up to rounding.",
 )
 def test_after_a_killed_tower_all_go_on_from_the_last_window(cluster, project, tmp_path, disturbed):
-    found = result("towers", cluster, project, tmp_path, disturbed)
+    found = result("towers", cluster, project, tmp_path, "others" if disturbed else "nobody")
     assert found["largest_difference"] < 1e-3
     assert found["samples"] == ROWS * EPOCHS
     assert found["attempts"] == 1 + disturbed
     assert (found["killed"] > 0) == disturbed
 
 
-def result(kind, cluster, project, folder, disturbed):
+@pytest.mark.parametrize("kind", ["plain_split", "whole", "placed", "towers"])
+@pytest.mark.promise(
+    "master of `ConvolutionSplit`, `PlacedLayers` or `Towers`: killed",
+    "Spark starts it again, and all go on from the last window; every row counts once, and with "
+    "plain SGD the weights are those of `fit` up to rounding.",
+)
+def test_after_a_killed_master_all_go_on_from_the_last_window(cluster, project, tmp_path, kind):
+    found = result(kind, cluster, project, tmp_path, "master")
+    assert found["largest_difference"] < 1e-3
+    assert found["samples"] == ROWS * EPOCHS
+    assert (found["killed"], found["attempts"]) == (1, 2)
+    if kind == "whole":
+        # The devices have ended, so the next attempt measures nothing.
+        assert sum("Dividing does not pay: " in line for line in found["told"]) == 1
+
+
+def result(kind, cluster, project, folder, struck):
     """What a driver of its own found."""
-    settings = json.dumps({"kind": kind, "disturbed": disturbed})
+    settings = json.dumps({"kind": kind, "struck": struck})
     command = [sys.executable, "-m", "tests.faults.divided_job", cluster.url, str(folder), settings]
     ended = subprocess.run(
         command,

@@ -56,10 +56,14 @@ def test_the_arithmetic_of_one_model_over_several_tasks(spark, capsys, kind):
     shape = ["--batch-size", "10", "--inputs", "1000", "--outputs", "500"]
     if kind == "devices":
         shape += ["--divided-weights", "30k"]
+    shape += ["--window", "4", "--batch-seconds", "0.5"]
     assert main([f"--{kind}", "2", "--model", "1M", *shape]) == ExitCode.OK
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()[:-1]}
-    traffic = Traffic(kind, 2, 30_000, 10, 1000, 500)
+    divided = 30_000 if kind == "devices" else 0
+    traffic = Traffic(kind, 2, 10**6, 10, 1000, 500, window=4, divided=divided)
     assert f"2 {kind}: {traffic.batch_bytes / 1e6:.3g} MB a batch of 10 rows" in lines["network"]
+    assert f"{traffic.mean_bytes / 0.5 / 1e6:.3g} MB/s" in lines["network"]
+    assert lines["network"].startswith("ok ")
     assert "2 workers take about" in lines["memory"]
     # Two tasks, and one worker of the parameter server.
     model = ModelSize(10**6, stages=2 if kind == "stages" else 1, part_bytes=traffic.task_bytes)
@@ -77,6 +81,10 @@ def test_the_arithmetic_of_one_model_over_several_tasks(spark, capsys, kind):
         ["--devices", "2", "--inputs", "3", "--outputs", "3", "--workers", "2"],
         ["--towers", "2", "--inputs", "3", "--outputs", "3", "--servers", "2"],
         ["--servers", "0"],
+        ["--stages", "2", "--inputs", "3", "--outputs", "3", "--batch-seconds", "0"],
+        ["--stages", "2", "--inputs", "3", "--outputs", "3", "--window", "0"],
+        ["--workers", "2", "--window", "4"],
+        ["--workers", "2", "--batch-seconds", "4"],
         # Of all weights only those of the divided layers travel.
         ["--devices", "2", "--inputs", "3", "--outputs", "3"],
         ["--devices", "2", "--inputs", "3", "--outputs", "3", "--model", "138M"],

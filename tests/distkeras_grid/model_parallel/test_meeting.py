@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.errors import FencedError, RefusedError, ServerUnreachableError
 from distkeras_grid.model_parallel import meeting as meetings
 from distkeras_grid.model_parallel.device import serve
 from distkeras_grid.model_parallel.directory import Directory, Guide
@@ -17,7 +17,7 @@ from distkeras_grid.model_parallel.meeting import DevicesPlan, Meeting
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import Echo, Welcome
 from distkeras_grid.parameter_server.auth import new_key, seat_key
-from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 
 
 class Answers:
@@ -116,3 +116,36 @@ def test_a_part_that_its_master_has_lost_waits_for_the_next_master(plan):
     lead(loses=False)
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_released_devices_end_and_a_later_attempt_of_the_master_knows_it(plan):
+    def serving():
+        work = meetings._serve_masters
+        thread = threading.Thread(target=work, args=(plan, 1, 0, lambda *_: Answers()), daemon=True)
+        thread.start()
+        return thread
+
+    thread, members = serving(), Members(2)
+    with Meeting(plan) as meeting:
+        meeting.admit(members, Welcome())
+        assert not meeting.released
+        meeting.release(members)
+        thread.join(10)
+        assert not thread.is_alive()
+        # It has died before it heard of it, and Spark has started it again.
+        late = serving()
+        late.join(10)
+        assert not late.is_alive()
+        assert members.count == 1
+    with Meeting(plan) as meeting:
+        assert meeting.released
+
+
+def test_an_attempt_that_was_given_up_releases_nobody(plan):
+    with plan.guide.ask(0, 5, 5.0) as asking:
+        asking.announce(ServerAddress("127.0.0.1", 1, None))
+    with plan.guide.ask(0, 4, 5.0) as asking:
+        asking.release()
+        assert not asking.released()
+    with plan.guide.ask(1, 0, 5.0) as asking, pytest.raises(ServerUnreachableError):
+        asking.release()
