@@ -23,8 +23,8 @@ from tests.invariants.test_fault_product import (
     POINTS,
     error_due,
     goes_on_without,
+    left_out_because,
     whole_rounds,
-    without_meaning,
 )
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("forkserver")]
@@ -41,7 +41,7 @@ SMOKE = {
 ALL = [
     (point, fault, family, kind)
     for point, fault, family, kind in itertools.product(POINTS, FAULTS, FAMILIES, KINDS)
-    if not without_meaning(family, kind, point, fault)
+    if not left_out_because(family, kind, point, fault)
 ]
 
 

@@ -43,21 +43,27 @@ POINTS = (
 )
 
 
-def without_meaning(family, kind, point, fault):
-    """Why a combination cannot happen; empty if it can."""
+def left_out_because(family, kind, point, fault):
+    """Why a combination cannot happen, or is not struck; empty if it is."""
     rule = build_rule(*FAMILIES[family][:2])
     if kind == "DGC" and not rule.traits.compressible:
-        return "the workers send weights, which are not compressed"
+        return "No meaning: the workers send weights, which are not compressed"
     if kind == "Adam" and rule.traits.plain_sgd:
-        return "the rule computes with plain gradients, so the workers train with SGD"
+        return "No meaning: the rule computes with plain gradients, so the workers train with SGD"
     if point == "recalibration":
-        return "the minds have ended: it is a job of the driver alone"
+        return (
+            "Not struck: the minds have ended. Spark starts a task of this job that fails again. A "
+            "job that takes too long is cancelled, and the model keeps the workers' averages"
+        )
     if fault == "rows changed" and point in UNREAD:
-        return "no attempt has told its rows yet, so these are the rows"
+        return "No meaning: no attempt has told its rows yet, so these are the rows"
     if fault == "disk full" and point != "spool":
-        return "a worker writes its rows to its disk, and nothing else"
+        return (
+            "Not struck: a worker with a share of the rows writes to its disk only while it "
+            "spools. On local sets it also writes the rows of each window"
+        )
     if point == "hand-over" and not rule.traits.steps_on_workers:
-        return "nobody hands anything over: the server makes the steps"
+        return "No meaning: nobody hands anything over: the server makes the steps"
     return ""
 
 
@@ -80,7 +86,7 @@ MEANINGFUL = {
     for family in FAMILIES
     for kind in KINDS
     for fault in FAULTS
-    if (points := [p for p in POINTS if not without_meaning(family, kind, p, fault)])
+    if (points := [p for p in POINTS if not left_out_because(family, kind, p, fault)])
 }
 
 
