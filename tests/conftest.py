@@ -8,6 +8,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,6 +163,9 @@ def _of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """
     # pytest's own folder comes first, or it would lie in that of the session.
     tmp_path_factory.getbasetemp()
+    # So does that of multiprocessing, which deletes it when the process exits, and writes a
+    # traceback if somebody else has.
+    get_temp_dir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, str(os.getpid()))
         if sys.platform != "linux":
