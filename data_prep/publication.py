@@ -239,7 +239,7 @@ def _do(files: Files, root: str, operation: Operation) -> Any:
 
 def _move(files: Files, root: str, source: str, target: str, *, replace: bool) -> bool:
     uri, place = _at(root, source), _at(root, target)
-    # What has been moved is no error, although its target exists.
+    # What has been moved is not an error, although its target exists.
     if not files.exists(uri):
         return False
     if "/" in target:
@@ -254,7 +254,7 @@ def _move(files: Files, root: str, source: str, target: str, *, replace: bool) -
 def _at(root: str, name: str) -> str:
     """Return the path of a name, if it is one that this module uses."""
     if not any(known.fullmatch(name) for known in _NAMES):
-        raise DataError(f"{name!r} is no name in a data set of tiles. Nothing was done with it.")
+        raise DataError(f"{name!r} is not a name in a data set of tiles. Nothing was done with it.")
     return f"{root}/{name}"
 
 

@@ -290,7 +290,7 @@ def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str
         ]
         meant = meant or places.get(name, [])
         if len(meant) != 1:
-            told = f"is {' and '.join(meant[:3])}" if meant else "is no image that is tiled"
+            told = f"is {' and '.join(meant[:3])}" if meant else "is not an image that is tiled"
             raise LabelError(f"{path} names {name}, which {told}. Write the path.")
         if meant[0] in found:
             raise LabelError(f"{path} names {meant[0]} twice, as {found[meant[0]]} and {name}.")

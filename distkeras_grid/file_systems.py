@@ -26,7 +26,7 @@ _LOST = (
 # Signs that DataNodes of HDFS are missing, or blocks of theirs.
 NODES = {
     "could only be written to 0 of": "No DataNode is alive, or those that are cannot be reached "
-    "from here. Look at the NameNode's page (Datanodes); it is no lack of space.",
+    "from here. Look at the NameNode's page (Datanodes); it is not a lack of space.",
     "BlockMissingException": _LOST,
     "Could not obtain block": _LOST,
     "ChecksumException": _LOST,

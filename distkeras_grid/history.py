@@ -397,7 +397,7 @@ class History:
         Raises
         ------
         DataError
-            If a line is no record of a history.
+            If a line is not a record of a history.
         """
         self._add_lines(text.splitlines(), first)
 
@@ -443,7 +443,7 @@ class History:
         Raises
         ------
         DataError
-            If a line is no record of a history, or of a later format.
+            If a line is not a record of a history, or of a later format.
         """
         return cls.from_lines(text.splitlines())
 
@@ -459,7 +459,7 @@ class History:
         Raises
         ------
         DataError
-            If a line is no record of a history, or of a later format.
+            If a line is not a record of a history, or of a later format.
         """
         rest = iter(lines)
         first = next(rest, "")

@@ -42,4 +42,4 @@ def open_lock_file(path: str | Path) -> FileIO:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return FileIO(descriptor, "r+")
     os.close(descriptor)
-    raise StorageError(f"{path} is no file. Give a lock file that does not exist yet.")
+    raise StorageError(f"{path} is not a file. Give a lock file that does not exist yet.")

@@ -45,7 +45,7 @@ def predicted_classes(predictions: npt.ArrayLike) -> Classes:
     Raises
     ------
     DataError
-        If they are no numbers, or of another shape.
+        If they are not numbers, or of another shape.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def true_classes(labels: npt.ArrayLike) -> Classes:
     Raises
     ------
     LabelError
-        If a label is no number or no whole one, or a row is not one-hot.
+        If a label is not a whole number, or a row is not one-hot.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def _whole_labels(values: npt.NDArray[Any]) -> Classes:
     whole = _is_whole(values)
     if not whole.all():
         raise LabelError(
-            f"{(~whole).sum()} labels are no whole numbers; the first is {values[~whole][0]}"
+            f"{(~whole).sum()} labels are not whole numbers; the first is {values[~whole][0]}"
         )
     return values.astype(np.int64)
 

@@ -246,7 +246,7 @@ class EpochRecord(Record, frozen=True, tag="epoch"):
     loss : float
         Mean over the windows folded during the epoch, weighted by their samples.
     metrics : dict of str to float
-        Likewise; for metrics that are no means (AUC, F1) an approximation.
+        Likewise; for metrics that are not means (AUC, F1) an approximation.
     validation : dict of str to float
         The center of `version` on the validation data: ``val_loss``, ``val_accuracy``, ...
     learning_rate : float or None
@@ -330,7 +330,9 @@ def event_of(content: Mapping[str, Any]) -> Event:
     try:
         event: Event = msgspec.convert(content, Event)
     except msgspec.ValidationError as error:
-        raise DataError(f"This is no event of a run: {error}. Received: {content!r}.") from error
+        raise DataError(
+            f"This is not an event of a run: {error}. Received: {content!r}."
+        ) from error
     return event
 
 

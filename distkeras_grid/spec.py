@@ -892,7 +892,7 @@ def _translated(error: msgspec.ValidationError, kind: type[Value], data: Any) ->
             *others, last = _words(types[name])
             demand = f"{', '.join(others)} or {last}" if others else last
             return ConfigurationError(f"{name} must be {demand}. Received: {given!r}.")
-    return ConfigurationError(f"This is no {owner}: {error}.")
+    return ConfigurationError(f"{owner} cannot be read: {error}.")
 
 
 def _fields_at(kind: type[Value], path: str) -> tuple[str, ...]:

@@ -107,14 +107,14 @@ def unpack(data: Packed) -> dict[str, Any]:
     try:
         magic, length = _START.unpack_from(data.data)
         if magic != MAGIC or length > data.size - _START.size:
-            raise DataError("This is no packed tree: its first bytes are of something else.")
+            raise DataError("This is not a packed tree: its first bytes are of something else.")
         body = data[_START.size : _START.size + length].data
         # Twice, because the tree's arrays can be made only when their places are known.
         described = msgspec.msgpack.decode(body, type=_Header, ext_hook=_unread).arrays
         arrays = _arrays(data, described, length)
         return msgspec.msgpack.decode(body, type=_Header, ext_hook=_Reader(arrays)).tree
     except (struct.error, *UNREADABLE) as error:
-        raise DataError(f"This is no packed tree: {error}.") from error
+        raise DataError(f"This is not a packed tree: {error}.") from error
 
 
 def _arrays(data: Packed, described: Sequence[_Described], length: int) -> list[NDArray[Any]]:
@@ -196,7 +196,7 @@ def as_array(_: type, value: Any) -> Any:
     Raises
     ------
     ValueError
-        If the value is no array. `msgspec.convert` makes a `msgspec.ValidationError` of it.
+        If the value is not an array. `msgspec.convert` makes a `msgspec.ValidationError` of it.
     """
     if not isinstance(value, np.ndarray):
         raise ValueError(f"an array is expected. Received: {value!r:.80}")

@@ -420,7 +420,7 @@ def model_size(model: str | None, storage: Storage) -> ModelSize:
     Raises
     ------
     ConfigurationError
-        If the file is no ``.keras`` archive.
+        If the file is not a ``.keras`` archive.
     """
     from distkeras_grid.spark.memory import ModelSize
 

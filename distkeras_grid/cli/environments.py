@@ -77,7 +77,7 @@ def days(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days of at least 0")
     return number
 
 

@@ -208,8 +208,8 @@ def _opened(path: str) -> FileIO:
         return file
     file.close()
     raise StorageError(
-        f"{path} is no lock file: it has other content, which would be lost. Give a file that does "
-        "not exist yet."
+        f"{path} is not a lock file: it has other content, which would be lost. Give a file that "
+        "does not exist yet."
     )
 
 

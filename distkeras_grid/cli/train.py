@@ -518,7 +518,7 @@ def read_data(
     SchemaError
         If a split is not there.
     ConfigurationError
-        If ``--where`` is no condition on the columns.
+        If ``--where`` is not a condition on the columns.
     """
     from pyspark.errors import PySparkException
 

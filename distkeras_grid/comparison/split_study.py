@@ -319,7 +319,7 @@ def _model(results: Sequence[SplitResult], calibration: Calibration) -> Section:
         "The pictures below are the time model's: 5x5 kernels, pooling by 2, input 32x32x3. "
         f"It takes {calibration.rates[0] / 1e9:.1f} and {calibration.rates[1] / 1e9:.1f} "
         f"GFLOP/s for the two convolutions of a device. {told} The published figures are of other "
-        "machines, networks and code, and are no check of it. No GPU was available."
+        "machines, networks and code, and do not check it. No GPU was available."
     )
     return Section("Beyond this machine", text, [head, *rows])
 

@@ -173,7 +173,7 @@ class KerasEngine(ABC):
 
     def step_state(self) -> list[NDArray[Any]]:
         """Return copies of the state of the optimizer of `apply`; see `Engine`."""
-        # Keras tells a scalar as a NumPy number, which is no array.
+        # Keras tells a scalar as a NumPy number, which is not an array.
         return [np.array(variable.numpy()) for variable in self._steps.state()]
 
     def take_over(self, state: Sequence[NDArray[Any]]) -> None:
@@ -183,7 +183,7 @@ class KerasEngine(ABC):
 
     def state(self) -> State:
         """Return copies of optimizer state, counters and random generators; see `Engine`."""
-        # Keras tells a scalar as a NumPy number, which is no array.
+        # Keras tells a scalar as a NumPy number, which is not an array.
         return {
             str(n): np.array(variable.numpy()) for n, variable in enumerate(self._left_behind())
         }

@@ -3,7 +3,7 @@
 Rows arrive in another order each time, so the digest is a sum over the rows. Each row is hashed
 with its number by multiplication (Carter and Wegman, "Universal classes of hash functions", 1979,
 with constant multipliers) and then mixed, so that sums of rows do not cancel. It finds rows that
-were numbered anew, and files that were changed; it is no protection against an attacker.
+were numbered anew, and files that were changed; it does not protect against an attacker.
 """
 
 from __future__ import annotations

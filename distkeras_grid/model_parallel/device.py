@@ -66,7 +66,7 @@ class Computer:
         Raises
         ------
         RemoteProtocolError
-            If the message or the arrays are no valid request.
+            If the message or the arrays are not a valid request.
         """
         if isinstance(message, Echo):
             duplex.send(message, arrays)

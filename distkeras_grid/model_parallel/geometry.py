@@ -91,7 +91,7 @@ class Convolution(Value, frozen=True):
             and (self.padding != "causal" or rank == 1)
         )
         if not fits or min(self.output_shape) < 1:
-            raise ConfigurationError(f"These numbers are no convolution. Received: {self!r}.")
+            raise ConfigurationError(f"These numbers are not a convolution. Received: {self!r}.")
 
     @property
     def units(self) -> int:

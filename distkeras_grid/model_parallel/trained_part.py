@@ -97,7 +97,7 @@ class TrainedPart(ABC):
         Raises
         ------
         RemoteProtocolError
-            If the message is no request, or does not fit the message before it.
+            If the message is not a request, or does not fit the message before it.
         """
         if self._passed(message, arrays, duplex):
             return
@@ -135,7 +135,7 @@ class TrainedPart(ABC):
     def _state(self) -> dict[str, NDArray[Any]]:
         """Return copies of everything but the weights that training changes."""
         held = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        # Keras returns a scalar as a NumPy number, which is no array.
+        # Keras returns a scalar as a NumPy number, which is not an array.
         return {str(number): np.array(variable.numpy()) for number, variable in enumerate(held)}
 
     def _restore(self, state: dict[str, Any]) -> None:

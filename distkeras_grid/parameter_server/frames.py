@@ -38,7 +38,7 @@ def _plain(value: Any) -> Any:
     """Return a NumPy number as Python's, which msgspec cannot do."""
     if isinstance(value, np.generic):
         return value.item()
-    raise NotImplementedError(f"{type(value).__name__} is no type of a message.")
+    raise NotImplementedError(f"{type(value).__name__} is not a type of message.")
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)

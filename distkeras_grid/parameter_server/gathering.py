@@ -185,7 +185,7 @@ class SavedServer(_Saved, frozen=True):
         Raises
         ------
         DataError
-            If the data are no state of a server, or that of another run.
+            If the data are not the state of a server, or that of another run.
         """
         saved = cls._of(unpack(data))
         saved._check(spec)
@@ -196,7 +196,7 @@ class SavedServer(_Saved, frozen=True):
         try:
             saved = msgspec.convert(tree, cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
-            raise DataError(f"This is no state of a parameter server: {error}.") from error
+            raise DataError(f"This is not the state of a parameter server: {error}.") from error
         if not saved.center.own:
             raise DataError("The state of a parameter server has no vectors of workers.")
         return saved
@@ -269,7 +269,7 @@ def trained_so_far(data: Packed) -> EarlierSpec:
     Raises
     ------
     DataError
-        If the data are no state of a server.
+        If the data are not the state of a server.
     """
     books = SavedServer._of(unpack(data)).books
     return EarlierSpec(
@@ -296,7 +296,7 @@ def dealt_anew(data: Packed, workers: int) -> Packed:
     Raises
     ------
     DataError
-        If the data are no state of a server.
+        If the data are not the state of a server.
     """
     tree = unpack(data)
     own = SavedServer._of(tree).center.own

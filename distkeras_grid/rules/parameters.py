@@ -26,7 +26,7 @@ def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool
     Raises
     ------
     ConfigurationError
-        If it is no number, or out of its range.
+        If it is not a number, or out of its range.
 
     Examples
     --------

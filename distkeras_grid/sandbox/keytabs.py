@@ -31,7 +31,7 @@ def only(keytab: bytes, principals: Collection[str]) -> bytes:
     Raises
     ------
     SandboxError
-        If it is no keytab, or a principal has no key in it.
+        If it is not a keytab, or a principal has no key in it.
     """
     kept = []
     found = set()

@@ -53,7 +53,7 @@ KEPT = 2
 # this one reads.
 TRIES = 8
 # Messages of file systems about a file whose bytes are corrupt. Any other error may be temporary,
-# so it is no reason to go back to an earlier checkpoint.
+# so it is not a reason to go back to an earlier checkpoint.
 DAMAGED = ("ChecksumException", "BlockMissingException", "EOFException")
 
 

@@ -161,7 +161,9 @@ def read_manifest(storage: Storage, path: str, version: int | str | None = None)
                 "writes it has ended. If that was killed, run it again, which completes it."
             )
         if version is not None:
-            raise SchemaError(f"{path!r} is no data set of tiles, and has no version {version!r}.")
+            raise SchemaError(
+                f"{path!r} is not a data set of tiles, and has no version {version!r}."
+            )
         return None
     present = storage.read_text(uri)
     if version is None:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 TIMEOUTS = (5.0, 20.0)
 PIECE_BYTES = 1 << 16
 _CLUSTER = "/ws/v1/cluster"
-#: The type of the application with which a sandbox tests YARN; it is no user's work.
+#: The type of the application with which a sandbox tests YARN; it is not a user's work.
 SANDBOX_CHECK = "sandbox"
 
 

@@ -788,7 +788,7 @@ def rows_of_fold(data: Any, fold: str, validation_data: Any) -> tuple[DataFrame,
     Raises
     ------
     ConfigurationError
-        If the data are no path, or there are other validation data.
+        If the data are not a path, or there are other validation data.
     GridError
         As `read_tiles`.
     """

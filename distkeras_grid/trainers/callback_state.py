@@ -77,7 +77,7 @@ def _plain_attributes(callback: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a tree has it, with copies of arrays; `_NOTHING` if it is no plain one."""
+    """Return a value as a tree has it, with copies of arrays; `_NOTHING` if it is not plain."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic):

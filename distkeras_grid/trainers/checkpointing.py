@@ -134,7 +134,7 @@ class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             tree = unpack(np.frombuffer(content, np.uint8))
             return msgspec.convert(tree, cls, dec_hook=_as_it_is)
         except msgspec.ValidationError as error:
-            raise DataError(f"This is no state of a driver: {error}.") from error
+            raise DataError(f"This is not the state of a driver: {error}.") from error
 
 
 def _as_it_is(_: type, value: Any) -> Any:

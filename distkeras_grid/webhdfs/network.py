@@ -143,7 +143,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error of the network, what caused it, and so on."""
     import urllib3
 
-    # An error that was being handled before is no cause.
+    # An error that was being handled before is not a cause.
     kinds = (OSError, HTTPException, urllib3.exceptions.HTTPError)
     cause: BaseException | None = error
     while isinstance(cause, kinds):

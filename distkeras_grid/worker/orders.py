@@ -48,7 +48,7 @@ def obey(order: minds.Action, engine: Engine, first: State | None = None) -> Non
         case minds.Apply(gradient, weights):
             engine.apply(gradient, weights)
         case _:
-            raise GridError(f"{type(order).__name__} is no order for an engine.")
+            raise GridError(f"{type(order).__name__} is not an order for an engine.")
 
 
 def first_state(engine: Engine) -> State:

@@ -54,7 +54,7 @@ class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return msgspec.convert(unpack(data), cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
-            raise DataError(f"This is no worker's state: {error}.") from error
+            raise DataError(f"This is not a worker's state: {error}.") from error
 
 
 def copy_checked(target: Mapping[str, NDArray[Any]], source: Mapping[str, NDArray[Any]]) -> None:

@@ -67,8 +67,8 @@ def test_the_class_a_label_names(labels, classes):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0.5, 1.0], "1 labels are no whole numbers; the first is 0.5"),
-        ([np.nan], "no whole numbers"),
+        ([0.5, 1.0], "1 labels are not whole numbers; the first is 0.5"),
+        ([np.nan], "not whole numbers"),
         ([[0, 1], [1, 1]], "1 rows of labels are not one-hot"),
         ([[0.3, 0.7]], "not one-hot"),
         (["cat"], "Index their names"),

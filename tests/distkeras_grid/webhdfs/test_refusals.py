@@ -43,7 +43,7 @@ NAMENODES = ("http://one:9870", "http://two:9870")
             "File /x could only be written to 0 of the 1 minReplication nodes. There are 1 "
             "datanode(s) running and 1 node(s) are excluded in this operation.",
             StorageError,
-            "no lack of space",
+            "not a lack of space",
         ),
         ("IOException", "Could not obtain block: BP-1:blk_7", StorageError, "hdfs fsck"),
         ("AccessControlException", "Permission denied: user=a", StorageError, "the permission"),
