@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -18,6 +18,7 @@ from distkeras_grid.cli.console import (
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
 from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.parser import Parser
+from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
 
@@ -83,7 +84,7 @@ def _locked(
             stack.enter_context(terminable())
             stack.enter_context(no_traces_of_py4j())
             if path is not None:
-                stack.enter_context(held(path, verb, partial(_going, keytab_settings(rest))))
+                stack.enter_context(held(path, verb, partial(_going, verb, rest)))
             return int(command(rest))
         except GridError as error:
             tell_error(f"{type(error).__name__}: {error}")
@@ -93,29 +94,25 @@ def _locked(
             return exit_code(interrupt)
 
 
-def keytab_settings(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the settings by which the command's own keytab opens a cluster with Kerberos.
+def keytab_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
+    """Return the settings by which a command's own keytab opens a cluster with Kerberos.
 
-    Whether the last holder of a lock still runs is asked before the command itself is parsed, and
-    on a host that may have no ticket.
+    A host of nightly jobs may have a keytab, and no ticket.
 
     Examples
     --------
-    >>> keytab_settings(["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile", "--input", "x"])
+    >>> keytab_settings("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
     {'spark.kerberos.principal': 'ada@LAB', 'spark.kerberos.keytab': '/ada.keytab'}
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("principal", "keytab"):
-        parser.add_argument(f"--{name}")
-    try:
-        known, _ = parser.parse_known_args(arguments)
-    except argparse.ArgumentError:
-        # The command tells what is wrong with its flags.
+    if verb not in VERBS:
+        # One of the project's jobs; none of them takes a keytab.
         return {}
-    return {f"spark.kerberos.{name}": value for name, value in vars(known).items() if value}
+    flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
+    given = {name: flags.get(name) for name in ("principal", "keytab")}
+    return {f"spark.kerberos.{name}": value for name, value in given.items() if value}
 
 
-def _going(settings: Mapping[str, str], name: str) -> str | None:
+def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
     """Return the id of an application that, as YARN says, has not ended; None if it has.
 
     Raises
@@ -128,5 +125,6 @@ def _going(settings: Mapping[str, str], name: str) -> str | None:
     from distkeras_grid.submission.yarn import yarn_client
 
     check_hadoop_settings()
+    settings = keytab_settings(verb, arguments)
     with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
         return yarn.going(name)

@@ -136,7 +136,7 @@ def compile_model(
     ------
     ConfigurationError
         If the model is not compiled and no settings are given, if Keras refuses them, or if there
-        is not a loss.
+        is no loss.
     """
     if settings is not None and not settings.empty:
         _compile(model, settings, custom_objects or {})

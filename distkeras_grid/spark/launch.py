@@ -387,10 +387,9 @@ def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) ->
 def small_pieces(spark: SparkSession) -> Iterator[None]:
     """Limit the Arrow batches sent to Python to `PIECE`, or to the user's smaller value."""
     before = spark.conf.get(PIECE_SETTING, None)
-    if before is not None and 0 < megabytes(before) <= megabytes(PIECE):
-        yield
-        return
-    with setting_of_session(spark, PIECE_SETTING, PIECE):
+    small = before is not None and 0 < megabytes(before) <= megabytes(PIECE)
+    # Also if it is small already: another run may have set it, and may end before this one.
+    with setting_of_session(spark, PIECE_SETTING, before if before and small else PIECE):
         yield
 
 

@@ -6,10 +6,13 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
@@ -256,18 +259,39 @@ def executor_slots(setting: Callable[[str], str | None]) -> int:
     return max(1, cores // int(setting("spark.task.cpus") or 1))
 
 
+# Settings that runs have changed: the user's own value, and how many blocks still need another one.
+_changed: WeakKeyDictionary[SparkSession, dict[str, _Changed]] = WeakKeyDictionary()
+_changing = threading.Lock()
+
+
+@dataclass
+class _Changed:
+    users: str | None
+    blocks: int = 0
+
+
 @contextmanager
 def setting_of_session(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Change a setting of a session for the time of a block; the user's own one comes back."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+    """Change a setting of a session for the time of a block; the user's own one comes back.
+
+    Blocks of several threads may overlap. The user's value comes back with the end of the last one.
+    """
+    with _changing:
+        of_session = _changed.setdefault(spark, {})
+        changed = of_session.setdefault(name, _Changed(spark.conf.get(name, None)))
+        changed.blocks += 1
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        with _changing:
+            changed.blocks -= 1
+            if not changed.blocks:
+                del of_session[name]
+                if changed.users is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, changed.users)
 
 
 def local_cores(master: str) -> int | None:

@@ -35,7 +35,7 @@ def planned_for(spark: SparkSession, tasks: int | None) -> Iterator[None]:
     tasks : int or None
         What `read_parallelism` returned.
     """
-    if tasks is None or tasks == read_parallelism(spark):
+    if tasks is None:
         yield
         return
     with setting_of_session(spark, _SETTING, str(tasks)):

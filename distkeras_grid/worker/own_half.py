@@ -13,7 +13,7 @@ from __future__ import annotations
 from distkeras_grid.errors import GridError
 from distkeras_grid.parameter_server.auth import join_halves
 
-#: Name of the local property. Where Spark leaves out secrets, it knows them by such names.
+#: Name of the local property. Where Spark hides secrets, it knows them by the word "secret".
 PROPERTY = "distkeras_grid.seat.secret"
 
 

@@ -122,18 +122,23 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "settings"),
+    ("verb", "flags", "settings"),
     [
         (
+            "submit",
             ["--principal", "a", "--keytab", "f", "tile", "--input", "x"],
             {"principal": "a", "keytab": "f"},
         ),
-        (["--lock-file", "--keytab=f"], {"keytab": "f"}),
-        (["tile", "--keytab"], {}),
-        ([], {}),
+        # What stands behind the job is not for submit.
+        ("submit", ["job.py", "--keytab", "f"], {}),
+        ("put", ["--principal=a", "--keytab=f", "x", "y"], {"principal": "a", "keytab": "f"}),
+        ("cancel", ["application_17_0002"], {}),
+        ("fine_tune", ["--keytab", "f"], {}),
     ],
 )
-def test_a_lock_asks_yarn_with_the_keytab_of_its_command(tmp_path, monkeypatch, flags, settings):
+def test_a_lock_asks_yarn_with_the_keytab_of_its_command(
+    tmp_path, monkeypatch, verb, flags, settings
+):
     """A nightly host has a keytab and no ticket: without it, a killed night kept the lock."""
     used = []
 
@@ -146,6 +151,6 @@ def test_a_lock_asks_yarn_with_the_keytab_of_its_command(tmp_path, monkeypatch, 
     path = str(tmp_path / "lock")
     with held(path, "submit") as holding:
         holding.add_application("application_17_0001")
-    code = run("submit", lambda _: ExitCode.OK, ["--lock", path, *flags])
+    code = run(verb, lambda _: ExitCode.OK, ["--lock", path, *flags])
     assert code == ExitCode.CLUSTER
     assert used == [{f"spark.kerberos.{name}": value for name, value in settings.items()}]

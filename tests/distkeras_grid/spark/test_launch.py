@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
 from distkeras_grid.parameter_server.watch import RowsTasks
-from distkeras_grid.spark.launch import PIECE_SETTING, Launch, job_error, spark_reason
+from distkeras_grid.spark.launch import (
+    PIECE,
+    PIECE_SETTING,
+    Launch,
+    job_error,
+    small_pieces,
+    spark_reason,
+)
 from distkeras_grid.worker.own_half import PROPERTY
 
 
@@ -365,3 +373,15 @@ def test_a_full_disk_is_told_from_datanodes_that_are_missing(line: str, kind: ty
     reason = spark_reason(RuntimeError(f"Job aborted: Task 0 failed\nCaused by: {line}\nmore"))
     assert reason == line
     assert type(job_error("run", reason, "local[2,4]")) is kind
+
+
+@pytest.mark.spark
+def test_pieces_stay_small_until_the_last_of_two_runs_ends(spark):
+    before = spark.conf.get(PIECE_SETTING, None)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(small_pieces(spark))
+    second.enter_context(small_pieces(spark))
+    first.close()
+    assert spark.conf.get(PIECE_SETTING) == PIECE
+    second.close()
+    assert spark.conf.get(PIECE_SETTING, None) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def test_what_the_user_has_not_set_is_not_set_afterwards(spark):
     with planned_for(spark, cores + 1):
         assert read_parallelism(spark) == cores + 1
     assert spark.conf.get(SETTING, None) is None
-    for tasks in (None, cores):
-        with planned_for(spark, tasks):
-            assert spark.conf.get(SETTING, None) is None
+    with planned_for(spark, None):
+        assert spark.conf.get(SETTING, None) is None
+
+
+def test_the_users_setting_comes_back_when_the_last_of_several_runs_ends(spark, setting):
+    """Runs of several threads do not end in the order in which they began."""
+    setting(5)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(planned_for(spark, 7))
+    second.enter_context(planned_for(spark, 9))
+    first.close()
+    assert read_parallelism(spark) == 9
+    second.close()
+    assert spark.conf.get(SETTING) == "5"
