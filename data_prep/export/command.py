@@ -19,7 +19,7 @@ from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.predict import check_fold, rows_of
+from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
         can tell what else an export has.
     """
     export_settings(flags)
-    check_fold(flags.split, flags.fold)
+    early.check_fold(flags.split, flags.fold)
     early.check_input(flags.data, "--data", place)
     names = ["*"] if flags.split is None else flags.split.split(",")
     early.check_output(

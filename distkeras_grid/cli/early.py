@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from distkeras_grid.cli.model_functions import SearchPath, check_function, search_path_here
-from distkeras_grid.errors import UNREADABLE, GridError, OutputExistsError, PathNotFoundError
+from distkeras_grid.errors import (
+    UNREADABLE,
+    ConfigurationError,
+    GridError,
+    OutputExistsError,
+    PathNotFoundError,
+)
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage
 
@@ -163,6 +169,10 @@ def _files_by_scheme(scheme: str) -> Files | None:
     return known.get(scheme)
 
 
+#: What to give beside a fold, for a command that reads one split.
+HELD_OUT = "--split validation for what it holds out"
+
+
 class DriverPlace(Protocol):
     """Where a verb's driver runs, as far as these checks must know."""
 
@@ -213,6 +223,28 @@ class ThisProcess:
 
 
 HERE = ThisProcess()
+
+
+def check_fold(split: str | None, fold: str | None, give: str = HELD_OUT) -> None:
+    """Refuse a fold without a split.
+
+    Parameters
+    ----------
+    split, fold : str, optional
+        What the user names.
+    give : str, default HELD_OUT
+        What the error says to give.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is a fold and no split.
+    """
+    if fold is not None and split is None:
+        raise ConfigurationError(
+            f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
+            f"{give}."
+        )
 
 
 def check_input(uri: str | None, flag: str, place: DriverPlace = HERE) -> None:

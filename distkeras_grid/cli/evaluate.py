@@ -13,7 +13,7 @@ from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.predict import check_fold, rows_of
+from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
 from distkeras_grid.evaluation.bootstrap import RESAMPLES, check_resampling
@@ -166,7 +166,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
         The first thing that is wrong.
     """
     check_resampling(flags.resamples, flags.seed)
-    check_fold(flags.split, flags.fold)
+    early.check_fold(flags.split, flags.fold)
     early.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
     if flags.features and not flags.model:
         raise ConfigurationError(

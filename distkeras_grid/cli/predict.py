@@ -16,7 +16,6 @@ from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.outputs import Output, OutputKind
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     ConfigurationError, OutputExistsError, PathNotFoundError
         The first thing that is wrong.
     """
-    check_fold(flags.split, flags.fold)
+    early.check_fold(flags.split, flags.fold)
     early.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
     )
@@ -155,25 +154,10 @@ def rows_of(
     """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    check_fold(split, fold)
+    early.check_fold(split, fold)
     if split is not None:
         return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
     return read_parquet(spark, data, version=version)
-
-
-def check_fold(split: str | None, fold: str | None) -> None:
-    """Refuse a fold without a split.
-
-    Raises
-    ------
-    ConfigurationError
-        Says what to give.
-    """
-    if split is None and fold is not None:
-        raise ConfigurationError(
-            f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
-            "--split validation for what it holds out."
-        )
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:

@@ -283,7 +283,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
         The first thing that is wrong.
     """
     check(flags)
-    train.check_fold(flags)
+    early.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
     early.check_model(flags.model, place)
     early.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master, place)
     early.check_input(flags.data, "--data", place)

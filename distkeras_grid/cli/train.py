@@ -62,6 +62,9 @@ LOCAL_SETTINGS = (
 # Numbers that are saved for one weight: itself, and two of an optimizer such as Adam.
 SAVED_PER_WEIGHT = 3
 
+#: What to give beside a fold, for a command that trains.
+SPLITS_OF_FOLD = "--split train --validation-split validation, too"
+
 DESCRIPTION = """\
 Train a Keras model on Spark workers and write model.keras, history.jsonl and run.json to --output.
 The files appear together at the end. If they cannot be written, they are kept in a local folder,
@@ -501,7 +504,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     early.check_input(flags.data, "--data", place)
     early.check_input(flags.validation_data, "--validation-data", place)
     check_local_sets(flags)
-    check_fold(flags)
+    early.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
     # Last: where names of losses are given, Keras is asked, too.
     early.check_trainer(flags.trainer, arguments, flags.master, place)
 
@@ -542,21 +545,6 @@ def read_data(
                 f"Received: {flags.where!r}. Spark says: {told}"
             ) from error
     return data, frames.get(flags.validation_split, flags.validation_data)
-
-
-def check_fold(flags: argparse.Namespace) -> None:
-    """Refuse a fold without a split.
-
-    Raises
-    ------
-    ConfigurationError
-        Says what to give.
-    """
-    if flags.fold is not None and flags.split is None:
-        raise ConfigurationError(
-            f"A fold divides the data into splits. Received: --fold {flags.fold} without --split. "
-            "Give --split train --validation-split validation, too."
-        )
 
 
 def check_space(storage: Storage, output: str, model: keras.Model) -> None:

@@ -155,6 +155,7 @@ def read_manifest(storage: Storage, path: str, version: int | str | None = None)
     """
     uri = f"{path}/{MANIFEST}"
     if not storage.exists(uri):
+        # Between the first two questions the manifest may have come.
         if storage.exists(f"{path}/{JOURNAL}") and not storage.exists(uri):
             raise PathNotFoundError(
                 f"The data set of tiles in {path!r} is not complete. Wait until the command that "
