@@ -92,7 +92,8 @@ def test_if_dividing_does_not_pay_the_devices_end_and_the_model_is_trained_as_it
     tracker, left = frame.sparkSession.sparkContext.statusTracker(), []
 
     def look(epoch, logs):
-        while len(tracker.getActiveJobsIds()) > 1 and epoch == 0:
+        deadline = time.monotonic() + 60
+        while len(tracker.getActiveJobsIds()) > 1 and epoch == 0 and time.monotonic() < deadline:
             time.sleep(0.05)
         left.append(len(tracker.getActiveJobsIds()))
 
