@@ -34,6 +34,52 @@ class Keytab:
     principal: str
     file: str
 
+    def check(self) -> None:
+        """Refuse a file that is not there.
+
+        Raises
+        ------
+        ConfigurationError
+            If it cannot be read.
+        """
+        if not os.access(self.file, os.R_OK):
+            raise ConfigurationError(
+                f"There is no keytab {self.file!r} here, or you may not read it. Check the path."
+            )
+
+
+def keytab_of(principal: str | None, file: str | None) -> Keytab | None:
+    """Return what a user has named; None if that is nothing.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is a principal without a keytab, or the other way round.
+    """
+    if (principal is None) != (file is None):
+        raise ConfigurationError(
+            "--principal and --keytab go together. Received: one of them. Give both or none."
+        )
+    return None if principal is None or file is None else Keytab(principal, file)
+
+
+def ticket_advice(keytab: Keytab | None) -> str:
+    """Return what to do where a server has not let in whoever asks by ticket, or by a keytab.
+
+    Examples
+    --------
+    >>> ticket_advice(Keytab("ada@GRID", "ada.keytab"))
+    'The keytab ada.keytab gets no ticket for ada@GRID: compare with klist -kt.'
+    """
+    if keytab is None:
+        return (
+            "There is no valid Kerberos ticket: get one with kinit, or give --principal and "
+            "--keytab."
+        )
+    return (
+        f"The keytab {keytab.file} gets no ticket for {keytab.principal}: compare with klist -kt."
+    )
+
 
 @contextmanager
 def krb5_conf(path: str | os.PathLike[str]) -> Iterator[None]:
@@ -78,10 +124,7 @@ def ticket_authentication(keytab: Keytab | None = None) -> requests.auth.AuthBas
         # Of the DataNodes' answers, and of errors, Hadoop signs none.
         ticket: requests.auth.AuthBase = HTTPSPNEGOAuth(mutual_authentication=OPTIONAL)
         return ticket
-    if not os.access(keytab.file, os.R_OK):
-        raise ConfigurationError(
-            f"There is no keytab {keytab.file!r} here, or you may not read it. Check the path."
-        )
+    keytab.check()
     return _by_keytab(keytab)
 
 

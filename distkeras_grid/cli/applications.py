@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.ls import shown
@@ -35,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--running", action="store_true", help="only those that wait or run")
     add("--queue", help="only those of a queue, such as nightly or root.nightly")
     add("--user", help="only those of a user")
+    keytabs.add_flags(parser)
     add("--limit", type=int, default=20, metavar="N", help="at most N of them (%(default)s)")
     return parser
 
@@ -50,7 +52,7 @@ def applications(flags: argparse.Namespace) -> None:
     from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
-    with closing(ResourceManager(find_resourcemanager())) as manager:
+    with closing(ResourceManager(find_resourcemanager(keytabs.named(flags)))) as manager:
         known = manager.applications()
     found = chosen(known, running=flags.running, queue=flags.queue, user=flags.user)
     for line in table(found[: flags.limit]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
@@ -19,6 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = verb_parser("cancel", DESCRIPTION)
     parser.add_argument("id", metavar="ID", help="application_..., as printed by submit")
+    keytabs.add_flags(parser)
     return parser
 
 
@@ -31,13 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def cancel(flags: argparse.Namespace) -> ExitCode:
     """Stop an application."""
     from distkeras_grid.submission.applications import check_id
-    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
     from distkeras_grid.submission.spark_submit import check_hadoop_settings
     from distkeras_grid.submission.yarn import yarn_client
 
     check_id(flags.id)
     check_hadoop_settings()
-    with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
+    settings = kerberos_settings(keytabs.named(flags))
+    with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
         application = yarn.cancel(flags.id)
     tell(f"{application.id}  {application.state}  {application.final}")
     return ExitCode.OK

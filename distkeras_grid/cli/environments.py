@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import Parser, verb_parser
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.archives import Archive
     from distkeras_grid.submission.jvm import HadoopClient
+    from distkeras_grid.tickets import Keytab
 
 DAYS = 30.0
 DESCRIPTION = """\
@@ -49,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder of the archives on the cluster, as submit takes it "
         "(.distkeras_grid/environments in your home directory there)",
     )
+    keytabs.add_flags(where)
     verbs.add_parser("list", parents=[where], help="show the archives, the newest first")
     prune = verbs.add_parser("prune", parents=[where], help="delete those that nobody needs")
     prune.add_argument(
@@ -90,10 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def environments(flags: argparse.Namespace) -> None:
     """List or delete as the flags say."""
     from distkeras_grid.submission.archives import delete, outdated
-    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
 
-    with hadoop_client({}) as hadoop:
-        found, now = _find(flags.environments, hadoop), time.time()
+    keytab = keytabs.named(flags)
+    with hadoop_client(kerberos_settings(keytab)) as hadoop:
+        found, now = _find(flags.environments, hadoop, keytab), time.time()
         if flags.verb == "prune":
             found = outdated(found, flags.older_than, now)
         for line in table(found, now):
@@ -134,7 +138,7 @@ def table(archives: Sequence[Archive], now: float) -> list[str]:
     return [*lines, f"{len(archives)} archives, {format_bytes(total)}"]
 
 
-def _find(folder: str | None, hadoop: HadoopClient) -> list[Archive]:
+def _find(folder: str | None, hadoop: HadoopClient, keytab: Keytab | None) -> list[Archive]:
     """Return the archives of this machine, then those of the cluster."""
     from distkeras_grid.submission.archive import cache_folder, this_environment
     from distkeras_grid.submission.archives import archives_in
@@ -144,7 +148,7 @@ def _find(folder: str | None, hadoop: HadoopClient) -> list[Archive]:
     if folder is None and home is not None:
         folder = f"{home}/{FOLDER}"
     folders = [cache_folder().absolute().as_uri(), *([folder] if folder is not None else [])]
-    present, known = this_environment().name, _applications()
+    present, known = this_environment().name, _applications(keytab)
     return [
         archive
         for place in folders
@@ -152,12 +156,12 @@ def _find(folder: str | None, hadoop: HadoopClient) -> list[Archive]:
     ]
 
 
-def _applications() -> list[Application]:
+def _applications(keytab: Keytab | None) -> list[Application]:
     """Return what YARN knows, if this machine knows of a YARN."""
     from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
     if not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         return []
-    with closing(ResourceManager(find_resourcemanager())) as manager:
+    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
         return manager.applications()

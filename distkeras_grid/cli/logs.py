@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import note, tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import guarded
@@ -23,6 +24,7 @@ from distkeras_grid.errors import (
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.container_logs import LogFile, LogSource
+    from distkeras_grid.tickets import Keytab
 
 DESCRIPTION = """\
 Show what an application of YARN wrote: of its nodes while it runs, from the collected logs when it
@@ -56,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--lines", type=int, default=100, metavar="N", help="the last N; 0: all (%(default)s)")
     add("--list", action="store_true", dest="listed", help="list all files, and show none")
     add("--output", metavar="FOLDER", help="store whole files below a new folder, and show none")
+    keytabs.add_flags(parser)
     return parser
 
 
@@ -73,8 +76,9 @@ def logs(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--lines must be at least 0. Received: {flags.lines}.")
     if flags.output and Path(flags.output).exists():
         raise OutputExistsError(f"{flags.output} exists. Give a new folder.")
-    application = looked_up(flags.id)
-    with source_of(application) as source:
+    keytab = keytabs.named(flags)
+    application = looked_up(flags.id, keytab)
+    with source_of(application, keytab) as source:
         with doing("looking for the logs"):
             files = chosen(source.files(), flags)
         if not files:
@@ -94,8 +98,8 @@ def logs(flags: argparse.Namespace) -> None:
 
 
 @contextmanager
-def source_of(application: Application) -> Iterator[LogSource]:
-    """Open the logs of an application.
+def source_of(application: Application, keytab: Keytab | None) -> Iterator[LogSource]:
+    """Open the logs of an application, with tickets of a keytab if there is one.
 
     Raises
     ------
@@ -103,15 +107,15 @@ def source_of(application: Application) -> Iterator[LogSource]:
         If there are none.
     """
     from distkeras_grid.submission.container_logs import CollectedLogs, RunningLogs
-    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
     from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
     if application.ended:
-        with hadoop_client({}) as hadoop:
+        with hadoop_client(kerberos_settings(keytab)) as hadoop:
             yield CollectedLogs(hadoop, application)
         return
-    with closing(ResourceManager(find_resourcemanager())) as manager:
+    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
         yield RunningLogs(manager, application.id)
 
 

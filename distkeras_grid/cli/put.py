@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.tickets import Keytab
 
 if TYPE_CHECKING:
+    from distkeras_grid.tickets import Keytab
     from distkeras_grid.webhdfs.pool import Transferred
 
 DESCRIPTION = """\
@@ -63,10 +63,7 @@ def add_address_flags(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="authenticate with the ticket of kinit (from HADOOP_CONF_DIR)",
     )
-    parser.add_argument(
-        "--principal", metavar="NAME", help="whose tickets to get with --keytab, without kinit"
-    )
-    parser.add_argument("--keytab", metavar="FILE", help="keytab of the principal")
+    keytabs.add_flags(parser)
 
 
 def kerberos_of(flags: argparse.Namespace) -> bool | Keytab | None:
@@ -75,14 +72,10 @@ def kerberos_of(flags: argparse.Namespace) -> bool | Keytab | None:
     Raises
     ------
     ConfigurationError
-        If there is a principal without a keytab, or the other way round.
+        If there is a principal without a keytab, or the other way round, or no such file.
     """
-    if (flags.principal is None) != (flags.keytab is None):
-        raise ConfigurationError(
-            "--principal and --keytab go together. Received: one of them. Give both or none."
-        )
     kerberos: bool | None = flags.kerberos
-    return Keytab(flags.principal, flags.keytab) if flags.keytab else kerberos
+    return keytabs.named(flags) or kerberos
 
 
 def add_transfer_flags(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ from distkeras_grid.cli.parser import Parser
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
+from distkeras_grid.tickets import keytab_of
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +108,10 @@ def keytab_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
     if verb not in VERBS:
         # One of the project's jobs; none of them takes a keytab.
         return {}
+    from distkeras_grid.submission.jvm import kerberos_settings
+
     flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
-    given = {name: flags.get(name) for name in ("principal", "keytab")}
-    return {f"spark.kerberos.{name}": value for name, value in given.items() if value}
+    return kerberos_settings(keytab_of(flags.get("principal"), flags.get("keytab")))
 
 
 def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
@@ -15,6 +16,7 @@ from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
+    from distkeras_grid.tickets import Keytab
 
 DESCRIPTION = """\
 Show the state of an application of YARN, as YARN's page tells it. HADOOP_CONF_DIR says which YARN.
@@ -27,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = verb_parser("status", DESCRIPTION)
     parser.add_argument("id", metavar="ID", help="application_..., as printed by submit")
+    keytabs.add_flags(parser)
     return parser
 
 
@@ -40,7 +43,7 @@ def status(flags: argparse.Namespace) -> int:
     """Print how an application is; return the exit code."""
     from distkeras_grid.cli.submit import verdict
 
-    application = looked_up(flags.id)
+    application = looked_up(flags.id, keytabs.named(flags))
     report(application=application.id, state=application.state, final=application.final)
     tell(describe(application))
     if not application.ended or application.final == "SUCCEEDED":
@@ -50,8 +53,14 @@ def status(flags: argparse.Namespace) -> int:
     return code
 
 
-def looked_up(identifier: str) -> Application:
+def looked_up(identifier: str, keytab: Keytab | None) -> Application:
     """Return the state of an application: from YARN's page, or else by YARN's own client.
+
+    Parameters
+    ----------
+    identifier : str
+    keytab : Keytab or None
+        Gets the tickets; by default those of ``kinit`` are taken.
 
     Raises
     ------
@@ -67,7 +76,7 @@ def looked_up(identifier: str) -> Application:
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
     check_id(identifier)
-    with closing(ResourceManager(find_resourcemanager())) as manager:
+    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
         try:
             return manager.application(identifier)
         except ApplicationNotFoundError:
@@ -75,14 +84,14 @@ def looked_up(identifier: str) -> Application:
         except ClusterError as error:
             # The page may be closed where the client's port is open.
             note(f"{error} Asking YARN's own client.")
-    return _by_client(identifier)
+    return _by_client(identifier, keytab)
 
 
-def _by_client(identifier: str) -> Application:
-    from distkeras_grid.submission.jvm import hadoop_client
+def _by_client(identifier: str, keytab: Keytab | None) -> Application:
+    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
     from distkeras_grid.submission.yarn import yarn_client
 
-    with hadoop_client({}) as hadoop, yarn_client(hadoop) as yarn:
+    with hadoop_client(kerberos_settings(keytab)) as hadoop, yarn_client(hadoop) as yarn:
         return yarn.application(identifier)
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
 from distkeras_grid.submission.applications import new_tag
 from distkeras_grid.submission.command import Submission, command_line, parse_settings
+from distkeras_grid.tickets import Keytab, keytab_of
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
@@ -271,16 +272,20 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
 
 def client_settings(submission: Submission) -> dict[str, str]:
     """Return the settings that this machine's own access to the cluster needs."""
+    from distkeras_grid.submission.jvm import kerberos_settings
+
     hadoop = {
         name: value
         for name, value in submission.settings.items()
         if name.startswith(("spark.hadoop.", "spark.kerberos."))
     }
-    kerberos = {
-        "spark.kerberos.principal": submission.principal,
-        "spark.kerberos.keytab": submission.keytab,
-    }
-    return {**{name: value for name, value in kerberos.items() if value}, **hadoop}
+    return {**kerberos_settings(keytab_of(submission.principal, submission.keytab)), **hadoop}
+
+
+def keytab_in(settings: Mapping[str, str]) -> Keytab | None:
+    """Return the keytab of `client_settings`, also one that the user has given by ``--conf``."""
+    principal, file = (settings.get(f"spark.kerberos.{name}") for name in ("principal", "keytab"))
+    return Keytab(principal, file) if principal and file else None
 
 
 def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
@@ -328,7 +333,7 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
                 stop(yarn, submission.tag)
         raise
     if submission.on_yarn:
-        whereabouts.tell_at_end(submission.tag)
+        whereabouts.tell_at_end(submission.tag, keytab_in(client_settings(submission)))
     return code
 
 

@@ -11,18 +11,25 @@ from distkeras_grid.errors import ClusterError, GridError
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.yarn import Yarn
+    from distkeras_grid.tickets import Keytab
 
 
-def tell_at_end(tag: str) -> None:
+def tell_at_end(tag: str, keytab: Keytab | None) -> None:
     """Write the id of the application with a tag after its driver has ended; the tag if unknown.
 
     Nothing is written if YARN does not have it: then the driver ended before it asked for one.
+
+    Parameters
+    ----------
+    tag : str
+    keytab : Keytab or None
+        The submission's.
     """
     from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
     try:
-        with closing(ResourceManager(find_resourcemanager())) as manager:
+        with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
             found = [each.id for each in manager.applications() if tag in each.tags]
     except GridError as error:
         # The job has ended. That YARN does not answer does not change its exit code.

@@ -11,6 +11,7 @@ from distkeras_grid.engine.registry import VARIABLE
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
+from distkeras_grid.tickets import keytab_of
 
 DeployMode = Literal["client", "cluster"]
 CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
@@ -118,10 +119,7 @@ class Submission:
                 f"one left. Received: --attempts {self.attempts} without --checkpoint-dir after "
                 "the job's name. Give both."
             )
-        if (self.principal is None) != (self.keytab is None):
-            raise ConfigurationError(
-                "--principal and --keytab go together. Received: one of them. Give both or none."
-            )
+        keytab_of(self.principal, self.keytab)
 
     def _check_master(self) -> None:
         if not self.on_yarn and not self.master.startswith("spark://"):

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from distkeras_grid.errors import ClusterError
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.tickets import Keytab
 
 STOP_SECONDS = 30.0
 LOG_BYTES = 2000
@@ -41,6 +42,19 @@ class HadoopClient:
         file_system = self.jvm.org.apache.hadoop.fs.FileSystem.get(self.configuration)
         local = str(file_system.getScheme()) == "file"
         return None if local else str(file_system.getHomeDirectory().toString())
+
+
+def kerberos_settings(keytab: Keytab | None) -> dict[str, str]:
+    """Return the settings by which `hadoop_client` gets tickets with a keytab; none without one.
+
+    Examples
+    --------
+    >>> kerberos_settings(Keytab("ada@LAB", "/ada.keytab"))
+    {'spark.kerberos.principal': 'ada@LAB', 'spark.kerberos.keytab': '/ada.keytab'}
+    """
+    if keytab is None:
+        return {}
+    return {"spark.kerberos.principal": keytab.principal, "spark.kerberos.keytab": keytab.file}
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from distkeras_grid.errors import (
     NotAuthenticatedError,
 )
 from distkeras_grid.submission.applications import Application, check_id
+from distkeras_grid.tickets import Keytab, ticket_advice
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.network import open_session
 
@@ -114,6 +115,7 @@ class ResourceManager:
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        self._keytab = address.kerberos if isinstance(address.kerberos, Keytab) else None
         self._session = open_session(address)
 
     def close(self) -> None:
@@ -160,7 +162,7 @@ class ResourceManager:
         with closing(self._get(url, query, stream=True)) as answer:
             if answer.status_code != 200:
                 raise ClusterError(f"{url} answers with status {answer.status_code}.")
-            with _translated(url):
+            with _translated(url, self._keytab):
                 yield from answer.iter_content(PIECE_BYTES)
 
     def _ask(self, path: str, kind: type[T]) -> T:
@@ -169,7 +171,7 @@ class ResourceManager:
         for url in self._address.urls:
             try:
                 answer = self._get(f"{url}{path}", {}, stream=False)
-                return _decoded(answer, kind)
+                return _decoded(answer, kind, self._keytab)
             except ApplicationNotFoundError:
                 raise
             except ClusterError as error:
@@ -180,7 +182,7 @@ class ResourceManager:
         )
 
     def _get(self, url: str, query: dict[str, str], *, stream: bool) -> requests.Response:
-        with _translated(url):
+        with _translated(url, self._keytab):
             return self._session.get(
                 url,
                 params=query,
@@ -191,7 +193,7 @@ class ResourceManager:
 
 
 @contextmanager
-def _translated(url: str) -> Iterator[None]:
+def _translated(url: str, keytab: Keytab | None) -> Iterator[None]:
     """Turn an error of `requests` into one of this package."""
     import requests
 
@@ -199,28 +201,25 @@ def _translated(url: str) -> Iterator[None]:
         yield
     except requests.RequestException as error:
         if "SPNEGO" in type(error).__name__:
-            raise _stranger(url, "no ticket") from error
+            raise _stranger(url, "no ticket", keytab) from error
         cause: BaseException = error
         while (following := cause.__cause__ or cause.__context__) is not None:
             cause = following
         raise ClusterError(f"{url} cannot be reached ({cause}).") from error
 
 
-def _stranger(url: str, why: str) -> NotAuthenticatedError:
-    return NotAuthenticatedError(
-        f"{url} wants to know who asks ({why}): get a Kerberos ticket with kinit, or "
-        "by a keytab with kinit -kt FILE NAME."
-    )
+def _stranger(url: str, why: str, keytab: Keytab | None) -> NotAuthenticatedError:
+    return NotAuthenticatedError(f"{url} wants to know who asks ({why}). {ticket_advice(keytab)}")
 
 
-def _decoded(answer: requests.Response, kind: type[T]) -> T:
+def _decoded(answer: requests.Response, kind: type[T], keytab: Keytab | None) -> T:
     if answer.status_code == 404 and b"NotFoundException" in answer.content:
         raise ApplicationNotFoundError(
             f"YARN at {answer.url.partition('/ws/')[0]} does not know this application, or has "
             "forgotten it. Check the id and HADOOP_CONF_DIR."
         )
     if answer.status_code in (401, 403):
-        raise _stranger(answer.url, str(answer.status_code))
+        raise _stranger(answer.url, str(answer.status_code), keytab)
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except UNREADABLE as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import Address, parse_site
 
 SITES = ("core-site.xml", "yarn-site.xml")
@@ -69,11 +70,16 @@ def _expanded(value: str, sites: Mapping[str, str]) -> str:
     return value
 
 
-def find_resourcemanager(environment: Mapping[str, str] | None = None) -> Address:
+def find_resourcemanager(
+    keytab: Keytab | None = None, *, environment: Mapping[str, str] | None = None
+) -> Address:
     """Return how to reach the ResourceManager's page.
 
     Parameters
     ----------
+    keytab : Keytab, optional
+        Gets the tickets where the pages want one, as ``hadoop.http.authentication.type`` of the
+        configuration says. On many clusters with Kerberos they want none.
     environment : mapping, optional
         Variables ``HADOOP_CONF_DIR``, ``YARN_CONF_DIR`` and ``HADOOP_USER_NAME``; by default those
         of this process.
@@ -97,4 +103,4 @@ def find_resourcemanager(environment: Mapping[str, str] | None = None) -> Addres
                     raise ConfigurationError(f"{file}: {error}") from error
     kerberos = sites.get("hadoop.http.authentication.type", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
-    return Address(resourcemanager_urls(sites), user, kerberos)
+    return Address(resourcemanager_urls(sites), user, kerberos and (keytab or True))

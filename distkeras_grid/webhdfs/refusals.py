@@ -14,7 +14,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.file_systems import full, meaning
-from distkeras_grid.tickets import Keytab
+from distkeras_grid.tickets import Keytab, ticket_advice
 from distkeras_grid.webhdfs.tries import BUSY, Refused, Trouble, TryFailed, Unreachable
 
 # Parts of what HDFS says, and what they mean to its client.
@@ -100,16 +100,8 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
 
 def not_authenticated(action: str, path: str, *, kerberos: bool | Keytab) -> NotAuthenticatedError:
     """Return the error for status 401."""
-    if isinstance(kerberos, Keytab):
-        advice = (
-            f"The keytab {kerberos.file} gets no ticket for {kerberos.principal}: compare with "
-            "klist -kt."
-        )
-    elif kerberos:
-        advice = (
-            "There is no valid Kerberos ticket: get one with kinit, or give --principal and "
-            "--keytab."
-        )
+    if kerberos:
+        advice = ticket_advice(kerberos if isinstance(kerberos, Keytab) else None)
     else:
         advice = (
             "It wants Kerberos: say --kerberos, or kerberos=True, after kinit; or --principal and "

@@ -19,10 +19,12 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_keytab_that_is_not_there_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("gssapi", reason="needs pip install 'distkeras_grid[kerberos]'")
-    missing = str(tmp_path / "none.keytab")
+    missing = Keytab("ada", str(tmp_path / "none.keytab"))
     with pytest.raises(ConfigurationError, match=r"none\.keytab"):
-        ticket_authentication(Keytab("ada", missing))
+        missing.check()
+    pytest.importorskip("gssapi", reason="needs pip install 'distkeras_grid[kerberos]'")
+    with pytest.raises(ConfigurationError, match=r"none\.keytab"):
+        ticket_authentication(missing)
 
 
 @pytest.mark.parametrize("before", [None, "/etc/mine.conf"])

@@ -386,7 +386,7 @@ def test_without_a_valid_ticket_no_job_runs(
 
 
 @pytest.mark.parametrize("tickets", ["none", "expired"])
-@pytest.mark.parametrize("verb", ["submit", "status", "applications", "logs"])
+@pytest.mark.parametrize("verb", ["submit", "status", "applications", "logs", "cancel"])
 def test_without_a_valid_ticket_yarn_tells_nothing(
     secure: Secure, request: pytest.FixtureRequest, verb: str, tickets: str
 ) -> None:
@@ -395,8 +395,22 @@ def test_without_a_valid_ticket_yarn_tells_nothing(
         "submit": ("evaluate", "--data", "hdfs:///tmp/tiles"),
         "logs": ("application_1_0001",),
         "status": ("application_1_0001",),
+        "cancel": ("application_1_0001",),
     }
     check_refusal(secure.grid(verb, *words.get(verb, ()), timeout=SOON, **held))
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "cancel"])
+def test_with_a_keytab_yarn_tells_what_it_knows(secure: Secure, verb: str) -> None:
+    done = secure.grid(verb, *secure.keytab, "application_1_0001", timeout=SOON)
+    assert done.returncode == ExitCode.CLUSTER, done.stderr
+    assert "does not know" in done.stderr
+
+
+def test_with_a_keytab_applications_and_environments_are_listed(secure: Secure) -> None:
+    for words in (("applications",), ("environments", "list")):
+        done = secure.grid(*words, *secure.keytab, timeout=SOON)
+        assert done.returncode == ExitCode.OK, done.stderr
 
 
 @pytest.mark.tensorflow

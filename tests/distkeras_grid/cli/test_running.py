@@ -133,6 +133,11 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
         ("submit", ["job.py", "--keytab", "f"], {}),
         ("put", ["--principal=a", "--keytab=f", "x", "y"], {"principal": "a", "keytab": "f"}),
         ("cancel", ["application_17_0002"], {}),
+        (
+            "cancel",
+            ["--principal", "a", "--keytab", "f", "application_17_0002"],
+            {"principal": "a", "keytab": "f"},
+        ),
         ("fine_tune", ["--keytab", "f"], {}),
     ],
 )

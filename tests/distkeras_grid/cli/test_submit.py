@@ -305,7 +305,7 @@ def test_in_client_mode_the_application_is_told_at_the_end(client, monkeypatch, 
     with pages as url:
         monkeypatch.setattr(
             "distkeras_grid.submission.yarn_sites.find_resourcemanager",
-            lambda: Address((url,), "me"),
+            lambda _: Address((url,), "me"),
         )
         assert in_client([], client) == 7
     told = capsys.readouterr().err
@@ -314,7 +314,7 @@ def test_in_client_mode_the_application_is_told_at_the_end(client, monkeypatch, 
 
 
 def test_in_client_mode_where_yarn_does_not_answer_the_tag_is_told(client, monkeypatch, capsys):
-    def nowhere():
+    def nowhere(_):
         raise ClusterError("no yarn-site.xml")
 
     monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", nowhere)

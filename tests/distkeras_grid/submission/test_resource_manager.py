@@ -16,6 +16,8 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.submission.container_logs import RunningLogs, outputs_of_driver, text_of
 from distkeras_grid.submission.resource_manager import ResourceManager
+from distkeras_grid.tickets import Keytab
+from distkeras_grid.webhdfs import network
 from distkeras_grid.webhdfs.addresses import Address
 from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, yarn_pages
 
@@ -82,6 +84,17 @@ def test_a_page_that_wants_a_ticket_is_named(status: int):
         yarn_pages({"/ws/v1/cluster/apps": (status, "who?")}) as url,
         manager_at(url) as manager,
         pytest.raises(NotAuthenticatedError, match=url),
+    ):
+        manager.applications()
+
+
+def test_a_keytab_that_opens_no_page_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(network, "ticket_authentication", lambda _: None)
+    keytab = Keytab("ada@GRID", "/home/ada/ada.keytab")
+    with (
+        yarn_pages({"/ws/v1/cluster/apps": (401, "who?")}) as url,
+        closing(ResourceManager(Address((url,), "me", keytab))) as manager,
+        pytest.raises(NotAuthenticatedError, match=f"{keytab.file}.*{keytab.principal}"),
     ):
         manager.applications()
 

@@ -9,6 +9,7 @@ import pytest
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.sandbox.configuration import render_site
 from distkeras_grid.submission.yarn_sites import find_resourcemanager, resourcemanager_urls
+from distkeras_grid.tickets import Keytab
 
 RM = "yarn.resourcemanager."
 
@@ -46,10 +47,18 @@ def test_the_files_of_the_variables_are_read(tmp_path: Path):
     security = {"hadoop.http.authentication.type": "kerberos"}
     (tmp_path / "core-site.xml").write_text(render_site(security))
     (tmp_path / "yarn-site.xml").write_text(render_site({f"{RM}hostname": "a"}))
-    found = find_resourcemanager({"HADOOP_CONF_DIR": str(tmp_path), "HADOOP_USER_NAME": "me"})
+    found = find_resourcemanager(
+        environment={"HADOOP_CONF_DIR": str(tmp_path), "HADOOP_USER_NAME": "me"}
+    )
     assert (found.urls, found.user, found.kerberos) == (("http://a:8088",), "me", True)
+    keytab = Keytab("ada@GRID", "ada.keytab")
+    folder = {"HADOOP_CONF_DIR": str(tmp_path)}
+    assert find_resourcemanager(keytab, environment=folder).kerberos == keytab
+    # Pages that want no ticket are not given one.
+    (tmp_path / "core-site.xml").unlink()
+    assert find_resourcemanager(keytab, environment=folder).kerberos is False
     (tmp_path / "yarn-site.xml").write_text("<")
     with pytest.raises(ConfigurationError, match=r"yarn-site\.xml"):
-        find_resourcemanager({"YARN_CONF_DIR": str(tmp_path)})
+        find_resourcemanager(environment={"YARN_CONF_DIR": str(tmp_path)})
     with pytest.raises(ConfigurationError):
-        find_resourcemanager({})
+        find_resourcemanager(environment={})

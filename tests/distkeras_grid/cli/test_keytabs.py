@@ -1,0 +1,148 @@
+"""`--principal` and `--keytab` of the verbs that ask YARN: a host may have no ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from distkeras_grid.cli import applications, cancel, environments, logs, status
+from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.cli.submit import build_parser, in_client, planned
+from distkeras_grid.errors import ClusterError
+from distkeras_grid.sandbox.configuration import render_site
+from distkeras_grid.submission import jvm
+from distkeras_grid.tickets import Keytab
+from distkeras_grid.webhdfs import network
+from tests.distkeras_grid.submission.pages import FAILED, RUNNING, yarn_pages
+
+VERBS = {
+    applications: [],
+    cancel: [RUNNING],
+    environments: ["list"],
+    logs: [RUNNING],
+    status: [RUNNING],
+}
+EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
+
+
+@dataclass
+class Asked:
+    """With which keytab pages were asked, and with which settings a JVM was started."""
+
+    keytab: Keytab
+    pages: list[Keytab | None] = field(default_factory=list)
+    clients: list[Mapping[str, str]] = field(default_factory=list)
+
+    @property
+    def flags(self) -> list[str]:
+        return ["--principal", self.keytab.principal, "--keytab", self.keytab.file]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "spark.kerberos.principal": self.keytab.principal,
+            "spark.kerberos.keytab": self.keytab.file,
+        }
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """A keytab, and a cluster that wants tickets everywhere; its JVM does not start."""
+    file = tmp_path / "ada.keytab"
+    file.touch()
+    asked = Asked(Keytab("ada@GRID", str(file)))
+
+    def client(settings: Mapping[str, str]) -> None:
+        asked.clients.append(settings)
+        raise ClusterError("There is no Java here.")
+
+    monkeypatch.setattr(network, "ticket_authentication", asked.pages.append)
+    monkeypatch.setattr(jvm, "hadoop_client", client)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    site = {"hadoop.http.authentication.type": "kerberos"}
+    (tmp_path / "core-site.xml").write_text(render_site(site))
+    return asked
+
+
+@contextmanager
+def yarn(folder: Path, answers: dict[str, object] | None = None) -> Iterator[None]:
+    """Serve YARN's pages, and name them in the configuration of a folder."""
+    with yarn_pages(answers) as url:
+        site = {"yarn.resourcemanager.webapp.address": url.removeprefix("http://")}
+        (folder / "yarn-site.xml").write_text(render_site(site))
+        yield
+
+
+@pytest.mark.parametrize("verb", [applications, logs, status])
+def test_pages_are_asked_with_the_keytab(verb: ModuleType, asked: Asked, tmp_path: Path) -> None:
+    with yarn(tmp_path):
+        assert verb.main([*asked.flags, *VERBS[verb]]) == ExitCode.OK
+    assert set(asked.pages) == {asked.keytab}
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [(cancel, [RUNNING]), (logs, [FAILED]), (environments, ["list"]), (environments, ["prune"])],
+)
+def test_hadoop_s_own_clients_are_given_the_keytab(
+    verb: ModuleType, words: list[str], asked: Asked, tmp_path: Path
+) -> None:
+    with yarn(tmp_path):
+        assert verb.main([*words, *asked.flags]) == ExitCode.CLUSTER
+    assert asked.clients == [asked.settings]
+
+
+def test_where_the_page_is_silent_the_client_is_given_the_keytab(
+    asked: Asked, tmp_path: Path
+) -> None:
+    with yarn(tmp_path, {f"/ws/v1/cluster/apps/{RUNNING}": "standby"}):
+        assert status.main([RUNNING, *asked.flags]) == ExitCode.CLUSTER
+    assert asked.clients == [asked.settings]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_without_a_keytab_the_ticket_of_kinit_is_taken(
+    verb: ModuleType, asked: Asked, tmp_path: Path
+) -> None:
+    with yarn(tmp_path):
+        verb.main(VERBS[verb])
+    assert set(asked.pages) <= {None}
+    assert all(settings == {} for settings in asked.clients)
+    assert asked.pages or asked.clients
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("flag", ["--principal", "--keytab"])
+def test_a_principal_and_a_keytab_go_together(
+    verb: ModuleType, flag: str, asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verb.main([*VERBS[verb], flag, asked.keytab.file]) == ExitCode.USAGE
+    assert "--principal and --keytab" in capsys.readouterr().err
+    assert not asked.clients
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_keytab_that_is_not_there_is_named_before_anything_starts(
+    verb: ModuleType, asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*VERBS[verb], "--principal", "ada@GRID", "--keytab", "none.keytab"]
+    assert verb.main(words) == ExitCode.USAGE
+    assert "none.keytab" in capsys.readouterr().err
+    assert not asked.clients
+
+
+@pytest.mark.parametrize("by_setting", [False, True])
+def test_in_client_mode_the_application_is_looked_for_with_the_keytab_of_submit(
+    by_setting: bool, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", lambda *_: 0)
+    settings = [f"--conf={name}={value}" for name, value in asked.settings.items()]
+    flags = build_parser().parse_args([*(settings if by_setting else asked.flags), *EVALUATE])
+    with yarn(tmp_path):
+        assert in_client([], planned(flags)) == ExitCode.OK
+    assert asked.pages == [asked.keytab]
