@@ -4,10 +4,80 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
 from distkeras_grid.errors import StorageError
+
+# Each further try means that somebody has just deleted the file: one is rare enough.
+_TRIES = 20
+
+
+def lock_file(path: str | Path, before: Callable[[], object] = lambda: None) -> FileIO | None:
+    """Open a file and lock it until it is closed; make it where it is missing.
+
+    A lock counts only where the path still leads to the locked file. Otherwise two processes would
+    hold it: the one that had opened a file before it was deleted, and the one that has made it
+    anew. So whoever holds the lock may delete the file.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        A file of this machine.
+    before : callable, optional
+        Called before each opening, such as to make the file's folder; what it raises passes.
+
+    Returns
+    -------
+    io.FileIO or None
+        As from `open_lock_file`; None if the lock is held already.
+
+    Raises
+    ------
+    StorageError
+        As from `open_lock_file`, or if the file cannot be locked.
+    """
+    for _ in range(_TRIES):
+        before()
+        file = open_lock_file(path)
+        try:
+            held = _lock(file, path)
+            if held and _leads_to(path, file):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        if not held:
+            return None
+    raise StorageError(
+        f"The lock file {path} was deleted {_TRIES} times while it was locked. Give another file, "
+        "or find out who deletes it."
+    )
+
+
+def _lock(file: FileIO, path: str | Path) -> bool:
+    """Lock an open file; return False if it is locked already."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Some network file systems have no locks.
+        raise StorageError(
+            f"The lock file {path} cannot be locked: {error.strerror}. Give a file on a local disk."
+        ) from error
+    return True
+
+
+def _leads_to(path: str | Path, file: FileIO) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def open_lock_file(path: str | Path) -> FileIO:

@@ -26,7 +26,7 @@ from distkeras_grid.errors import (
     GridError,
     StorageError,
 )
-from distkeras_grid.lock_files import open_lock_file
+from distkeras_grid.lock_files import lock_file, open_lock_file
 from distkeras_grid.spark.driver_jvm import kept_by_jvm
 
 # What a file that was written here begins with, and how much of one is read to see it.
@@ -130,8 +130,7 @@ def held(
         If the file cannot be opened, locked or written, is a link, or has content that is not a
         lock's.
     """
-    with _opened(path) as file:
-        _seize(file, path)
+    with _seized(path) as file:
         _check_application(_content(file), path, going)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"verb": verb, "pid": os.getpid(), "host": platform.node(), "since": now}
@@ -153,21 +152,21 @@ def _release(file: FileIO) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _seize(file: FileIO, path: str) -> None:
-    """Lock the file, or say who has locked it."""
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BusyError(
-            f"{path} is held by {_describe(_content(file))}. Nothing was done."
-        ) from error
-    except OSError as error:
-        # Some network file systems have no locks.
-        raise StorageError(
-            f"The lock file {path} cannot be locked: {error.strerror}. Give a file on a local disk."
-        ) from error
+def _seized(path: str) -> FileIO:
+    """Lock the file, or say who has locked it; refuse what must not be overwritten."""
+    file = lock_file(path)
+    if file is None:
+        with open_lock_file(path) as held:
+            holder = _describe(_content(held))
+        raise BusyError(f"{path} is held by {holder}. Nothing was done.")
+    content = _content(file)
+    if not content.strip() or content.startswith(_MARK):
+        return file
+    file.close()
+    raise StorageError(
+        f"{path} is not a lock file: it has other content, which would be lost. Give a file that "
+        "does not exist yet."
+    )
 
 
 def _check_application(content: str, path: str, going: Callable[[str], str | None]) -> None:
@@ -198,19 +197,6 @@ def _check_application(content: str, path: str, going: Callable[[str], str | Non
             f"{path} guards {application}, which still runs; it was started by "
             f"{_describe(content)}. Stop it: distkeras-grid cancel {application}. Nothing was done."
         )
-
-
-def _opened(path: str) -> FileIO:
-    """Open the file for a lock; refuse what must not be overwritten."""
-    file = open_lock_file(path)
-    content = _content(file)
-    if not content.strip() or content.startswith(_MARK):
-        return file
-    file.close()
-    raise StorageError(
-        f"{path} is not a lock file: it has other content, which would be lost. Give a file that "
-        "does not exist yet."
-    )
 
 
 def _content(file: FileIO) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import getpass
 import json
 import logging
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +33,7 @@ from distkeras_grid.errors import (
     GridError,
     SandboxError,
 )
-from distkeras_grid.lock_files import open_lock_file
+from distkeras_grid.lock_files import lock_file
 from distkeras_grid.sandbox import configuration, daemons, kerberos, keytabs, neighbours, readiness
 from distkeras_grid.sandbox.class_path import daemon_class_path, kdc_class_path
 from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
@@ -226,8 +227,7 @@ class Sandbox:
             If it runs already, something is missing, or a daemon does not come up; with the end of
             its log. Nothing is left running then.
         """
-        self.layout.root.mkdir(parents=True, exist_ok=True)
-        with self._alone(), ExitStack() as undo:
+        with self._alone(new=True), ExitStack() as undo:
             self._refuse_if_running()
             self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
             path = daemon_class_path()
@@ -257,16 +257,16 @@ class Sandbox:
         SandboxError
             If a process outlives being killed.
         """
-        left = Leftovers({}, {})
-        if self.layout.state.exists():
-            with self._alone():
-                staged, unknown = self._staged()
-                self._end()
-                left = Leftovers(sizes(self.layout.all), staged, unknown)
-        if self._temporary:
-            shutil.rmtree(self.layout.root, ignore_errors=True)
+        if not self.layout.state.exists():
+            self._discard()
             return Leftovers({}, {})
-        return left
+        with self._alone():
+            staged, unknown = self._staged()
+            self._end()
+            if not self._temporary:
+                return Leftovers(sizes(self.layout.all), staged, unknown)
+            self._discard()
+        return Leftovers({}, {})
 
     def delete(self) -> list[Path]:
         """Stop it, and delete its data, configuration and logs for good.
@@ -281,7 +281,7 @@ class Sandbox:
         BusyError, SandboxError
             As from `stop`, or if there is no sandbox in the folder.
         """
-        _ = self.state
+        root = self.layout.root
         with self._alone():
             self._end()
             for path in self.layout.all:
@@ -289,10 +289,14 @@ class Sandbox:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-        others = sorted(self.layout.root.iterdir())
-        if not others:
-            self.layout.root.rmdir()
-        return others
+            self.layout.lock.unlink()
+            try:
+                root.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return sorted(root.iterdir())
+            return []
 
     def repair(self) -> list[str]:
         """Start the daemons that have ended while others still run.
@@ -311,7 +315,6 @@ class Sandbox:
         SandboxError
             If it is stopped, or a daemon does not come up.
         """
-        _ = self.state
         with self._alone():
             found = self.status()
             if not any(found.values()):
@@ -369,16 +372,22 @@ class Sandbox:
             self._restart(name)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the lock of the folder; the kernel frees it when this process ends."""
-        with open_lock_file(self.layout.lock) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BusyError(
-                    f"Another command starts or stops the sandbox in {self.layout.root}. Wait "
-                    "until it has ended, and look: distkeras-grid sandbox status."
-                ) from error
+    def _alone(self, *, new: bool = False) -> Iterator[None]:
+        """Hold the lock of the folder; the kernel frees it when this process ends.
+
+        Parameters
+        ----------
+        new : bool, default False
+            Make the folder where it is missing. Otherwise there must be a sandbox in it.
+        """
+        make = partial(self.layout.root.mkdir, parents=True, exist_ok=True)
+        file = lock_file(self.layout.lock, make if new else lambda: self.state)
+        if file is None:
+            raise BusyError(
+                f"Another command starts or stops the sandbox in {self.layout.root}. Wait until it "
+                "has ended, and look: distkeras-grid sandbox status."
+            )
+        with file:
             yield
 
     def _refuse_if_running(self) -> None:
@@ -410,6 +419,10 @@ class Sandbox:
         """Leave nothing of a start that failed, but its logs where the folder is the user's."""
         if self.layout.state.exists():
             self._end()
+        self._discard()
+
+    def _discard(self) -> None:
+        """Delete the folder if it was made here."""
         if self._temporary:
             shutil.rmtree(self.layout.root, ignore_errors=True)
 

@@ -115,7 +115,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held by the command that starts or stops daemons."""
+        """Held by the command that starts or stops daemons; the last that is deleted."""
         return self.root / "lock"
 
     @property
@@ -125,10 +125,10 @@ class Layout:
 
     @property
     def all(self) -> tuple[Path, ...]:
-        """Everything that a sandbox writes directly into its folder."""
+        """Everything that a sandbox writes directly into its folder, but for the lock."""
         folders = (self.client, self.daemons, self.logs, self.events, self.containers, self.scratch)
         more = (self.root / "hdfs", self.kerberos)
-        return (*folders, *more, self.environment, self.state, self.lock)
+        return (*folders, *more, self.environment, self.state)
 
     def namenode(self) -> Path:
         """Return where the names are kept."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import pwd
 import socket
@@ -7,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distkeras_grid.errors import BusyError, SandboxError, StorageError
+from distkeras_grid.lock_files import open_lock_file
 from distkeras_grid.sandbox import cluster, configuration, neighbours
 from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports, write_secret
 from distkeras_grid.sandbox.daemons import start, stop
@@ -187,6 +190,81 @@ def test_a_sandbox_is_deleted_with_its_folder(sandbox: Sandbox) -> None:
     assert sandbox.delete() == []
     assert not sandbox.layout.root.exists()
     assert not any(process.is_running() for process in processes if process)
+
+
+@pytest.fixture
+def deleted_meanwhile(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sandbox is deleted when the next command has opened its lock, and not locked it yet."""
+
+    def late(file: Any, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        sandbox.delete()
+        lock(file, operation)
+
+    lock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", late)
+
+
+@pytest.mark.usefixtures("deleted_meanwhile")
+def test_the_lock_of_a_sandbox_that_is_deleted_is_held_by_one(sandbox: Sandbox) -> None:
+    """One that waited held the deleted file, and the next one the file that it had made anew."""
+    (sandbox.layout.root / "thesis.txt").touch()
+    with Sandbox(sandbox.layout.root)._alone(new=True), pytest.raises(BusyError):
+        Sandbox(sandbox.layout.root)._alone(new=True).__enter__()
+
+
+@pytest.mark.usefixtures("deleted_meanwhile")
+@pytest.mark.parametrize(("verb", "others"), [("stop", True), ("repair", False), ("delete", True)])
+def test_what_is_deleted_meanwhile_is_no_sandbox(sandbox: Sandbox, verb: str, others: bool) -> None:
+    if others:
+        (sandbox.layout.root / "thesis.txt").touch()
+    with pytest.raises(SandboxError, match="There is no sandbox"):
+        getattr(Sandbox(sandbox.layout.root), verb)()
+    assert sandbox.layout.root.exists() == others
+    assert not sandbox.layout.lock.exists()
+
+
+@pytest.mark.usefixtures("deleted_meanwhile")
+def test_a_start_makes_the_folder_anew_that_was_deleted_meanwhile(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "daemon_class_path", list)
+    monkeypatch.setattr(Sandbox, "_start_all", lambda *_: None)
+    Sandbox(sandbox.layout.root, memory_mb=1024).start()
+    assert sandbox.layout.state.exists()
+
+
+def test_a_delete_holds_the_lock_until_nothing_is_left(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that it removed was that of the next start."""
+
+    def remove(folder: Path) -> None:
+        assert not sandbox.layout.lock.exists()
+        # Somebody who has opened the lock before.
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        rmdir(folder)
+
+    rmdir = Path.rmdir
+    monkeypatch.setattr(Path, "rmdir", remove)
+    with open_lock_file(sandbox.layout.lock) as waiting:
+        assert sandbox.delete() == []
+    assert not sandbox.layout.root.exists()
+
+
+def test_what_begins_while_a_folder_is_deleted_stays(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was an OSError: the directory is not empty."""
+
+    def remove(folder: Path) -> None:
+        (folder / "new").touch()
+        rmdir(folder)
+
+    rmdir = Path.rmdir
+    monkeypatch.setattr(Path, "rmdir", remove)
+    assert sandbox.delete() == [sandbox.layout.root / "new"]
 
 
 def test_what_is_not_of_the_sandbox_is_not_deleted(sandbox: Sandbox) -> None:
