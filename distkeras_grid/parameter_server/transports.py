@@ -11,6 +11,7 @@ import errno
 import os
 import queue
 import secrets
+import selectors
 import shutil
 import socket
 import struct
@@ -138,32 +139,82 @@ def _stream_of(connected: socket.socket) -> SocketStream:
 
 
 class SocketDoor:
-    """A listening socket; closed with the door."""
+    """A listening socket; closed with the door.
+
+    A thread that is about to accept knows the socket by the number of its descriptor. If the socket
+    were closed then, the number could belong to another one already, and the thread would accept
+    the client of somebody else. So the descriptor is closed by the last that leaves: the thread
+    that closes the door, or the one that still accepts.
+
+    Parameters
+    ----------
+    listening : socket
+        TCP or Unix.
+
+    Raises
+    ------
+    OSError
+        If there are too many open files; the socket is closed then.
+    """
 
     def __init__(self, listening: socket.socket) -> None:
-        self._listening = listening
-        self._closed = False
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(listening)
+            listening.setblocking(False)
+            self._listening = listening
+            # A waiting thread hears that the door is closed. A listening socket that is shut down
+            # tells it on Linux only.
+            heard, self._bell = map(opened.enter_context, socket.socketpair())
+            self._events = opened.enter_context(selectors.DefaultSelector())
+            for waited_for in (listening, heard):
+                self._events.register(waited_for, selectors.EVENT_READ)
+            self._opened = opened.pop_all()
+        self._left = threading.Condition()
+        self._accepting = 0
+        self._closed = threading.Event()
 
     def accept(self) -> SocketStream | None:
         """Wait for the next client; see `Door`. A Unix socket turns other users away."""
-        while True:
-            try:
-                connected, _ = self._listening.accept()
-            except OSError:
-                if self._closed:
-                    return None
-                raise
+        while (connected := self._accepted()) is not None:
+            # On some systems it would not block, as the listening socket.
+            connected.setblocking(True)
             if connected.family != socket.AF_UNIX or _is_of_this_user(connected):
                 return _stream_of(connected)
             connected.close()
+        return None
+
+    def _accepted(self) -> socket.socket | None:
+        with self._left:
+            if self._closed.is_set():
+                return None
+            self._accepting += 1
+        try:
+            while True:
+                self._events.select()
+                if self._closed.is_set():
+                    return None
+                # Whoever came may have left, or have been accepted by another thread.
+                with contextlib.suppress(BlockingIOError):
+                    return self._listening.accept()[0]
+        finally:
+            with self._left:
+                self._accepting -= 1
+                self._close_if_left()
 
     def close(self) -> None:
         """Let nobody in any more."""
-        self._closed = True
-        # Closing alone leaves a thread that waits in accept() to take one more connection.
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        with self._left:
+            if not self._closed.is_set():
+                self._closed.set()
+                self._bell.send(b"\0")
+            self._close_if_left()
+            # A thread that does not leave in time closes the socket when it does.
+            self._left.wait_for(lambda: not self._accepting, STALL_SECONDS)
+
+    def _close_if_left(self) -> None:
+        if self._closed.is_set() and not self._accepting:
+            self._opened.close()
+            self._left.notify_all()
 
 
 class InProcess:
@@ -186,7 +237,11 @@ class InProcess:
 
     def accept(self) -> Stream | None:
         """Wait for the next client; see `Door`."""
-        return self._waiting.get()
+        stream = self._waiting.get()
+        if stream is None:
+            # For whoever else waits, or asks later.
+            self._waiting.put(None)
+        return stream
 
     def close(self) -> None:
         """Let nobody in any more."""
@@ -283,10 +338,10 @@ class TokenServer:
     """
 
     def __init__(self, bind_host: str, port: int, port_retries: int = 0) -> None:
-        self._socket = listen(bind_host, port, port_retries)
-        self.port: int = self._socket.getsockname()[1]
+        listening = listen(bind_host, port, port_retries)
+        self.port: int = listening.getsockname()[1]
         self.token = secrets.token_hex(16)
-        self._closed = threading.Event()
+        self._door = SocketDoor(listening)
         self._thread = threading.Thread(target=self._answer, daemon=True)
         self._thread.start()
 
@@ -294,26 +349,24 @@ class TokenServer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._closed.set()
-        # Closing alone would leave the thread in accept().
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._door.close()
         self._thread.join(STALL_SECONDS)
-        self._socket.close()
 
     def _answer(self) -> None:
-        while not self._closed.is_set():
+        token = memoryview(self.token.encode("ascii"))
+        while True:
             try:
-                stream, _ = self._socket.accept()
+                stream = self._door.accept()
             except OSError:
-                # It is closed, or a client has left before it was accepted, or there are too many
-                # open files for a while.
-                self._closed.wait(0.1)
+                # A client has left before it was accepted, or there are too many open files for a
+                # while.
+                time.sleep(0.1)
                 continue
+            if stream is None:
+                return
             # The token always fits in the send buffer, so no client can make this thread wait.
-            with stream, contextlib.suppress(OSError):
-                stream.settimeout(1.0)
-                stream.sendall(self.token.encode("ascii"))
+            with contextlib.closing(stream), contextlib.suppress(OSError):
+                stream.send([token], 1.0)
 
 
 class Listener:
@@ -355,16 +408,19 @@ class Listener:
         folder: str | None = None,
     ) -> None:
         tcp = listen(bind_host, port, port_retries)
-        self.doors = [SocketDoor(tcp)]
-        if folder is None and sys.platform != "linux":
-            folder = new_folder()
-        self._folder = folder
-        name = _abstract_name() if folder is None else os.path.join(folder, "server")
-        unix = _listen_at(name)
-        if unix is not None:
-            self.doors.append(SocketDoor(unix))
-        found = None if unix is None else name
-        self.address = ServerAddress(advertised_host, tcp.getsockname()[1], found)
+        port = tcp.getsockname()[1]
+        with contextlib.ExitStack() as opened:
+            self.doors = [SocketDoor(tcp)]
+            opened.callback(self.doors[0].close)
+            if folder is None and sys.platform != "linux":
+                folder = new_folder()
+            self._folder = folder
+            name = _abstract_name() if folder is None else os.path.join(folder, "server")
+            unix = _listen_at(name)
+            if unix is not None:
+                self.doors.append(SocketDoor(unix))
+            opened.pop_all()
+        self.address = ServerAddress(advertised_host, port, None if unix is None else name)
 
     def close(self) -> None:
         """Stop listening and remove the Unix socket."""

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import RemoteProtocolError
+from distkeras_grid.parameter_server import transports
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
@@ -433,6 +434,16 @@ class TestTransport:
         assert server.receive_into(memoryview(bytearray(9)), 5) == 4
         assert server.receive_file(5) == (0, None)
 
+    def test_who_waits_at_a_door_is_told_that_it_is_closed(self, kind, tmp_path):
+        _, door = kind(tmp_path)
+        told = queue.SimpleQueue()
+        for _ in range(2):
+            threading.Thread(target=lambda: told.put(door.accept()), daemon=True).start()
+        # Whether they wait already or come too late: both happen.
+        door.close()
+        assert [told.get(timeout=5) for _ in range(2)] == [None, None]
+        door.close()
+
     def test_a_closed_door_lets_nobody_in(self, ends):
         transport, door, _, _ = ends
         door.close()
@@ -464,6 +475,63 @@ def send_all(stream, data):
     view = memoryview(data)
     while view:
         view = view[stream.send([view], 5) :]
+
+
+class Delayed(socket.socket):
+    """A listening socket whose thread is held up for a moment just before it accepts.
+
+    The descriptor that it then accepts from is a number, which belongs to another socket if this
+    one was closed meanwhile.
+    """
+
+    def __init__(self, listening, seconds=0.3):
+        super().__init__(listening.family, listening.type, fileno=listening.detach())
+        self.entered, self.going, self.seconds = threading.Event(), threading.Event(), seconds
+        self.was_open = []
+
+    def accept(self):
+        self.entered.set()
+        self.going.wait(self.seconds)
+        self.was_open.append(self.fileno() >= 0)
+        return super().accept()
+
+
+def test_no_descriptor_is_closed_while_a_thread_is_about_to_accept_from_it():
+    """It accepted a client of another socket, which had been given the number meanwhile."""
+    listening = Delayed(listen("127.0.0.1", 0))
+    door = SocketDoor(listening)
+    accepted = queue.SimpleQueue()
+    thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
+    with socket.create_connection(listening.getsockname(), timeout=5):
+        thread.start()
+        assert listening.entered.wait(5)
+        door.close()
+        listening.going.set()
+        thread.join(5)
+        assert listening.was_open == [True]
+        assert listening.fileno() < 0
+        accepted.get(timeout=5).close()
+    assert door.accept() is None
+
+
+def test_no_probe_s_socket_is_closed_while_its_thread_is_about_to_accept(monkeypatch):
+    """Also where the thread was held up longer than it is waited for."""
+    made = []
+
+    def delayed(*place):
+        made.append(Delayed(listen(*place)))
+        return made[0]
+
+    monkeypatch.setattr(transports, "listen", delayed)
+    monkeypatch.setattr(transports, "STALL_SECONDS", 0.1)
+    with TokenServer("127.0.0.1", 0) as server:
+        address = ("127.0.0.1", server.port)
+        with socket.create_connection(address, timeout=5):
+            assert made[0].entered.wait(5)
+    made[0].going.set()
+    server._thread.join(5)
+    assert made[0].was_open == [True]
+    assert made[0].fileno() < 0
 
 
 def test_a_connection_that_is_reset_does_not_end_the_answers(monkeypatch):
