@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -28,7 +29,21 @@ OUTPUT = logging.getLogger("distkeras_grid.cli.output")
 NOTES = logging.getLogger("distkeras_grid.cli.notes")
 
 
-class _StandardStream(logging.StreamHandler[TextIO]):
+class _Stream(logging.StreamHandler[TextIO]):
+    """Writes lines for as long as somebody reads them."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Write nothing more to a pipe whose reader has left, such as ``head``."""
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+            return
+        # The work goes on, and its exit code still counts. What the stream holds back would fail
+        # again when Python ends, and change that code.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.stream.fileno())
+
+
+class _StandardStream(_Stream):
     """Writes to what `sys.stdout` or `sys.stderr` is at that moment."""
 
     def __init__(self, name: str) -> None:
@@ -146,7 +161,7 @@ def json_lines(verb: str) -> Iterator[Callable[..., None]]:
     """
     _fields.clear()
     began = time.monotonic()
-    out, errors = (logging.StreamHandler(stream) for stream in (sys.stdout, sys.stderr))
+    out, errors = _Stream(sys.stdout), _Stream(sys.stderr)
     for handler in (out, errors):
         handler.setFormatter(JsonFormatter(verb))
         handler.addFilter(_says_something)

@@ -1,0 +1,42 @@
+"""What a command tells, where nobody reads it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# It goes on to its end after its reader has left, and says so by its exit code.
+COMMAND = """
+import sys
+from distkeras_grid.cli.console import note, tell
+from distkeras_grid.cli.running import run
+
+def command(_):
+    for _ in range(20):
+        tell("a line" * 10_000)
+    note("all done")
+    return 7
+
+sys.exit(run("ls", command, sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_reader_who_has_left_costs_no_word_and_no_work(form: str) -> None:
+    """As in `distkeras-grid logs ID | head`: each line was a traceback of `logging`."""
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "--log-format", form],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(4)
+        process.stdout.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert process.wait(30) == 7
+    assert told.count("\n") == 1
+    assert "all done" in told
