@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from distkeras_grid.engine.registry import backend_named
-from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, EnvironmentMismatchError
 
 PROJECT = "distkeras_grid"
 # Spark has its own Python packages, and a container needs no installers or compilers. The project
@@ -22,6 +23,16 @@ LEFT_OUT = frozenset(
 )
 
 Find = Callable[[str], metadata.Distribution]
+
+
+class _Folder(msgspec.Struct):
+    editable: bool = False
+
+
+class _Origin(msgspec.Struct):
+    """``direct_url.json``, as PEP 610 has it."""
+
+    dir_info: _Folder = msgspec.field(default_factory=_Folder)
 
 
 @dataclass(frozen=True)
@@ -218,5 +229,8 @@ def _is_installed(name: str, find: Find) -> bool:
 
 
 def _is_editable(distribution: metadata.Distribution) -> bool:
-    origin = distribution.read_text("direct_url.json")
-    return origin is not None and '"editable": true' in origin
+    try:
+        origin = msgspec.json.decode(distribution.read_text("direct_url.json") or "", type=_Origin)
+    except UNREADABLE:
+        return False
+    return origin.dir_info.editable

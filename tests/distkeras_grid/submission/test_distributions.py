@@ -116,12 +116,33 @@ def test_what_is_missing_is_named_with_who_needs_it(site: Site):
 
 
 @pytest.mark.parametrize(
-    "how", [{"record": False}, {"origin": '{"dir_info": {"editable": true}, "url": "file:///x"}'}]
+    "how",
+    [
+        {"record": False},
+        {"origin": '{"dir_info": {"editable": true}, "url": "file:///x"}'},
+        # As uv writes it.
+        {"origin": '{"url":"file:///x","dir_info":{"editable":true}}'},
+    ],
 )
 def test_a_distribution_whose_files_nobody_knows_is_named(site: Site, how):
     site.add("mine", **how)
     with pytest.raises(EnvironmentMismatchError, match=r"mine 1\.0 is installed as a working copy"):
         needed_distributions(["mine"], site.find)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        '{"dir_info": {}, "url": "file:///x"}',
+        '{"dir_info": {"editable": false}, "url": "file:///\\"editable\\": true"}',
+        '{"archive_info": {}, "url": "https://x/mine.whl"}',
+        "[]",
+        "",
+    ],
+)
+def test_a_distribution_from_elsewhere_has_its_files(site: Site, origin):
+    site.add("mine", origin=origin)
+    assert "mine" in names(needed_distributions(["mine"], site.find))
 
 
 def test_files_are_those_of_the_record_without_scripts(site: Site):
