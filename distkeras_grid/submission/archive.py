@@ -158,7 +158,8 @@ def is_as_packed(archive: Path) -> bool:
         noted = beside.read_text(encoding="ascii")
         own = all(map(is_own, (archive, beside, archive.parent)))
         return own and noted == sha256_line(archive, archive.name)
-    except (FileNotFoundError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError):
+        # There is none, or it is another user's, who lets nobody read it.
         return False
 
 

@@ -84,11 +84,13 @@ def check(uri: str, storage: Storage) -> None:
     advice = f"Delete it (distkeras-grid rm {uri}), and submit again."
     _check_rights(uri, storage, advice)
     beside = uri + DIGEST
-    noted = storage.read_text(beside).split() if storage.exists(beside) else ["nothing"]
-    if (found_digest := storage.sha256(uri)) != noted[0]:
+    noted = storage.read_text(beside) if storage.exists(beside) else ""
+    # As sha256sum writes it: digest and name.
+    digest = next(iter(noted.split()), "nothing")
+    if (found_digest := storage.sha256(uri)) != digest:
         raise StorageError(
             f"The environment {uri} is not as it was packed. Received: SHA-256 {found_digest}, "
-            f"where {beside} says {noted[0]}. {advice}"
+            f"where {beside} says {digest}. {advice}"
         )
 
 

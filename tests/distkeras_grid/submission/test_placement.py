@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +74,47 @@ def test_one_that_was_changed_here_is_not_as_packed(environment: Environment):
     assert not is_as_packed(environment.archive())
     digest_beside(environment.archive()).unlink()
     assert not is_as_packed(environment.archive())
+
+
+def test_one_that_cannot_be_read_here_is_not_as_packed(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    """In a shared cache it may be another user's, whose umask is 077."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    assert not is_as_packed(environment.archive())
+
+
+class Noted:
+    """A storage with an archive of this user's, and what is noted beside it."""
+
+    def __init__(self, noted: str) -> None:
+        self.noted = noted
+
+    def access(self, _: str) -> SimpleNamespace:
+        return SimpleNamespace(mode=0o755, owner="me")
+
+    def user(self) -> str:
+        return "me"
+
+    def exists(self, _: str) -> bool:
+        return True
+
+    def read_text(self, _: str) -> str:
+        return self.noted
+
+    def sha256(self, _: str) -> str:
+        return "0" * 64
+
+
+@pytest.mark.parametrize("noted", ["", "\n", "1 archive"])
+def test_an_archive_beside_which_nothing_is_noted_is_refused(noted: str):
+    """Where there was no room for its SHA-256; it was an IndexError."""
+    with pytest.raises(StorageError, match="SHA-256"):
+        check("hdfs:///envs/a", Noted(noted))  # type: ignore[arg-type]
 
 
 def test_one_that_others_may_have_changed_here_is_packed_anew(
