@@ -239,30 +239,37 @@ def fetch(jars: Sequence[Jar], folder: Path) -> None:
     Raises
     ------
     SandboxError
-        If Ivy fails, or a file is another one than expected; nothing is kept then.
+        If Ivy fails, a file is another one than expected, or cannot be written, or there is no
+        Java; nothing is kept then.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        work = Path(scratch)
-        (work / "ivy.xml").write_text(ivy_file(jars), encoding="utf-8")
-        try:
-            done = subprocess.run(
-                ivy_command(work),
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=FETCH_SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _not_fetched(jars, folder, f"no end after {FETCH_SECONDS:.0f} s") from error
-        for jar in jars:
-            fetched = work / "lib" / jar.file_name
-            if not fetched.exists():
-                raise _not_fetched(jars, folder, _last_problem(done.stdout + done.stderr))
-            check_digest(fetched, jar)
-        for jar in jars:
-            # In one step: another process may be fetching, too.
-            durable.replace(work / "lib" / jar.file_name, folder / jar.file_name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            _fetch(jars, folder, Path(scratch))
+    except OSError as error:
+        raise _not_fetched(jars, folder, str(error)) from error
+
+
+def _fetch(jars: Sequence[Jar], folder: Path, work: Path) -> None:
+    """Fetch jars to a working folder in `folder`, and move them to `folder` itself."""
+    (work / "ivy.xml").write_text(ivy_file(jars), encoding="utf-8")
+    command = ivy_command(work)
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=FETCH_SECONDS
+        )
+    except FileNotFoundError as error:
+        raise no_java(command[0]) from error
+    except subprocess.TimeoutExpired as error:
+        raise _not_fetched(jars, folder, f"no end after {FETCH_SECONDS:.0f} s") from error
+    for jar in jars:
+        fetched = work / "lib" / jar.file_name
+        if not fetched.exists():
+            raise _not_fetched(jars, folder, _last_problem(done.stdout + done.stderr))
+        check_digest(fetched, jar)
+    for jar in jars:
+        # In one step: another process may be fetching, too.
+        durable.replace(work / "lib" / jar.file_name, folder / jar.file_name)
 
 
 def ivy_file(jars: Sequence[Jar]) -> str:
@@ -336,6 +343,11 @@ def java(environment: Mapping[str, str] = os.environ) -> str:
     """
     home = environment.get("JAVA_HOME")
     return f"{home}/bin/java" if home else "java"
+
+
+def no_java(command: str) -> SandboxError:
+    """Return the error for a command that runs Java, and is not there."""
+    return SandboxError(f"{command} is not there. Install Java 17 or later, or set JAVA_HOME.")
 
 
 def _pyspark_folder() -> Path:

@@ -15,7 +15,7 @@ import psutil
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.logs import cause, end
-from distkeras_grid.sandbox.class_path import java
+from distkeras_grid.sandbox.class_path import java, no_java
 
 # A NodeManager that ran applications takes 18 s to end.
 STOP_SECONDS = 30.0
@@ -149,9 +149,7 @@ def start(name: str, line: Sequence[str], log: Path) -> Daemon:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise SandboxError(
-                f"{line[0]} is not there. Install Java 17 or later, or set JAVA_HOME."
-            ) from error
+            raise no_java(line[0]) from error
     # Its end is looked for by number, also from other processes; Popen would warn of a child.
     started.returncode = 0
     return Daemon(name, started.pid, beginning(psutil.Process(started.pid)), str(log))
@@ -172,9 +170,7 @@ def run(what: str, line: Sequence[str], log: Path) -> None:
                 list(line), check=False, stdout=out, stderr=out, timeout=FORMAT_SECONDS
             )
     except FileNotFoundError as error:
-        raise SandboxError(
-            f"{line[0]} is not there. Install Java 17 or later, or set JAVA_HOME."
-        ) from error
+        raise no_java(line[0]) from error
     except subprocess.TimeoutExpired as error:
         raise SandboxError(f"{what} did not end in {FORMAT_SECONDS:.0f} s. {tail(log)}") from error
     if done.returncode != 0:

@@ -131,6 +131,21 @@ def test_what_cannot_be_fetched_is_named_with_its_address_and_nothing_stays(
     assert not list((tmp_path / "jars").iterdir())
 
 
+def test_without_java_nothing_is_fetched_and_one_sentence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first start on a new machine ended with a traceback."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(SandboxError, match=r"none/bin/java is not there\. Install"):
+        class_path.fetch(JARS, tmp_path / "jars")
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(SandboxError, match=r"Not a directory.*cache/jars"):
+        class_path.fetch(JARS, tmp_path / "cache" / "jars")
+
+
 def test_ivy_comes_with_pyspark(tmp_path: Path) -> None:
     command = ivy_command(tmp_path)
     assert Path(command[2]).name.startswith("ivy-")
