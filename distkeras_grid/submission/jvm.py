@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
 
-from distkeras_grid.errors import ClusterError
+from distkeras_grid.errors import ClusterError, NotAuthenticatedError
+from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.tickets import Keytab
 
@@ -70,6 +71,8 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
     ------
     ClusterError
         If the JVM does not start. The message has the end of its output.
+    NotAuthenticatedError
+        If it gets no ticket by the settings' keytab.
     """
     from pyspark import java_gateway
     from pyspark.errors import PySparkRuntimeError
@@ -81,9 +84,10 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
         try:
             gateway = launch(told, {"stdout": log, "stderr": log})
         except PySparkRuntimeError as error:
-            raise ClusterError(
-                f"Java does not start, or refuses the settings. Received: {_end(log)}"
-            ) from error
+            message = f"Java does not start, or refuses the settings. Received: {_end(log)}"
+            if advice := meaning(STRANGER, message):
+                raise NotAuthenticatedError(f"{message} {advice}") from error
+            raise ClusterError(message) from error
         try:
             yield HadoopClient(gateway)
         finally:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from pyspark import java_gateway
+from pyspark.errors import PySparkRuntimeError
 
+from distkeras_grid.errors import ClusterError, NotAuthenticatedError
 from distkeras_grid.submission import jvm
 
 
@@ -21,3 +24,28 @@ def test_it_ends_with_its_input_or_is_killed(monkeypatch, program, patience, cod
     )
     jvm._stop(process)
     assert process.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        (
+            "org.apache.hadoop.security.KerberosAuthException: Login failure for user: ada@GRID "
+            "from keytab /ada.keytab javax.security.auth.login.LoginException: Unable to obtain "
+            "password from user",
+            NotAuthenticatedError,
+        ),
+        ("Error: Could not find or load main class", ClusterError),
+    ],
+)
+def test_what_java_says_when_it_does_not_start_is_told(monkeypatch, told, error):
+    """A keytab of somebody else is no fault of the cluster."""
+
+    def launch(_conf, options):
+        options["stderr"].write(told.encode())
+        options["stderr"].flush()
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(java_gateway, "launch_gateway", launch)
+    with pytest.raises(error, match=told[:20]), jvm.hadoop_client({}):
+        pass
