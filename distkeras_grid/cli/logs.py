@@ -19,6 +19,7 @@ from distkeras_grid.errors import (
     ConfigurationError,
     OutputExistsError,
     PathNotFoundError,
+    StorageError,
 )
 
 if TYPE_CHECKING:
@@ -148,13 +149,25 @@ def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
 
 
 def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
-    """Store whole files as ``FOLDER/CONTAINER/NAME``."""
-    for file in files:
-        path = folder / _plain(file.container) / _plain(file.name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as written:
-            for piece in source.read(file):
-                written.write(piece)
+    """Store whole files as ``FOLDER/CONTAINER/NAME``.
+
+    Raises
+    ------
+    StorageError
+        If they cannot be written.
+    """
+    try:
+        for file in files:
+            path = folder / _plain(file.container) / _plain(file.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as written:
+                for piece in source.read(file):
+                    written.write(piece)
+    except OSError as error:
+        raise StorageError(
+            f"The logs cannot be stored in {folder}: {error}. Give another --output, and delete "
+            "what is there."
+        ) from error
     note(f"stored {len(files)} files in {folder}")
 
 

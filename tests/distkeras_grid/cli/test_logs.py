@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.cli.logs import build_parser, chosen, show, store
-from distkeras_grid.errors import ClusterError
+from distkeras_grid.errors import ClusterError, StorageError
 from distkeras_grid.submission.container_logs import LogFile
 
 DRIVER, EXECUTOR = "container_17_0003_01_000001", "container_17_0003_01_000002"
@@ -65,6 +65,12 @@ def test_whole_files_are_stored_by_container(tmp_path):
     store(SOURCE, SOURCE.files(), tmp_path / "logs")
     assert (tmp_path / "logs" / DRIVER / "stdout").read_bytes() == b"one\ntwo\nthree\n"
     assert (tmp_path / "logs" / EXECUTOR / "stderr").read_bytes() == b"lost\n"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="Not a directory"):
+        store(SOURCE, SOURCE.files(), tmp_path / "file" / "logs")
 
 
 @pytest.mark.parametrize(
