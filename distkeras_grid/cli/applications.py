@@ -13,6 +13,7 @@ from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.ls import shown
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.status import moment
+from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
@@ -52,6 +53,8 @@ def applications(flags: argparse.Namespace) -> None:
     from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
+    if flags.limit < 1:
+        raise ConfigurationError(f"--limit must be at least 1. Received: {flags.limit}.")
     with closing(ResourceManager(find_resourcemanager(keytabs.named(flags)))) as manager:
         known = manager.applications()
     found = chosen(known, running=flags.running, queue=flags.queue, user=flags.user)

@@ -44,3 +44,10 @@ def test_a_table_and_the_same_as_json(
         assert grid(["applications", "--log-format", "json"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [each["id"] for each in told["applications"]] == [RUNNING, FAILED]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_limit_below_one_is_refused(limit: str, capsys: pytest.CaptureFixture[str]):
+    """With -1 the oldest one was left out, and counted twice."""
+    assert main(["--limit", limit]) == ExitCode.USAGE
+    assert "--limit must be at least 1" in capsys.readouterr().err
