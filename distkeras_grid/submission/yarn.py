@@ -13,19 +13,21 @@ from distkeras_grid.submission.applications import Application, check_id, is_tag
 from distkeras_grid.submission.container_logs import CollectedLogs, wait_for_logs
 from distkeras_grid.submission.jvm import HadoopClient
 
+CANCEL_SECONDS = 30.0
 # By default the client looks for a ResourceManager for a quarter of an hour, with ten attempts to
 # connect each time. With these values it gives up after about 20 s.
-CONNECT = {
+LIMITS = {
     "yarn.resourcemanager.connect.max-wait.ms": 10000,
     "yarn.resourcemanager.connect.retry-interval.ms": 1000,
     "ipc.client.connect.max.retries": 0,
     "ipc.client.connect.max.retries.on.timeouts": 0,
+    # By default it asks for ever whether an application that it kills has ended.
+    "yarn.client.application-client-protocol.poll-timeout-ms": int(1000 * CANCEL_SECONDS),
 }
 POLL_SECONDS = 1.0
 SAY_SECONDS = 15.0
 # Between two lines on an application that waits for its containers.
 SAY_WAITING_SECONDS = 4.0
-CANCEL_SECONDS = 30.0
 
 
 class Yarn:
@@ -38,7 +40,7 @@ class Yarn:
         configuration = self._jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(
             hadoop.configuration
         )
-        for name, value in CONNECT.items():
+        for name, value in LIMITS.items():
             configuration.setInt(name, value)
         self._configuration = configuration
         self._client = self._jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,7 +16,7 @@ from distkeras_grid.submission.applications import (
     new_tag,
     state_line,
 )
-from distkeras_grid.submission.yarn import wait
+from distkeras_grid.submission.yarn import CANCEL_SECONDS, Yarn, wait
 
 RUNNING = Application(
     id="application_17_0001",
@@ -54,6 +56,16 @@ def test_state_lines():
     ended = replace(RUNNING, state="FINISHED", final="FAILED")
     assert (accepted.waits, alone.waits, RUNNING.waits, ended.waits) == (True, True, False, False)
     assert state_line(ended, 99) == "application_17_0001  FINISHED  99 s  FAILED"
+
+
+def test_the_client_of_yarn_waits_for_no_end_longer_than_a_cancel_may_take():
+    """Its own default is to ask for ever whether an application that it kills has ended."""
+    jvm = MagicMock()
+    Yarn(SimpleNamespace(jvm=jvm, gateway=None, configuration=None))  # type: ignore[arg-type]
+    configuration = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration.return_value
+    told = dict(call.args for call in configuration.setInt.call_args_list)
+    name = "yarn.client.application-client-protocol.poll-timeout-ms"
+    assert told[name] == 1000 * CANCEL_SECONDS
 
 
 class Script:
