@@ -117,7 +117,7 @@ def source_of(application: Application, keytab: Keytab | None) -> Iterator[LogSo
             yield CollectedLogs(hadoop, application)
         return
     with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
-        yield RunningLogs(manager, application.id)
+        yield RunningLogs(manager, application.id, note)
 
 
 def chosen(files: Sequence[LogFile], flags: argparse.Namespace) -> list[LogFile]:

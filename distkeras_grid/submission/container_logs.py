@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,17 +77,41 @@ class RunningLogs:
         YARN.
     identifier : str
         The application.
+    say : callable
+        Receives a line for each container whose node does not answer.
     """
 
-    def __init__(self, manager: ResourceManager, identifier: str) -> None:
+    def __init__(
+        self, manager: ResourceManager, identifier: str, say: Callable[[str], object]
+    ) -> None:
         self._manager = manager
+        self._say = say
         self._pages = {
             each.containerId: each.nodeHttpAddress for each in manager.containers(identifier)
         }
 
     def files(self) -> list[LogFile]:
-        """Return the files, in the order of their containers."""
-        return [file for container in self._pages for file in self._files_of(container)]
+        """Return the files, in the order of their containers.
+
+        A node may be dead, and a container may have ended since YARN was asked. That hides no other
+        log.
+
+        Raises
+        ------
+        ClusterError
+            If no node tells of any.
+        """
+        found, problems = list[LogFile](), list[ClusterError]()
+        for container in self._pages:
+            try:
+                found += self._files_of(container)
+            except ClusterError as error:
+                problems.append(error)
+        if problems and not found:
+            raise problems[0]
+        for problem in problems:
+            self._say(f"the logs of a container are left out: {problem}")
+        return found
 
     def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
         """Yield the content of a file so far, or its last bytes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -19,7 +19,7 @@ from distkeras_grid.submission.resource_manager import ResourceManager
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import network
 from distkeras_grid.webhdfs.addresses import Address
-from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, yarn_pages
+from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, pages, yarn_pages
 
 
 def manager_at(*urls: str) -> closing[ResourceManager]:
@@ -111,9 +111,39 @@ def test_no_application_has_run_yet():
 
 def test_the_logs_of_one_that_runs(page: str):
     with manager_at(page) as manager:
-        logs = RunningLogs(manager, RUNNING)
+        logs = RunningLogs(manager, RUNNING, pytest.fail)
         assert [(each.name, each.size) for each in logs.files()] == [("stdout", 6), ("x", 0)]
         (written,) = outputs_of_driver(logs)
         assert written.container == MASTER
         assert text_of(logs, written) == "a\nb\nc\n"
         assert text_of(logs, written, 2) == "c\n"
+
+
+@contextmanager
+def with_executor_at(address: str, master: str) -> Iterator[ResourceManager]:
+    """A YARN where an application has an executor at an address, and its master at another one."""
+    known = pages(master.removeprefix("http://"))
+    (path,) = (path for path in known if path.endswith("/containers"))
+    executor = MASTER.replace("_000001", "_000002")
+    there = {"containerId": executor, "nodeHttpAddress": address.removeprefix("http://")}
+    known[path]["container"].append(there)
+    with yarn_pages(known) as url, manager_at(url) as manager:
+        yield manager
+
+
+def test_a_node_that_does_not_answer_hides_no_log_of_others(page: str, nobody: str):
+    """An executor that has just ended, or lost its host, is often why somebody looks."""
+    said: list[str] = []
+    with with_executor_at(nobody, master=page) as manager:
+        logs = RunningLogs(manager, RUNNING, said.append)
+        assert {each.container for each in logs.files()} == {MASTER}
+    (line,) = said
+    assert nobody in line
+
+
+def test_where_no_node_answers_that_is_an_error(nobody: str):
+    with (
+        with_executor_at(nobody, master=nobody) as manager,
+        pytest.raises(ClusterError, match=nobody),
+    ):
+        RunningLogs(manager, RUNNING, pytest.fail).files()
