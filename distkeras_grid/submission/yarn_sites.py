@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.tickets import Keytab
-from distkeras_grid.webhdfs.addresses import Address, parse_site
+from distkeras_grid.webhdfs.addresses import Address, read_site
 
 SITES = ("core-site.xml", "yarn-site.xml")
 DEFAULT_PORTS = {"http": 8088, "https": 8090}
@@ -97,10 +97,7 @@ def find_resourcemanager(
     for folder in (variables.get("HADOOP_CONF_DIR"), variables.get("YARN_CONF_DIR")):
         for name in SITES:
             if folder and (file := Path(folder, name)).is_file():
-                try:
-                    sites |= parse_site(file.read_text(encoding="utf-8"))
-                except ConfigurationError as error:
-                    raise ConfigurationError(f"{file}: {error}") from error
+                sites |= read_site(file)
     kerberos = sites.get("hadoop.http.authentication.type", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
     return Address(resourcemanager_urls(sites), user, kerberos and (keytab or True))

@@ -100,8 +100,13 @@ def parse_path(text: str) -> HdfsPath:
     return HdfsPath(whole, scheme, authority, inside=path.endswith(("/", "/.", "/..")))
 
 
-def parse_site(text: str) -> dict[str, str]:
+def parse_site(content: str | bytes) -> dict[str, str]:
     """Return the properties of one of Hadoop's configuration files.
+
+    Parameters
+    ----------
+    content : str or bytes
+        Bytes are in the encoding that they name.
 
     Raises
     ------
@@ -109,11 +114,30 @@ def parse_site(text: str) -> dict[str, str]:
         If it is not XML.
     """
     try:
-        root = ET.fromstring(text)
-    except ET.ParseError as error:
+        root = ET.fromstring(content)
+    except (ET.ParseError, ValueError, LookupError) as error:
         raise ConfigurationError(f"A configuration file of Hadoop is not XML ({error}).") from error
     found = ((each.findtext("name"), each.findtext("value")) for each in root.iter("property"))
     return {name.strip(): (value or "").strip() for name, value in found if name}
+
+
+def read_site(file: Path) -> dict[str, str]:
+    """Return the properties in one of Hadoop's configuration files.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read, or is not XML. Names the file.
+    """
+    try:
+        return parse_site(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} cannot be read: {error.strerror}. Ask for the right to read it, or set "
+            "HADOOP_CONF_DIR to a copy of the cluster's configuration."
+        ) from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
 
 
 def read_sites(folder: str | os.PathLike[str]) -> dict[str, str]:
@@ -122,7 +146,7 @@ def read_sites(folder: str | os.PathLike[str]) -> dict[str, str]:
     Raises
     ------
     ConfigurationError
-        If neither file is there, or one is not XML.
+        If neither file is there, or one cannot be read, or is not XML.
     """
     files = [Path(folder, name) for name in SITES if Path(folder, name).is_file()]
     if not files:
@@ -131,10 +155,7 @@ def read_sites(folder: str | os.PathLike[str]) -> dict[str, str]:
         )
     properties: dict[str, str] = {}
     for file in files:
-        try:
-            properties |= parse_site(file.read_text(encoding="utf-8"))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{file}: {error}") from error
+        properties |= read_site(file)
     return properties
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from distkeras_grid.webhdfs.addresses import (
     namenode_urls,
     parse_path,
     parse_site,
+    read_sites,
 )
 
 HA = {
@@ -159,3 +161,34 @@ def test_a_keytab_is_used_whatever_the_configuration_says(tmp_path: Path) -> Non
     keytab = Keytab("ada@GRID", "/home/ada/ada.keytab")
     environment = {"WEBHDFS_URL": "http://namenode:9870"}
     assert find_address(HdfsPath("/"), kerberos=keytab, environment=environment).kerberos == keytab
+
+
+def test_a_site_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
+    head = '<?xml version="1.0" encoding="ISO-8859-1"?><!-- für alle -->'
+    site = render_site({"a.b": "ü"}).partition("?>")[2]
+    (tmp_path / "core-site.xml").write_bytes(f"{head}{site}".encode("latin-1"))
+    assert read_sites(tmp_path) == {"a.b": "ü"}
+
+
+@pytest.mark.parametrize(
+    "content", [b"<", b"\xff\xfe\xff", b'<?xml version="1.0" encoding="x"?><a/>']
+)
+def test_a_site_file_that_is_not_xml_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "core-site.xml").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"core-site\.xml"):
+        read_sites(tmp_path)
+
+
+def test_a_site_file_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an edge node its rights may be those of a service; it was a traceback."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / "core-site.xml").write_text(render_site({}))
+    for name in ("read_bytes", "read_text"):
+        monkeypatch.setattr(Path, name, refused)
+    with pytest.raises(ConfigurationError, match=r"core-site\.xml.*Permission denied"):
+        read_sites(tmp_path)
