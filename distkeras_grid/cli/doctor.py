@@ -252,11 +252,15 @@ def _readable(folder: Path) -> list[str]:
 
 
 def has_ticket() -> bool | None:
-    """Return whether klist finds a valid Kerberos ticket, None if there is no klist."""
+    """Return whether klist finds a valid Kerberos ticket; None if there is none that says so."""
     klist = shutil.which("klist")
     if klist is None:
         return None
-    return subprocess.run([klist, "-s"], check=False, timeout=KLIST_SECONDS).returncode == 0
+    try:
+        asked = subprocess.run([klist, "-s"], check=False, timeout=KLIST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    return asked.returncode == 0
 
 
 def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Finding]:

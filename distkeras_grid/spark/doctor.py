@@ -312,7 +312,7 @@ def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None)
     authentication : str
         Value of ``hadoop.security.authentication`` in core-site.xml.
     ticket : bool or None
-        Whether ``klist -s`` finds a valid ticket, None if there is no klist.
+        Whether ``klist -s`` finds a valid ticket, None if no klist says so.
     keytab : str or None
         ``spark.kerberos.keytab``, with which Spark gets its own tickets.
     """
@@ -321,7 +321,7 @@ def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None)
     if keytab:
         return [Finding("kerberos", Level.OK, f"Spark gets its tickets with the keytab {keytab}")]
     if ticket is None:
-        text = "core-site.xml requires Kerberos, but there is no klist to find a ticket: run kinit"
+        text = "core-site.xml requires Kerberos, and no klist says whether there is a ticket: kinit"
         return [Finding("kerberos", Level.WARN, text)]
     if not ticket:
         text = (

@@ -149,6 +149,16 @@ def test_a_cluster_with_kerberos_wants_a_ticket(monkeypatch, tmp_path, capsys, s
     assert has_ticket() is (None if status is None else False)
 
 
+def test_a_klist_that_does_not_end_tells_nothing(monkeypatch, tmp_path):
+    """A cache of tickets in another process may not answer."""
+    klist = tmp_path / "klist"
+    klist.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    klist.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(doctor, "KLIST_SECONDS", 0.2)
+    assert has_ticket() is None
+
+
 def _java() -> str:
     import shutil
 
