@@ -95,14 +95,14 @@ def _locked(
             return exit_code(interrupt)
 
 
-def keytab_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
-    """Return the settings by which a command's own keytab opens a cluster with Kerberos.
+def access_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
+    """Return the settings by which a command itself reaches the cluster.
 
     A host of nightly jobs may have a keytab, and no ticket.
 
     Examples
     --------
-    >>> keytab_settings("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
+    >>> access_settings("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
     {'spark.kerberos.principal': 'ada@LAB', 'spark.kerberos.keytab': '/ada.keytab'}
     """
     if verb not in VERBS:
@@ -110,8 +110,14 @@ def keytab_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
         return {}
     from distkeras_grid.submission.jvm import kerberos_settings
 
-    flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
-    return kerberos_settings(keytab_of(flags.get("principal"), flags.get("keytab")))
+    module = VERBS[verb].load()
+    flags = module.build_parser().parse_args(arguments)
+    if verb == "submit":
+        # Its --conf may name a keytab, and another YARN than this machine's.
+        settings: dict[str, str] = module.access_settings(flags)
+        return settings
+    given = vars(flags)
+    return kerberos_settings(keytab_of(given.get("principal"), given.get("keytab")))
 
 
 def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
@@ -127,6 +133,6 @@ def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
     from distkeras_grid.submission.yarn import yarn_client
 
     check_hadoop_settings()
-    settings = keytab_settings(verb, arguments)
+    settings = access_settings(verb, arguments)
     with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
         return yarn.going(name)

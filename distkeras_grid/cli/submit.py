@@ -272,14 +272,20 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
 
 def client_settings(submission: Submission) -> dict[str, str]:
     """Return the settings that this machine's own access to the cluster needs."""
+    return _of_access(submission.settings, keytab_of(submission.principal, submission.keytab))
+
+
+def access_settings(flags: argparse.Namespace) -> dict[str, str]:
+    """Return the same as `client_settings`, of flags that have not been planned yet."""
+    return _of_access(parse_settings(flags.conf), keytab_of(flags.principal, flags.keytab))
+
+
+def _of_access(settings: Mapping[str, str], keytab: Keytab | None) -> dict[str, str]:
     from distkeras_grid.submission.jvm import kerberos_settings
 
-    hadoop = {
-        name: value
-        for name, value in submission.settings.items()
-        if name.startswith(("spark.hadoop.", "spark.kerberos."))
-    }
-    return {**kerberos_settings(keytab_of(submission.principal, submission.keytab)), **hadoop}
+    own = ("spark.hadoop.", "spark.kerberos.")
+    named = {name: value for name, value in settings.items() if name.startswith(own)}
+    return {**kerberos_settings(keytab), **named}
 
 
 def keytab_in(settings: Mapping[str, str]) -> Keytab | None:

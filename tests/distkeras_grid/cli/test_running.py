@@ -121,22 +121,34 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
     assert (got, capsys.readouterr().out) == (["--log", "x", "--set", "a=b"], "plain\n")
 
 
+KEYTAB = {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"}
+
+
 @pytest.mark.parametrize(
     ("verb", "flags", "settings"),
     [
         (
             "submit",
             ["--principal", "a", "--keytab", "f", "tile", "--input", "x"],
-            {"principal": "a", "keytab": "f"},
+            KEYTAB,
+        ),
+        (
+            "submit",
+            [
+                *("--conf", "spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
+                *("--conf", "spark.hadoop.yarn.resourcemanager.address=there:8032"),
+                *("--conf", "spark.ui.enabled=false", "job.py"),
+            ],
+            {**KEYTAB, "spark.hadoop.yarn.resourcemanager.address": "there:8032"},
         ),
         # What stands behind the job is not for submit.
         ("submit", ["job.py", "--keytab", "f"], {}),
-        ("put", ["--principal=a", "--keytab=f", "x", "y"], {"principal": "a", "keytab": "f"}),
+        ("put", ["--principal=a", "--keytab=f", "x", "y"], KEYTAB),
         ("cancel", ["application_17_0002"], {}),
         (
             "cancel",
             ["--principal", "a", "--keytab", "f", "application_17_0002"],
-            {"principal": "a", "keytab": "f"},
+            KEYTAB,
         ),
         ("fine_tune", ["--keytab", "f"], {}),
     ],
@@ -158,4 +170,4 @@ def test_a_lock_asks_yarn_with_the_keytab_of_its_command(
         holding.add_application("application_17_0001")
     code = run(verb, lambda _: ExitCode.OK, ["--lock", path, *flags])
     assert code == ExitCode.CLUSTER
-    assert used == [{f"spark.kerberos.{name}": value for name, value in settings.items()}]
+    assert used == [settings]
