@@ -94,22 +94,24 @@ def _locked(
             return exit_code(interrupt)
 
 
-def keytab_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
-    """Return the settings by which a command's own keytab opens a cluster with Kerberos.
+def access_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
+    """Return the settings with which a command itself opens a cluster.
 
     A host of nightly jobs may have a keytab, and no ticket.
 
     Examples
     --------
-    >>> keytab_settings("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
+    >>> access_settings("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
     {'spark.kerberos.principal': 'ada@LAB', 'spark.kerberos.keytab': '/ada.keytab'}
     """
     if verb not in VERBS:
         # One of the project's jobs; none of them takes a keytab.
         return {}
+    from distkeras_grid.submission.command import client_settings, parse_settings
+
     flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
-    given = {name: flags.get(name) for name in ("principal", "keytab")}
-    return {f"spark.kerberos.{name}": value for name, value in given.items() if value}
+    settings = parse_settings(flags.get("conf") or ())
+    return client_settings(settings, flags.get("principal"), flags.get("keytab"))
 
 
 def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
@@ -125,6 +127,6 @@ def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
     from distkeras_grid.submission.yarn import yarn_client
 
     check_hadoop_settings()
-    settings = keytab_settings(verb, arguments)
+    settings = access_settings(verb, arguments)
     with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
         return yarn.going(name)

@@ -176,7 +176,7 @@ def submit(flags: argparse.Namespace) -> int:
         check_hadoop_settings()
     if not flags.dry_run:
         check_job(flags, submission)
-    with hadoop_client(client_settings(submission)) as hadoop:
+    with hadoop_client(submission.client_settings) as hadoop:
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
         if flags.dry_run:
@@ -269,20 +269,6 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
     verb.check_early(verb.build_parser().parse_args(rest), place)
 
 
-def client_settings(submission: Submission) -> dict[str, str]:
-    """Return the settings that this machine's own access to the cluster needs."""
-    hadoop = {
-        name: value
-        for name, value in submission.settings.items()
-        if name.startswith(("spark.hadoop.", "spark.kerberos."))
-    }
-    kerberos = {
-        "spark.kerberos.principal": submission.principal,
-        "spark.kerberos.keytab": submission.keytab,
-    }
-    return {**{name: value for name, value in kerberos.items() if value}, **hadoop}
-
-
 def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
     """Put the environment and the project where the nodes find them; return the submission."""
     from distkeras_grid.submission.archive import this_environment
@@ -322,7 +308,7 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
             # Spark tells YARN when it ends in order; one that was killed does not.
             with (
                 whereabouts.tag_on_error(submission.tag),
-                hadoop_client(client_settings(submission)) as hadoop,
+                hadoop_client(submission.client_settings) as hadoop,
                 yarn_client(hadoop) as yarn,
             ):
                 stop(yarn, submission.tag)

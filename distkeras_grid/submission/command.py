@@ -147,6 +147,11 @@ class Submission:
         return self.deploy_mode == "cluster"
 
     @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings that this machine's own access to the cluster needs."""
+        return client_settings(self.settings, self.principal, self.keytab)
+
+    @property
     def slots(self) -> int | None:
         """Most tasks that can run at once; None if the user's settings do not limit them.
 
@@ -266,6 +271,34 @@ def _tags(submission: Submission) -> list[str]:
     """Return what is written on the application: by what it is found, and what it needs."""
     archive = submission.environment.rpartition("/")[2]
     return [submission.tag, *([archive] if is_archive(archive) else [])]
+
+
+def client_settings(
+    settings: Mapping[str, str], principal: str | None, keytab: str | None
+) -> dict[str, str]:
+    """Return the settings that this machine's own access to the cluster needs.
+
+    Parameters
+    ----------
+    settings : mapping of str to str
+        The user's Spark settings, which override the flags.
+    principal, keytab : str, optional
+        Values of the flags.
+
+    Examples
+    --------
+    >>> client_settings({"spark.kerberos.keytab": "b", "spark.ui.enabled": "false"}, "ada", "a")
+    {'spark.kerberos.principal': 'ada', 'spark.kerberos.keytab': 'b'}
+    """
+    flags = {"spark.kerberos.principal": principal, "spark.kerberos.keytab": keytab}
+    return {
+        **{name: value for name, value in flags.items() if value},
+        **{
+            name: value
+            for name, value in settings.items()
+            if name.startswith(("spark.hadoop.", "spark.kerberos."))
+        },
+    }
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:

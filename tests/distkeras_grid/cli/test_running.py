@@ -129,6 +129,20 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
             ["--principal", "a", "--keytab", "f", "tile", "--input", "x"],
             {"principal": "a", "keytab": "f"},
         ),
+        # They override the flags, as in the submission; what Spark itself does is not for YARN.
+        (
+            "submit",
+            ["--principal=a", "--keytab=f", "--conf", "spark.kerberos.keytab=g", "job.py"],
+            {"principal": "a", "keytab": "g"},
+        ),
+        (
+            "submit",
+            [
+                *("--conf=spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
+                *("--conf=spark.executor.cores=2", "job.py"),
+            ],
+            {"principal": "a", "keytab": "f"},
+        ),
         # What stands behind the job is not for submit.
         ("submit", ["job.py", "--keytab", "f"], {}),
         ("put", ["--principal=a", "--keytab=f", "x", "y"], {"principal": "a", "keytab": "f"}),
