@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -267,11 +268,21 @@ def parse_overlap(text: str) -> float | int:
     --------
     >>> parse_overlap("0.25"), parse_overlap("64"), parse_overlap("0")
     (0.25, 64, 0)
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not a number.
     """
-    try:
+    with contextlib.suppress(ValueError):
         return int(text)
-    except ValueError:
+    try:
         return float(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--overlap takes a fraction such as 0.25, or whole pixels such as 64. Received: "
+            f"{text!r}."
+        ) from error
 
 
 def _angles_error(text: str) -> ConfigurationError:

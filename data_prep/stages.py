@@ -38,7 +38,7 @@ from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
-from distkeras_grid.spark.session import task_slots
+from distkeras_grid.spark.session import setting_of_session, task_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -660,17 +660,10 @@ def one_image_a_batch(spark: SparkSession) -> Any:
 @contextmanager
 def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
     """Change settings of the session for a while."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in values}
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
+    with ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(setting_of_session(spark, name, value))
         yield
-    finally:
-        for name, former in before.items():
-            if former is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, former)
 
 
 def _use_one_thread() -> None:

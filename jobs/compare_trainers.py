@@ -149,7 +149,12 @@ def _names(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"whole numbers such as 32,128 are expected. Received: {text!r}"
+        ) from error
 
 
 def _say(line: str) -> None:

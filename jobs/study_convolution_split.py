@@ -101,14 +101,22 @@ def _told(result: SplitResult) -> SplitResult:
 
 
 def _pairs(text: str) -> list[tuple[int, int]]:
-    pairs = [tuple(map(int, part.split(":"))) for part in text.split(",")]
-    if any(len(pair) != 2 for pair in pairs):
-        raise argparse.ArgumentTypeError(f"pairs such as 50:500 are expected. Received: {text!r}")
-    return [(first, second) for first, second in pairs]
+    try:
+        pairs = [tuple(map(int, part.split(":"))) for part in text.split(",")]
+        return [(first, second) for first, second in pairs]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"pairs such as 50:500 are expected. Received: {text!r}"
+        ) from error
 
 
 def _factors(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"numbers such as 1,2.5 are expected. Received: {text!r}"
+        ) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -161,14 +161,18 @@ def sharing(flags: argparse.Namespace) -> Kind | None:
 
 def _count(text: str) -> int:
     """Read a number of at least 1."""
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"1 or more is expected. Received: {value}")
+    if not re.fullmatch(r"\d+", text) or (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"1 or more is expected. Received: {text!r}")
     return value
 
 
 def _seconds(text: str) -> float:
     """Read a time above 0."""
-    if not 0 < (value := float(text)) < math.inf:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"seconds above 0 are expected. Received: {text!r}")
     return value
 

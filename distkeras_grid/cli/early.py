@@ -134,18 +134,23 @@ def local_path(uri: str) -> Path:
     return Path(path.removeprefix("//") if path.startswith("///") else path)
 
 
-def files_of(uri: str, default: Callable[[], Files | None]) -> Files | None:
+def files_of(uri: str, *, set_anew: bool) -> Files | None:
     """Return where to look for a path, None where only Spark's own JVM can tell.
 
     Parameters
     ----------
     uri : str
         The path.
-    default : callable
-        Returns the same for a path without a scheme.
+    set_anew : bool
+        Whether the session may have another ``fs.defaultFS`` than Hadoop's configuration here.
     """
-    scheme, separator, _ = uri.partition(":")
-    return _files_by_scheme(scheme) if separator and "/" not in scheme else default()
+    scheme, separator, rest = uri.partition(":")
+    if not separator or "/" in scheme:
+        return None if set_anew else configured_files()
+    if set_anew and (not rest.startswith("//") or rest.startswith("///")) and scheme != "file":
+        # A path without a host is on the default file system, too.
+        return None
+    return _files_by_scheme(scheme)
 
 
 def configured_files() -> Files | None:
@@ -203,9 +208,7 @@ class ThisProcess:
 
     def files_of(self, uri: str) -> Files | None:
         """Return where to look for a path, None where only Spark's own JVM can tell."""
-        # A submission may have a default file system of its own.
-        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-        return files_of(uri, lambda: None if submitted else configured_files())
+        return files_of(uri, set_anew="PYSPARK_GATEWAY_PORT" in os.environ)
 
     def slots(self, master: str | None) -> int | None:
         """Return the slots of a local master, whose number never changes.

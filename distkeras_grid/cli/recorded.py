@@ -74,9 +74,11 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
     except (ConfigurationError, KeyError) as error:
         if named:
             return RecordedColumns([], [])
+        nameless = isinstance(error, KeyError)
+        reason = "a feature without a name" if nameless else str(error).removesuffix(".")
         raise ConfigurationError(
-            f"The columns that the model was trained on stand in {uri}, whose spec cannot be read. "
-            f"Received: {error}. Name them by --features and, to evaluate, --label."
+            f"The columns that the model was trained on stand in {uri}, whose spec cannot be read: "
+            f"{reason}. Name them by --features and, to evaluate, --label."
         ) from error
 
 

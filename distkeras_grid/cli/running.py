@@ -21,7 +21,6 @@ from distkeras_grid.cli.parser import Parser
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
-from distkeras_grid.tickets import keytab_of
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +95,7 @@ def _locked(
 
 
 def access_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
-    """Return the settings by which a command itself reaches the cluster.
+    """Return the settings with which a command itself opens a cluster.
 
     A host of nightly jobs may have a keytab, and no ticket.
 
@@ -108,16 +107,11 @@ def access_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
     if verb not in VERBS:
         # One of the project's jobs; none of them takes a keytab.
         return {}
-    from distkeras_grid.submission.jvm import kerberos_settings
+    from distkeras_grid.submission.command import client_settings, parse_settings
 
-    module = VERBS[verb].load()
-    flags = module.build_parser().parse_args(arguments)
-    if verb == "submit":
-        # Its --conf may name a keytab, and another YARN than this machine's.
-        settings: dict[str, str] = module.access_settings(flags)
-        return settings
-    given = vars(flags)
-    return kerberos_settings(keytab_of(given.get("principal"), given.get("keytab")))
+    flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
+    settings = parse_settings(flags.get("conf") or ())
+    return client_settings(settings, flags.get("principal"), flags.get("keytab"))
 
 
 def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:

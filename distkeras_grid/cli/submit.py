@@ -24,7 +24,7 @@ from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
 from distkeras_grid.submission.applications import new_tag
 from distkeras_grid.submission.command import Submission, command_line, parse_settings
-from distkeras_grid.tickets import Keytab, keytab_of
+from distkeras_grid.tickets import Keytab
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
@@ -177,7 +177,7 @@ def submit(flags: argparse.Namespace) -> int:
         check_hadoop_settings()
     if not flags.dry_run:
         check_job(flags, submission)
-    with hadoop_client(client_settings(submission)) as hadoop:
+    with hadoop_client(submission.client_settings) as hadoop:
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
         if flags.dry_run:
@@ -270,26 +270,8 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
     verb.check_early(verb.build_parser().parse_args(rest), place)
 
 
-def client_settings(submission: Submission) -> dict[str, str]:
-    """Return the settings that this machine's own access to the cluster needs."""
-    return _of_access(submission.settings, keytab_of(submission.principal, submission.keytab))
-
-
-def access_settings(flags: argparse.Namespace) -> dict[str, str]:
-    """Return the same as `client_settings`, of flags that have not been planned yet."""
-    return _of_access(parse_settings(flags.conf), keytab_of(flags.principal, flags.keytab))
-
-
-def _of_access(settings: Mapping[str, str], keytab: Keytab | None) -> dict[str, str]:
-    from distkeras_grid.submission.jvm import kerberos_settings
-
-    own = ("spark.hadoop.", "spark.kerberos.")
-    named = {name: value for name, value in settings.items() if name.startswith(own)}
-    return {**kerberos_settings(keytab), **named}
-
-
 def keytab_in(settings: Mapping[str, str]) -> Keytab | None:
-    """Return the keytab of `client_settings`, also one that the user has given by ``--conf``."""
+    """Return the keytab of a submission's own access, also one that ``--conf`` has given."""
     principal, file = (settings.get(f"spark.kerberos.{name}") for name in ("principal", "keytab"))
     return Keytab(principal, file) if principal and file else None
 
@@ -333,13 +315,13 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
             # Spark tells YARN when it ends in order; one that was killed does not.
             with (
                 whereabouts.tag_on_error(submission.tag),
-                hadoop_client(client_settings(submission)) as hadoop,
+                hadoop_client(submission.client_settings) as hadoop,
                 yarn_client(hadoop) as yarn,
             ):
                 stop(yarn, submission.tag)
         raise
     if submission.on_yarn:
-        whereabouts.tell_at_end(submission.tag, keytab_in(client_settings(submission)))
+        whereabouts.tell_at_end(submission.tag, keytab_in(submission.client_settings))
     return code
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from distkeras_grid.cli.early import Files, LocalFiles, configured_files, files_of, local_path
+from distkeras_grid.cli.early import Files, LocalFiles, files_of, local_path
 from distkeras_grid.cli.model_functions import SearchPath
 
 if TYPE_CHECKING:
@@ -40,12 +40,9 @@ class SubmittedDriver:
 
     def files_of(self, uri: str) -> Files | None:
         """Return where to look for a path; None for files of a container's host."""
-        files = files_of(uri, self._default_files)
-        return None if self.submission.in_cluster and isinstance(files, LocalFiles) else files
-
-    def _default_files(self) -> Files | None:
         set_anew = any(name in self.submission.settings for name in DEFAULT_FILES)
-        return None if set_anew else configured_files()
+        files = files_of(uri, set_anew=set_anew)
+        return None if self.submission.in_cluster and isinstance(files, LocalFiles) else files
 
     def slots(self, _: str | None) -> int | None:
         """Return the task slots of the executors; the job's own ``--master`` is not used."""

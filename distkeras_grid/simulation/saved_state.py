@@ -38,6 +38,7 @@ def read(path: str | Path) -> dict[str, Any]:
     try:
         return trees.unpack(np.fromfile(path, np.uint8))
     except FileNotFoundError as error:
-        raise PathNotFoundError(f"There is not a saved simulation at {str(path)!r}.") from error
+        raise PathNotFoundError(f"There is no saved simulation at {str(path)!r}.") from error
     except (DataError, OSError) as error:
-        raise DataError(f"{str(path)!r} is not a saved simulation: {error}.") from error
+        reason = str(error).removesuffix(".")
+        raise DataError(f"{str(path)!r} is not a saved simulation: {reason}.") from error

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -259,7 +259,7 @@ def executor_slots(setting: Callable[[str], str | None]) -> int:
     return max(1, cores // int(setting("spark.task.cpus") or 1))
 
 
-# Settings that runs have changed: the user's own value, and how many blocks still need another one.
+# Settings that blocks of `setting_of_session` have changed.
 _changed: WeakKeyDictionary[SparkSession, dict[str, _Changed]] = WeakKeyDictionary()
 _changing = threading.Lock()
 
@@ -267,31 +267,37 @@ _changing = threading.Lock()
 @dataclass
 class _Changed:
     users: str | None
-    blocks: int = 0
+    # What the blocks want that have not ended, the newest last.
+    wanted: dict[object, str] = field(default_factory=dict)
 
 
 @contextmanager
 def setting_of_session(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Change a setting of a session for the time of a block; the user's own one comes back.
 
-    Blocks of several threads may overlap. The user's value comes back with the end of the last one.
+    Blocks of several threads may overlap. The newest one that has not ended decides, and the user's
+    value comes back with the end of the last one.
     """
+    block = object()
     with _changing:
         of_session = _changed.setdefault(spark, {})
-        changed = of_session.setdefault(name, _Changed(spark.conf.get(name, None)))
-        changed.blocks += 1
+        changed = of_session.get(name) or _Changed(spark.conf.get(name, None))
+        # First, because Spark may refuse the value.
         spark.conf.set(name, value)
+        of_session[name] = changed
+        changed.wanted[block] = value
     try:
         yield
     finally:
         with _changing:
-            changed.blocks -= 1
-            if not changed.blocks:
+            del changed.wanted[block]
+            if not changed.wanted:
                 del of_session[name]
-                if changed.users is None:
-                    spark.conf.unset(name)
-                else:
-                    spark.conf.set(name, changed.users)
+            now = next(reversed(changed.wanted.values()), changed.users)
+            if now is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, now)
 
 
 def local_cores(master: str) -> int | None:

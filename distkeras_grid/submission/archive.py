@@ -118,7 +118,7 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             ):
                 pack(members, opened, lambda count: progress.add(done=count))
             partial.chmod(OWN)
-            target.parent.chmod(target.parent.stat().st_mode & ~0o022)
+            close_to_others(target.parent)
             digest = Path(scratch) / "digest"
             digest.write_text(sha256_line(partial, target.name), encoding="ascii")
             digest.chmod(OWN)
@@ -145,6 +145,13 @@ def is_own(path: Path) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
+def close_to_others(folder: Path) -> None:
+    """Take the right to replace files in a folder from all other users."""
+    mode = folder.stat().st_mode
+    if mode & 0o022:
+        folder.chmod(mode & ~0o022)
+
+
 def sha256_line(archive: Path, name: str) -> str:
     """Return the line of ``sha256sum`` for a file."""
     with archive.open("rb") as opened:
@@ -155,11 +162,11 @@ def is_as_packed(archive: Path) -> bool:
     """Tell whether this user has packed an archive, and nobody can have changed it since."""
     beside = digest_beside(archive)
     try:
-        noted = beside.read_text(encoding="ascii")
-        own = all(map(is_own, (archive, beside, archive.parent)))
-        return own and noted == sha256_line(archive, archive.name)
+        if not all(map(is_own, (archive, beside, archive.parent))):
+            return False
+        return beside.read_text(encoding="ascii") == sha256_line(archive, archive.name)
     except (OSError, UnicodeDecodeError):
-        # There is none, or it is another user's, who lets nobody read it.
+        # It is packed anew, which says what is wrong with the folder.
         return False
 
 

@@ -11,6 +11,7 @@ from distkeras_grid.engine.registry import VARIABLE
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
+from distkeras_grid.submission.jvm import kerberos_settings
 from distkeras_grid.tickets import keytab_of
 
 DeployMode = Literal["client", "cluster"]
@@ -145,6 +146,11 @@ class Submission:
         return self.deploy_mode == "cluster"
 
     @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings that this machine's own access to the cluster needs."""
+        return client_settings(self.settings, self.principal, self.keytab)
+
+    @property
     def slots(self) -> int | None:
         """Most tasks that can run at once; None if the user's settings do not limit them.
 
@@ -264,6 +270,28 @@ def _tags(submission: Submission) -> list[str]:
     """Return what is written on the application: by what it is found, and what it needs."""
     archive = submission.environment.rpartition("/")[2]
     return [submission.tag, *([archive] if is_archive(archive) else [])]
+
+
+def client_settings(
+    settings: Mapping[str, str], principal: str | None, keytab: str | None
+) -> dict[str, str]:
+    """Return the settings that this machine's own access to the cluster needs.
+
+    Parameters
+    ----------
+    settings : mapping of str to str
+        The user's Spark settings, which override the flags.
+    principal, keytab : str, optional
+        Values of the flags.
+
+    Examples
+    --------
+    >>> client_settings({"spark.kerberos.keytab": "b", "spark.ui.enabled": "false"}, "ada", "a")
+    {'spark.kerberos.principal': 'ada', 'spark.kerberos.keytab': 'b'}
+    """
+    own = ("spark.hadoop.", "spark.kerberos.")
+    named = {name: value for name, value in settings.items() if name.startswith(own)}
+    return {**kerberos_settings(keytab_of(principal, keytab)), **named}
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distkeras_grid import durable
 from distkeras_grid.errors import EnvironmentMismatchError, StorageError
-from distkeras_grid.submission.archive import OWN, cache_folder, is_own
+from distkeras_grid.submission.archive import OWN, cache_folder, close_to_others, is_own
 
 PACKAGES = ("distkeras_grid", "data_prep")
 SUFFIXES = (".py", ".typed")
@@ -74,6 +74,7 @@ def write_package(version: str, folder: Path | None = None) -> Path:
     target = folder / f"distkeras_grid-{version}-{hashlib.sha256(content).hexdigest()[:12]}.zip"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        close_to_others(folder)
         # It runs in the name of this user, so the name alone is not believed.
         if not (target.exists() and is_own(target) and target.read_bytes() == content):
             with tempfile.TemporaryDirectory(dir=folder) as scratch:

@@ -353,13 +353,16 @@ class PreparedRun:
         try:
             yield
         except BaseException as error:
-            if self.history.records and not isinstance(error, ServerUnreachableError):
+            # Also if a server could not be reached: perhaps a worker could not, and the driver can.
+            if self.history.records:
                 try:
                     server.reconnect()
                     self._fetch_centers(server)
                     self.left = self.observer.take_over(server.center())
                 except GridError as second:
-                    error.add_note(f"The center could not be fetched: {second}")
+                    dead = isinstance(error, ServerUnreachableError)
+                    if not (dead and isinstance(second, ServerUnreachableError)):
+                        error.add_note(f"The center could not be fetched: {second}")
             raise
 
     def _tell_statistics(self, value: str) -> None:

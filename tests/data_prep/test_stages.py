@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -38,6 +39,7 @@ from data_prep.stages import (
     inspect_image,
     inspect_images,
     inspector,
+    one_image_a_batch,
     tile_frame,
 )
 from data_prep.zones import ZoneRules
@@ -382,3 +384,16 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     assert tiles == len(paths) * len(list(iter_tiles(np.zeros((24, 24), np.uint8), SPEC)))
     assert set(read.values()) == set(decoded.values()) == {2}
     assert set(read) == {source.uri for source in sources}
+
+
+@pytest.mark.spark
+def test_a_job_that_still_runs_gets_images_one_by_one_when_another_one_ends(spark):
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    users = spark.conf.get(name)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(one_image_a_batch(spark))
+    second.enter_context(one_image_a_batch(spark))
+    first.close()
+    assert spark.conf.get(name) == "1"
+    second.close()
+    assert spark.conf.get(name) == users

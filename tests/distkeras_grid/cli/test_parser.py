@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.parser import Parser, verb_parser
+from distkeras_grid.cli.verbs import VERBS
+from distkeras_grid.errors import ConfigurationError
 
 
 def build():
@@ -83,3 +86,13 @@ def test_what_follows_the_name_of_a_job_belongs_to_the_job():
 
 def test_the_value_of_a_flag_is_no_flag():
     assert build().unknown_flag(["--input", "--weird"]) is None
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_value_is_not_refused_by_the_name_of_a_function_of_ours(verb):
+    """argparse tells a `ValueError` as "invalid _count value"; only int and float say enough."""
+    for action in VERBS[verb].load().build_parser()._actions:
+        if action.type not in (None, int, float, str):
+            for text in ("x", "", "1,5", "nan"):
+                with contextlib.suppress(argparse.ArgumentTypeError, ConfigurationError):
+                    action.type(text)

@@ -76,8 +76,10 @@ def test_a_file_that_is_no_run_tells_nothing(run):
 )
 def test_a_specification_that_cannot_be_read_is_no_run_without_columns(spec):
     files = storage(json.dumps({"spec": spec}))
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as raised:
         recorded_columns(files, "hdfs:///runs/7/model.keras")
+    assert ".." not in str(raised.value)
+    assert "Received: 'name'" not in str(raised.value)
     assert recorded_columns(files, "hdfs:///runs/7/model.keras", named=True) == NOTHING
 
 

@@ -141,6 +141,20 @@ KEYTAB = {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"}
             ],
             {**KEYTAB, "spark.hadoop.yarn.resourcemanager.address": "there:8032"},
         ),
+        # They override the flags, as in the submission; what Spark itself does is not for YARN.
+        (
+            "submit",
+            ["--principal=a", "--keytab=f", "--conf", "spark.kerberos.keytab=g", "job.py"],
+            {"principal": "a", "keytab": "g"},
+        ),
+        (
+            "submit",
+            [
+                *("--conf=spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
+                *("--conf=spark.executor.cores=2", "job.py"),
+            ],
+            {"principal": "a", "keytab": "f"},
+        ),
         # What stands behind the job is not for submit.
         ("submit", ["job.py", "--keytab", "f"], {}),
         ("put", ["--principal=a", "--keytab=f", "x", "y"], KEYTAB),

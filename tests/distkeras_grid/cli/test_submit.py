@@ -20,7 +20,6 @@ from distkeras_grid.cli.lock import Lock, held
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.cli.submit import (
     build_parser,
-    client_settings,
     in_client,
     in_cluster,
     main,
@@ -415,7 +414,7 @@ def test_what_this_machine_needs_of_the_settings_to_reach_the_cluster():
             *("--conf", "spark.hadoop.a=1", "--conf", "spark.executor.memory=2g", *EVALUATE),
         ]
     )
-    assert client_settings(planned(flags)) == {
+    assert planned(flags).client_settings == {
         "spark.kerberos.principal": "me@REALM",
         "spark.kerberos.keytab": "/k",
         "spark.hadoop.a": "1",

@@ -119,6 +119,15 @@ def test_a_path_without_a_scheme_is_where_hadoops_configuration_says(configured,
         # The submission overrides it, or Spark's own configuration may.
         anew = ("--conf", "spark.hadoop.fs.defaultFS=s3a://bucket", *mode)
         assert driver(*anew).files_of("/tiles") is None
+        # This has no host: it is on the default file system, too.
+        elsewhere = ("--conf", "spark.hadoop.fs.defaultFS=hdfs://other:8020", *mode)
+        assert driver(*elsewhere).files_of("hdfs:///tiles") is None
+        assert isinstance(driver(*elsewhere).files_of("hdfs://node:8020/tiles"), early.WebFiles)
+    assert isinstance(early.HERE.files_of("hdfs:///tiles"), early.WebFiles)
+    # So may the submission whose driver this process is.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert early.HERE.files_of("hdfs:///tiles") is None
+    assert isinstance(early.HERE.files_of("hdfs://node:8020/tiles"), early.WebFiles)
     monkeypatch.setenv("SPARK_CONF_DIR", "/conf")
     assert driver().files_of("/tiles") is None
 

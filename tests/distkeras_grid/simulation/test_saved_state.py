@@ -21,5 +21,5 @@ def test_no_file_is_said_to_be_none(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"garbage", b"DKGTREE1 broken"])
 def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "state").write_bytes(content)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"[^.]\.$"):
         read(tmp_path / "state")

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.errors import IllegalArgumentException
 
 from distkeras_grid.spark.splits import planned_for, read_parallelism
 
@@ -82,3 +83,23 @@ def test_the_users_setting_comes_back_when_the_last_of_several_runs_ends(spark, 
     assert read_parallelism(spark) == 9
     second.close()
     assert spark.conf.get(SETTING) == "5"
+
+
+def test_a_block_that_still_runs_has_its_own_setting_when_a_newer_one_ends(spark, setting):
+    setting(5)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(planned_for(spark, 7))
+    second.enter_context(planned_for(spark, 9))
+    second.close()
+    assert read_parallelism(spark) == 7
+    first.close()
+    assert spark.conf.get(SETTING) == "5"
+
+
+def test_a_value_that_spark_refuses_changes_nothing_for_later_blocks(spark):
+    before = spark.conf.get(SETTING, None)
+    with pytest.raises(IllegalArgumentException), planned_for(spark, 0):
+        pass
+    with planned_for(spark, 7):
+        pass
+    assert spark.conf.get(SETTING, None) == before

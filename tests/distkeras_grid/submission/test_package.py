@@ -54,6 +54,16 @@ def test_another_file_of_that_name_is_not_believed(tmp_path: Path):
     assert write_package("0.1.0", tmp_path).stat().st_mode & 0o777 == 0o644
 
 
+def test_nobody_else_can_replace_it(tmp_path: Path):
+    tmp_path.chmod(0o777)
+    write_package("0.1.0", tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    # It is there, and might have been replaced.
+    tmp_path.chmod(0o777)
+    write_package("0.1.0", tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -130,6 +131,19 @@ def test_one_that_others_may_have_changed_here_is_packed_anew(
     assert is_as_packed(archive)
     monkeypatch.setattr("os.geteuid", lambda: 999_999)
     assert not is_as_packed(archive)
+
+
+def test_what_cannot_be_read_here_is_packed_anew(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    """Another user may have written the file for nobody else to read."""
+    beside = digest_beside(environment.archive())
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "denied")))
+        assert not is_as_packed(environment.archive())
+    beside.unlink()
+    beside.mkdir()
+    assert not is_as_packed(environment.archive())
 
 
 @pytest.mark.spark

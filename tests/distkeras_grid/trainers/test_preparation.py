@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import RuleFailedError
+from distkeras_grid.errors import RuleFailedError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import FetchCenter, Ready
 from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, ServerMind
@@ -65,6 +65,34 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
         raise dismissed.error
     assert run.left is None
     assert len(raised.value.__notes__) == 1
+
+
+@pytest.fixture
+def failing_run():
+    """A run that has trained, and keeps the center if it fails."""
+    settings, history = make_settings(rows=1), History()
+    history.add(WINDOW)
+    observer = SimpleNamespace(take_over=lambda center: center)
+    return PreparedRun(settings, None, {}, observer, history, {}, 0.0)
+
+
+def test_the_center_is_kept_if_only_a_worker_could_not_reach_the_server(failing_run):
+    spec = failing_run.spec
+    mind = ServerMind(spec, np.ones(spec.size, np.float32))
+    with pytest.raises(ServerUnreachableError), failing_run._leaving(Server(mind)):
+        raise ServerUnreachableError("No way to 10.0.0.7. Worker 0 was given up for that.")
+    assert failing_run.left is not None
+
+
+def test_a_server_that_has_died_is_told_once(failing_run):
+    class Dead:
+        def reconnect(self):
+            raise ServerUnreachableError("The parameter server process ended with exit code 1.")
+
+    with pytest.raises(ServerUnreachableError) as raised, failing_run._leaving(Dead()):
+        Dead().reconnect()
+    assert failing_run.left is None
+    assert not hasattr(raised.value, "__notes__")
 
 
 @pytest.mark.parametrize("fails", ["end", "describe"])
