@@ -3,8 +3,8 @@
 An engine trains one model for one seat. It takes flat weights and mini-batches and returns flat
 weights. The optimizer's state and the random generators stay inside. An engine may compute in one
 process or in several: the interface mentions no process, device or thread.
-`tests.contracts.test_engines` tests the engines of one process, and the tests of `model_parallel`
-compare those of several with one.
+`tests.contracts.test_engines` tests the engines of one process, `test_divided_engines` those of
+several, and the tests of `model_parallel` compare the latter with the former.
 """
 
 from __future__ import annotations

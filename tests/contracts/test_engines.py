@@ -34,8 +34,8 @@ def trained(engine, before=None, blocks=None):
     return result, after
 
 
-class EngineContract:
-    """What holds for an engine that a worker's mind can drive."""
+class WindowContract:
+    """What holds for an engine that trains windows of local steps, in one process or several."""
 
     #: Whether the same window cut into other blocks gives the same bits.
     tolerance = 0.0
@@ -115,45 +115,6 @@ class EngineContract:
         held = start[engine.layout.sections[0].span]
         np.testing.assert_allclose(moved, held, rtol=0, atol=1e-20)
 
-    def test_gradients_at_the_start_are_those_of_the_steps(self):
-        """One step of plain SGD by the gradient that a window without steps tells."""
-        one = block_of(steps=1)
-        start = self.make().weights()
-        _, gradient = trained(self.make(LocalSteps.NONE), start, [one])
-        stepping = self.make(LocalSteps.NONE)
-        weights = start.copy()
-        stepping.apply(gradient, weights)
-        _, expected = trained(self.make(), start, [one])
-        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
-
-    def test_a_step_goes_from_the_weights_that_are_given(self):
-        start = self.make().weights() + 1
-        _, gradient = trained(self.make(LocalSteps.NONE))
-        one, other = self.make(LocalSteps.NONE), self.make(LocalSteps.NONE)
-        trained(other)
-        for engine in (one, other):
-            weights = start.copy()
-            engine.apply(gradient, weights)
-            assert np.abs(weights - start).max() > 0
-            np.testing.assert_allclose(weights, start - 0.1 * gradient, rtol=1e-5, atol=1e-6)
-
-    def test_a_worker_that_takes_a_state_over_steps_as_the_other(self):
-        _, gradient = trained(self.make(LocalSteps.NONE, momentum=0.5))
-        first, second = (self.make(LocalSteps.NONE, momentum=0.5) for _ in range(2))
-        weights = first.weights()
-        first.apply(gradient, weights)
-        second.take_over(first.step_state())
-        for one, other in zip(first.step_state(), second.step_state(), strict=True):
-            assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
-        results = weights.copy(), weights.copy()
-        first.apply(gradient, results[0])
-        second.apply(gradient, results[1])
-        np.testing.assert_array_equal(*results)
-        plain = weights.copy()
-        self.make(LocalSteps.NONE, momentum=0.5).apply(gradient, plain)
-        assert np.abs(plain - results[0]).max() > 0
-
     def test_a_late_attempt_steps_as_a_fresh_one(self):
         late = self.make(momentum=0.5)
         late.begin_after(1000)
@@ -203,6 +164,49 @@ class EngineContract:
         assert whole["loss"] == pytest.approx(np.mean(halves), rel=1e-5)
 
 
+class EngineContract(WindowContract):
+    """What holds for an engine that a worker's mind can drive with any rule."""
+
+    def test_gradients_at_the_start_are_those_of_the_steps(self):
+        """One step of plain SGD by the gradient that a window without steps tells."""
+        one = block_of(steps=1)
+        start = self.make().weights()
+        _, gradient = trained(self.make(LocalSteps.NONE), start, [one])
+        stepping = self.make(LocalSteps.NONE)
+        weights = start.copy()
+        stepping.apply(gradient, weights)
+        _, expected = trained(self.make(), start, [one])
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+    def test_a_step_goes_from_the_weights_that_are_given(self):
+        start = self.make().weights() + 1
+        _, gradient = trained(self.make(LocalSteps.NONE))
+        one, other = self.make(LocalSteps.NONE), self.make(LocalSteps.NONE)
+        trained(other)
+        for engine in (one, other):
+            weights = start.copy()
+            engine.apply(gradient, weights)
+            assert np.abs(weights - start).max() > 0
+            np.testing.assert_allclose(weights, start - 0.1 * gradient, rtol=1e-5, atol=1e-6)
+
+    def test_a_worker_that_takes_a_state_over_steps_as_the_other(self):
+        _, gradient = trained(self.make(LocalSteps.NONE, momentum=0.5))
+        first, second = (self.make(LocalSteps.NONE, momentum=0.5) for _ in range(2))
+        weights = first.weights()
+        first.apply(gradient, weights)
+        second.take_over(first.step_state())
+        for one, other in zip(first.step_state(), second.step_state(), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        results = weights.copy(), weights.copy()
+        first.apply(gradient, results[0])
+        second.apply(gradient, results[1])
+        np.testing.assert_array_equal(*results)
+        plain = weights.copy()
+        self.make(LocalSteps.NONE, momentum=0.5).apply(gradient, plain)
+        assert np.abs(plain - results[0]).max() > 0
+
+
 class TestQuadratic(EngineContract):
     """The parabola of the simulations."""
 
@@ -213,8 +217,8 @@ class TestQuadratic(EngineContract):
         return QuadraticLearner(start, np.array([1.0, 0.5, 2.0]), rate, momentum, kind)
 
 
-class ModelEngineContract(EngineContract):
-    """What holds for an engine of a real model."""
+class ModelWindowContract(WindowContract):
+    """What holds for an engine of a real model, in one process or several."""
 
     def test_a_warm_up_leaves_everything_as_it_was(self):
         engine = self.make(momentum=0.5)
@@ -224,6 +228,10 @@ class ModelEngineContract(EngineContract):
         np.testing.assert_array_equal(engine.weights(), weights)
         for name, array in engine.state().items():
             np.testing.assert_array_equal(array, before[name])
+
+
+class ModelEngineContract(ModelWindowContract, EngineContract):
+    """What holds for an engine of a real model, with any rule."""
 
     def test_states_are_swapped_where_the_engine_computes(self):
         engine = self.make(momentum=0.5)

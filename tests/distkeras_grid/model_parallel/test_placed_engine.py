@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.model_parallel.members import Members
-from distkeras_grid.model_parallel.pipeline import RemoteStages
-from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 from distkeras_grid.model_parallel.schedule import bubble_share
-from distkeras_grid.model_parallel.stage import StageComputer
-from distkeras_grid.model_parallel.staged import Whole, find_cuts, places_of, stages_of
 from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.trees import unpack
-from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, again, connect
+from tests.distkeras_grid.model_parallel.engines import placed_engine
+from tests.distkeras_grid.model_parallel.helpers import again
 
 pytestmark = pytest.mark.tensorflow
 
@@ -66,41 +60,6 @@ def whole_engine(archive):
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
     return TensorFlowEngine(model_from_bytes(archive), jit=False)
-
-
-@contextmanager
-def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
-    """The engine of a model that is cut after these layers, its devices in threads."""
-    import keras
-
-    whole = model_from_bytes(model_to_bytes(model))
-    known = {cut.name: cut for cut in find_cuts(whole)}
-    stages = stages_of(whole, [known[name] for name in names])
-    stages[-1].compile_from_config(model.get_compile_config())
-    archives = [model_to_bytes(stage) for stage in stages]
-    optimizer = keras.optimizers.serialize(model.optimizer)
-    members = Members(len(stages))
-    computers = [
-        Dies(StageComputer(model_from_bytes(archive), optimizer, first=number == 0))
-        for number, archive in enumerate(archives[:-1])
-    ]
-    threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
-    assert members.wait_for_all(5.0) == len(stages)
-    engine = PlacedEngine(
-        model_from_bytes(archives[-1]),
-        Whole(weight_layout(whole), tuple(places_of(whole, stage) for stage in stages)),
-        RemoteStages(members, len(names), limits) if names else None,
-        micro_batches,
-        told=told,
-    )
-    engine.members, engine.computers = members, computers
-    try:
-        yield engine
-    finally:
-        members.close()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 def trained(engine, blocks, windows=2):

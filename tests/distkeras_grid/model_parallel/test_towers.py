@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.errors import ConfigurationError, RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.stacked import places, stack
-from distkeras_grid.model_parallel.tower import TowerComputer
 from distkeras_grid.model_parallel.towers import Towers, check_separable
-from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
 from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.trees import unpack
-from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, again, connect
+from tests.distkeras_grid.model_parallel.engines import towers_engine
+from tests.distkeras_grid.model_parallel.helpers import again
 
 pytestmark = pytest.mark.tensorflow
 
@@ -70,36 +66,6 @@ def whole_engine(archive):
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
     return TensorFlowEngine(model_from_bytes(archive), jit=False)
-
-
-@contextmanager
-def towers_engine(archive, names, limits=PATIENT):
-    import keras
-
-    def parts():
-        model = model_from_bytes(archive)
-        return model, [model.get_layer(name) for name in names]
-
-    members = Members(len(names))
-    threads, computers = [], []
-    for number in range(1, len(names)):
-        model, towers = parts()
-        optimizer = keras.optimizers.serialize(model.optimizer)
-        computer = Dies(TowerComputer(towers[number], optimizer))
-        computers.append(computer)
-        threads.append(connect(members, number, computer))
-    assert members.wait_for_all(5.0) == len(names)
-    model, towers = parts()
-    remote = RemoteTowers(members, len(names) - 1, limits)
-    engine = TowersEngine(model, towers, model.get_layer("head"), remote)
-    engine.members, engine.computers = members, computers
-    try:
-        yield engine
-    finally:
-        members.close()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 def trained(engine, blocks, windows=3):
