@@ -145,7 +145,7 @@ KEYTAB = {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"}
         (
             "submit",
             ["--principal=a", "--keytab=f", "--conf", "spark.kerberos.keytab=g", "job.py"],
-            {"principal": "a", "keytab": "g"},
+            {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "g"},
         ),
         (
             "submit",
@@ -153,7 +153,7 @@ KEYTAB = {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"}
                 *("--conf=spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
                 *("--conf=spark.executor.cores=2", "job.py"),
             ],
-            {"principal": "a", "keytab": "f"},
+            {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"},
         ),
         # What stands behind the job is not for submit.
         ("submit", ["job.py", "--keytab", "f"], {}),
