@@ -104,7 +104,8 @@ def guarded(command: Callable[[], object]) -> int:
     """Run a command; turn a `GridError` or an exception of Spark into one line and an exit code.
 
     The exception's notes stand in that line, too. Any other exception is a defect and passes with
-    its traceback. A command that returns a number ends with it.
+    its traceback. An interrupt, and an error of Spark that it has caused, is told as such. What a
+    command returns is its exit code, if it is a number.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # In a file or a pipe, too, lines shall come as they are said, and those of both streams in
@@ -115,9 +116,9 @@ def guarded(command: Callable[[], object]) -> int:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except Exception as error:
-        known = error if isinstance(error, GridError) else _error_of_spark(error)
-        if known is None and is_interrupt(error):
+        if is_interrupt(error) and _is_of_spark(error):
             return _interrupted(error)
+        known = error if isinstance(error, GridError) else _error_of_spark(error)
         if known is None:
             raise
         _tell(f"{type(known).__name__}: {known}", error)
@@ -138,6 +139,14 @@ def _tell(message: str, error: BaseException) -> None:
     notes: list[str] = getattr(error, "__notes__", [])
     told = "; ".join([message.removesuffix("."), *notes]) if notes else message
     tell_error(told)
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """Whether an error is one of Spark, or of the connection to its JVM."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, Py4JError | PySparkException | OSError)
 
 
 def _error_of_spark(error: Exception) -> GridError | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 # Spark kills the Python processes of cancelled tasks within about 4 s.
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.1
+# How often the JVM may fail to answer before it counts as gone. An interrupt in the middle of a
+# call breaks the connections of this thread, so the next calls may fail although it lives.
+MOST_FAILURES = 5
 
 
 def stop_work(seconds: float = STOP_SECONDS) -> None:
@@ -31,13 +33,32 @@ def stop_work(seconds: float = STOP_SECONDS) -> None:
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context
-    if context is None:
+    # An interrupt while it stops leaves one that has no JVM any more.
+    if context is None or context._jsc is None:
         return
     deadline = time.monotonic() + seconds
-    with contextlib.suppress(Py4JError, OSError), _silent(context):
-        context.cancelAllJobs()
-        while _running_tasks(context) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+    level, failures = None, 0
+    while failures < MOST_FAILURES and time.monotonic() < deadline:
+        try:
+            level = level or _level(context)
+            context.setLogLevel("OFF")
+            # Again and again: an interrupt closes connections of other threads, too, and Py4J sends
+            # their commands a second time, so that jobs come after the first time.
+            context.cancelAllJobs()
+            if not _running_tasks(context):
+                break
+            failures = 0
+        except (Py4JError, OSError):
+            failures += 1
+        time.sleep(POLL_SECONDS)
+    if level is not None:
+        with contextlib.suppress(Py4JError, OSError):
+            context.setLogLevel(level)
+
+
+def _level(context: Any) -> str:
+    """Return the least severe level that Spark logs."""
+    return str(context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel())
 
 
 def _running_tasks(context: Any) -> int:
@@ -47,14 +68,3 @@ def _running_tasks(context: Any) -> int:
     while running.hasNext():
         count += running.next()
     return count
-
-
-@contextlib.contextmanager
-def _silent(context: Any) -> Iterator[None]:
-    """Let Spark log nothing in the block."""
-    level = str(context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel())
-    context.setLogLevel("OFF")
-    try:
-        yield
-    finally:
-        context.setLogLevel(level)

@@ -10,9 +10,11 @@ import time
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.running import run
+from distkeras_grid.errors import ClusterError
 from tests.cluster import driver_environment
 from tests.distkeras_grid.cli.interrupted_job import TASKS
 
@@ -65,6 +67,31 @@ def test_an_error_of_py4j_that_an_interrupt_has_caused_is_an_interrupt(capsys):
 
     with pytest.raises(Py4JNetworkError):
         guarded(gone)
+
+
+def interrupted_and_then(error):
+    def command():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise error  # noqa: B904
+
+    return command
+
+
+def test_what_spark_says_of_an_interrupted_job_is_an_interrupt(capsys):
+    assert guarded(interrupted_and_then(PySparkException("Job 3 cancelled"))) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_defect_that_an_interrupt_has_brought_to_light_is_told():
+    with pytest.raises(TypeError):
+        guarded(interrupted_and_then(TypeError("a defect")))
+
+
+def test_what_could_not_be_stopped_is_told_with_its_own_code(capsys):
+    assert guarded(interrupted_and_then(ClusterError("It still runs."))) == ExitCode.CLUSTER
+    assert capsys.readouterr().err == "ClusterError: It still runs.\n"
 
 
 def test_what_py4j_logs_of_an_interrupt_is_left_out_while_a_command_runs(caplog):
