@@ -289,9 +289,11 @@ def decide(
             _keep(changes, _stamped(known, listed[path]), said[path], path)
         else:
             touched.append(path)
-    for former in (entries[path] for path in touched if path in entries):
-        _replace(changes, former, found[former.source])
+    changes.dropped += [
+        entries[path] for path in touched if path in entries and entries[path].status == TILED
+    ]
     _sort_touched(changes, touched, listed, said, found)
+    _remember(changes, entries, found)
     before = predecessors(entries, comparison.standing, found)
     changes.decided = {path: decided_of(before.get(path)) for path in changes.work}
     return changes
@@ -358,12 +360,20 @@ def _origins(
     return origins
 
 
-def _replace(changes: Changes, former: Entry, seen: Inspected) -> None:
-    """Drop the tiles of an image that is tiled anew; remember the picture if it is another one."""
-    if former.status == TILED:
-        changes.dropped.append(former)
-    if former.split and former.content != seen.content:
-        changes.entries[former_name(former)] = _remembered(former)
+def _remember(
+    changes: Changes, entries: Mapping[str, Entry], found: Mapping[str, Inspected]
+) -> None:
+    """Remember pictures whose names have other pictures now, or whose tiles get another name.
+
+    No entry of this night would tell their splits; one that is killed, or loses an image while it
+    is cut, ends with these entries.
+    """
+    told = {entry.content for entry in changes.entries.values() if entry.split}
+    to_tile = set(changes.work)
+    for path, former in entries.items():
+        in_place = path in to_tile and found[path].content == former.content
+        if former.split and former.content not in told and not in_place:
+            changes.entries[former_name(former)] = _remembered(former)
 
 
 def former_name(former: Entry) -> str:

@@ -685,3 +685,52 @@ def test_places_that_only_the_new_picture_of_a_file_shows_are_not_those_of_its_f
     night = Night(old, ["a/0", "a/x", "a/y"], stamps={"a/0": 2}, groups={"a/0": "h", "a/x": "g"})
     night.decide(seen("a/0", "X"), seen("a/y"))
     assert night.splits({"train": 1.0}, [("a/0", "a/y")]) == {"a/y": "test"}
+
+
+def remembered_split(changes, sha):
+    """The splits that the entries tell of a picture."""
+    return {e.split for e in changes.entries.values() if e.sha256 == sha and e.split}
+
+
+PRUNED = Entry("a/1", REMOVED, sha256="S", pixel_sha256="pixels of S", label="a", split="test")
+
+
+@pytest.mark.parametrize(
+    ("old", "there", "found"),
+    [
+        # It comes back under two names, and the other one is tiled.
+        ([], ["a/0", "a/1"], [seen("a/0", "S"), seen("a/1", "S")]),
+        # The same, with two labels.
+        ([], ["a/1", "b/0", "a/0"], [seen("a/0", "S"), seen("b/0", "S"), seen("a/1", "S")]),
+        # Another image has its name now.
+        ([tiled("a/2", "T")], ["a/1"], [seen("a/1", "T")]),
+    ],
+)
+def test_the_split_of_a_pruned_image_is_remembered_until_its_picture_is_tiled(old, there, found):
+    """A night that was killed, or lost the image, forgot it: an image of test came back in train.
+
+    So did one in which another image had been renamed to its name.
+    """
+    night = Night([PRUNED, *old], there)
+    changes = night.decide(*found)
+    assert remembered_split(changes, "S") == {"test"}
+    # The next night, if this one has tiled nothing.
+    again = Night(changes.entries.values(), ["a/3"])
+    again.decide(seen("a/3", "S"))
+    assert again.splits({"train": 1.0}) == {"a/3": "test"}
+
+
+def test_the_split_of_an_image_that_is_tiled_anew_under_another_name_is_remembered():
+    """Its zones have changed, and a copy comes before it."""
+    zoned = tiled("a/1", "S", split="test", zones="former")
+    night = Night([zoned], ["a/0", "a/1"], stamps={"a/1": 2})
+    changes = night.decide(seen("a/0", "S"), seen("a/1", "S"))
+    assert (changes.work, changes.dropped) == (["a/0"], [zoned])
+    assert remembered_split(changes, "S") == {"test"}
+
+
+def test_no_more_is_remembered_than_must_be():
+    """Who comes back to its place, or is tiled there anew, is told by the entries of this night."""
+    night = Night([PRUNED, tiled("a/2", "T", zones="former")], ["a/1", "a/2"], stamps={"a/2": 2})
+    changes = night.decide(seen("a/1", "S"), seen("a/2", "T"))
+    assert (changes.work, changes.entries) == (["a/1", "a/2"], {})
