@@ -33,6 +33,7 @@ from data_prep.changes import (
     with_zones,
 )
 from data_prep.folders import refuse_folders
+from data_prep.folds import renamed
 from data_prep.isolation import Care
 from data_prep.job import (
     Say,
@@ -81,7 +82,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.session import build_session, task_slots
@@ -426,7 +426,8 @@ class _Night:
         _check_leaks(changes, planned)
         chosen = any(each.split for each in said.values())
         self._check_cells(before, changes, planned, chosen=chosen)
-        folds = _renamed(before.folds if before else {}, changes.moved)
+        former = before.folds if before else {}
+        folds = {name: renamed(each, changes.moved) for name, each in former.items()}
         night = Night(before, self._basis, changes, planned, listed, image, pairs, folds, fresh)
         return night, comparison
 
@@ -669,16 +670,6 @@ def _labels(changes: Changes, said: Mapping[str, Annotation]) -> set[str]:
     """Return the labels of all images that have tiles, or will have."""
     labels = {said[path].label for path in changes.work}
     return labels | {str(e.label) for e in changes.entries.values() if e.status == TILED}
-
-
-def _renamed(folds: Mapping[str, Folds], moved: Mapping[str, str]) -> dict[str, Folds]:
-    """Return the folds with the new paths of moved images."""
-    return {
-        name: replace(
-            each, held_out={moved.get(path, path): fold for path, fold in each.held_out.items()}
-        )
-        for name, each in folds.items()
-    }
 
 
 def _unread(uri: str) -> Inspected:
