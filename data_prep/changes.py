@@ -556,6 +556,9 @@ def splits_of(
         for path, reason in torn.items():
             give_up(changes, path, entries.get(path), reason)
         left_out |= torn.keys()
+        while again := _standing_again(changes, found):
+            for path, reason in again.items():
+                give_up(changes, path, entries.get(path), reason)
     changes.splits_kept = {
         path: f"the table says {table[path]}, and it stays in {split}; {MOVE}"
         for path, split in kept.items()
@@ -563,6 +566,16 @@ def splits_of(
     }
     assigned = assign_splits(sources, fractions, seed, {**chosen, **kept}, links)
     return {path: assigned[path] for path in changes.work}
+
+
+def _standing_again(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str]:
+    """Return why images need not be tiled: their pictures have tiles, which were to be dropped."""
+    standing = {e.content: e for e in changes.entries.values() if e.status == TILED}
+    return {
+        path: f"{path} has {same_as(kept.source, found[path], kept)}, whose tiles are kept"
+        for path in changes.work
+        if (kept := standing.get(found[path].content))
+    }
 
 
 def kept_splits(

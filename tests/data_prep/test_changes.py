@@ -734,3 +734,20 @@ def test_no_more_is_remembered_than_must_be():
     night = Night([PRUNED, tiled("a/2", "T", zones="former")], ["a/1", "a/2"], stamps={"a/2": 2})
     changes = night.decide(seen("a/1", "S"), seen("a/2", "T"))
     assert (changes.work, changes.entries) == (["a/1", "a/2"], {})
+
+
+def test_a_picture_whose_tiles_are_kept_after_all_is_not_tiled_under_its_new_name_too():
+    """Its rows were there twice until somebody mended the other file."""
+    old = [tiled("a/0", "U", group="h"), tiled("a/x", "X", split="test", group="g")]
+    groups = {"a/0": "h", "a/new": "h", "a/x": "g"}
+    night = Night(old, groups, stamps={"a/0": 2}, groups=groups)
+    night.decide(seen("a/0", "X"), seen("a/new", "U"))
+    assert night.changes.work == ["a/new"]
+    assert night.splits() == {}
+    assert night.changes.dropped == []
+    assert "a/0" in night.changes.problems["a/new"]
+    # When the file is mended, the picture has the tiles of its new name.
+    there = {"a/0": "V", "a/new": "U"}
+    later = Night(night.changes.entries.values(), groups, stamps={"a/0": 3}, groups=groups)
+    later.decide(*(seen(path, sha) for path, sha in there.items()))
+    assert later.splits() == {"a/0": "train", "a/new": "train"}
