@@ -12,17 +12,17 @@ TOLD = 20
 
 
 def alike_among(
-    contents: Mapping[str, str | None],
+    names: Mapping[str, str],
     fingerprints: Mapping[str, bytes],
     new: Collection[str] | None = None,
     known: Iterable[Likeness] = (),
 ) -> list[Likeness]:
-    """Return which images show the same place, one image for each content.
+    """Return which pictures show the same place.
 
     Parameters
     ----------
-    contents : mapping of str to str or None
-        Digests of the pixels, by path.
+    names : mapping of str to str
+        A path of each picture, by the digest of its pixels.
     fingerprints : mapping of str to bytes
         Fingerprints, by digest of the pixels.
     new : collection of str, optional
@@ -35,10 +35,7 @@ def alike_among(
     list of Likeness
         Pairs of paths.
     """
-    paths: dict[str, str] = {}
-    for path, content in sorted(contents.items()):
-        if content is not None and fingerprints.get(content):
-            paths.setdefault(content, path)
+    paths = {content: path for content, path in names.items() if fingerprints.get(content)}
     named = {path: fingerprints[content] for content, path in paths.items()}
     wanted = None if new is None else {path for content, path in paths.items() if content in new}
     return find_near_duplicates(named, wanted, [(pair.one, pair.other) for pair in known])
@@ -53,41 +50,24 @@ def joining(pairs: Iterable[Likeness], kept: Mapping[str, str]) -> list[tuple[st
     ]
 
 
-def renamed(pairs: Iterable[Likeness], names: Mapping[str, str]) -> list[Likeness]:
-    """Return pairs with the new names of images that have one.
+def still_true(
+    pairs: Iterable[Likeness], contents: Mapping[str, str | None], names: Mapping[str, str]
+) -> list[Likeness]:
+    """Return the pairs whose pictures are still there, with the paths that these have now.
 
     Parameters
     ----------
     pairs : iterable of Likeness
+    contents : mapping of str to str or None
+        Digests of the pixels by path, when the pairs were found.
     names : mapping of str to str
-        New paths by the former ones.
+        A path of each picture that is there, by the digest of its pixels.
     """
     return [
-        replace(pair, one=names.get(pair.one, pair.one), other=names.get(pair.other, pair.other))
+        replace(pair, one=one, other=other)
         for pair in pairs
-    ]
-
-
-def still_true(
-    former: Iterable[Likeness],
-    before: Mapping[str, str | None],
-    contents: Mapping[str, str | None],
-) -> list[Likeness]:
-    """Return the pairs of earlier updates whose images have not changed.
-
-    Parameters
-    ----------
-    former : iterable of Likeness
-    before, contents : mapping of str to str or None
-        Digests of the pixels by path, then and now.
-    """
-    return [
-        pair
-        for pair in former
-        if all(
-            contents.get(name) is not None and contents[name] == before.get(name)
-            for name in (pair.one, pair.other)
-        )
+        if (one := names.get(contents.get(pair.one) or ""))
+        and (other := names.get(contents.get(pair.other) or ""))
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from data_prep.alike import joining
+from data_prep.alike import joining, still_true
 from data_prep.by_hand import decided_of, predecessors, said_of
 from data_prep.labels import Annotation
 from data_prep.links import folders_of
@@ -289,9 +289,11 @@ def decide(
             _keep(changes, _stamped(known, listed[path]), said[path], path)
         else:
             touched.append(path)
-    for former in (entries[path] for path in touched if path in entries):
-        _replace(changes, former, found[former.source])
+    changes.dropped += [
+        entries[path] for path in touched if path in entries and entries[path].status == TILED
+    ]
     _sort_touched(changes, touched, listed, said, found)
+    _remember(changes, entries, found)
     before = predecessors(entries, comparison.standing, found)
     changes.decided = {path: decided_of(before.get(path)) for path in changes.work}
     return changes
@@ -358,12 +360,20 @@ def _origins(
     return origins
 
 
-def _replace(changes: Changes, former: Entry, seen: Inspected) -> None:
-    """Drop the tiles of an image that is tiled anew; remember the picture if it is another one."""
-    if former.status == TILED:
-        changes.dropped.append(former)
-    if former.split and former.content != seen.content:
-        changes.entries[former_name(former)] = _remembered(former)
+def _remember(
+    changes: Changes, entries: Mapping[str, Entry], found: Mapping[str, Inspected]
+) -> None:
+    """Remember pictures whose names have other pictures now, or whose tiles get another name.
+
+    No entry of this night would tell their splits; one that is killed, or loses an image while it
+    is cut, ends with these entries.
+    """
+    told = {entry.content for entry in changes.entries.values() if entry.split}
+    to_tile = set(changes.work)
+    for path, former in entries.items():
+        in_place = path in to_tile and found[path].content == former.content
+        if former.split and former.content not in told and not in_place:
+            changes.entries[former_name(former)] = _remembered(former)
 
 
 def former_name(former: Entry) -> str:
@@ -530,23 +540,42 @@ def splits_of(
     SplitLeakError
         If a corrected group joins images that stand in different splits.
     """
-    kept = kept_splits(changes, entries, found)
     table = {path: each.split for path, each in said.items() if each.split}
-    chosen = {path: split for path, split in table.items() if path not in kept}
+    contents = contents_of(changes, found)
+    left_out: set[str] = set()
+    while True:
+        kept = kept_splits(changes, entries, found)
+        chosen = {path: split for path, split in table.items() if path not in kept}
+        sources = sources_of(changes, said, found)
+        links = joining(still_true(pairs, contents, names_of(changes, found)), kept)
+        torn = newly_torn(sources, kept, links, chosen)
+        if left_out.issuperset(torn):
+            break
+        # If an image is left out, its former tiles or its picture's copies are still there, and
+        # what belongs to them must not go to another split.
+        for path, reason in torn.items():
+            give_up(changes, path, entries.get(path), reason)
+        left_out |= torn.keys()
+        while again := _standing_again(changes, found):
+            for path, reason in again.items():
+                give_up(changes, path, entries.get(path), reason)
     changes.splits_kept = {
         path: f"the table says {table[path]}, and it stays in {split}; {MOVE}"
         for path, split in kept.items()
         if table.get(path, split) != split
     }
-    sources = sources_of(changes, said, found)
-    links = joining(pairs, kept)
-    for path, reason in newly_torn(sources, kept, links, chosen).items():
-        give_up(changes, path, entries.get(path), reason)
-    sources = sources_of(changes, said, found)
-    present = {source.path for source in sources}
-    links = [pair for pair in links if present.issuperset(pair)]
     assigned = assign_splits(sources, fractions, seed, {**chosen, **kept}, links)
     return {path: assigned[path] for path in changes.work}
+
+
+def _standing_again(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str]:
+    """Return why images need not be tiled: their pictures have tiles, which were to be dropped."""
+    standing = {e.content: e for e in changes.entries.values() if e.status == TILED}
+    return {
+        path: f"{path} has {same_as(kept.source, found[path], kept)}, whose tiles are kept"
+        for path in changes.work
+        if (kept := standing.get(found[path].content))
+    }
 
 
 def kept_splits(
@@ -646,20 +675,23 @@ def new_pictures(
     return {pixels for path, pixels in now.items() if pixels and then.get(path) != pixels}
 
 
-def new_names(changes: Changes, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Return the present names of pictures that had other names, by the former name.
+def names_of(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str]:
+    """Return a path of each picture that is known now, by the digest of its pixels.
+
+    It is that of its tiles, where it has some or will have some: a copy may be left out or deleted,
+    and what its picture is like must not be forgotten with it.
 
     Parameters
     ----------
-    changes, entries
+    changes, found
         See `splits_of`.
     """
-    remembered = {
-        path: name
-        for path, entry in entries.items()
-        if entry.content and (name := former_name(entry)) in changes.entries
-    }
-    return remembered | changes.moved
+    order = {REMOVED: 0, TILED: 2}
+    # The last one stands: the first by path of those that say most.
+    listed = sorted(changes.entries.items(), reverse=True)
+    listed.sort(key=lambda item: order.get(item[1].status, 1))
+    names = {entry.pixel_sha256: path for path, entry in listed if entry.pixel_sha256}
+    return names | {pixels: path for path in changes.work if (pixels := found[path].pixel_sha256)}
 
 
 def give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from data_prep import quotas
 from data_prep.split import Source, units_of
@@ -119,6 +120,26 @@ def assign_folds(
         source.path: fold for unit, fold in zip(units, assigned, strict=True) for source in unit
     }
     return Folds(by, seed, columns, held_out)
+
+
+def renamed(folds: Folds, moved: Mapping[str, str]) -> Folds:
+    """Return folds with the new paths of moved images.
+
+    Parameters
+    ----------
+    folds : Folds
+    moved : mapping of str to str
+        New paths by the former ones.
+
+    Examples
+    --------
+    >>> renamed(Folds("2", 0, ("f_0", "f_1"), {"a": "f_0", "b": "f_1"}), {"b": "c"}).held_out
+    {'a': 'f_0', 'c': 'f_1'}
+    """
+    stay = {path: fold for path, fold in folds.held_out.items() if path not in moved}
+    # Last, because an image that is gone may have had the new name.
+    come = {moved[path]: fold for path, fold in folds.held_out.items() if path in moved}
+    return replace(folds, held_out=stay | come)
 
 
 def _by_group(

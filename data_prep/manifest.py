@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from data_prep.geometry import TileSpec
+from data_prep.labels import FOLDER, parse_rule
 from data_prep.near_duplicates import Likeness
 from data_prep.plan import PlannedSource
 from data_prep.schema import white_of
@@ -275,7 +276,8 @@ class DataSet:
     def check_settings(self, settings: TilingSettings) -> None:
         """Refuse to add tiles that were cut in another way.
 
-        Zones may change, but not be missing: who forgets them would get all tiles without them.
+        Zones may change, but not be missing: who forgets them would get all tiles without them. Nor
+        may a table of groups: new images of a group could get another split.
 
         Raises
         ------
@@ -292,6 +294,7 @@ class DataSet:
                     f"says {now[name]!r}. Give the same, or tile into another output."
                 )
         self._check_zones(former, settings)
+        self._check_groups(str(former.get("labels", FOLDER)), settings)
 
     def _check_zones(self, former: dict[str, Any], settings: TilingSettings) -> None:
         """Refuse an update without the zones that the tiles keep off."""
@@ -306,6 +309,24 @@ class DataSet:
                     "none, so its images would be tiled again, with what the zones keep off. Give "
                     f"{name}. If the tiles are to show all, {end}."
                 )
+
+    def _check_groups(self, table: str, settings: TilingSettings) -> None:
+        """Refuse an update without the table that gave the images their groups."""
+        if settings.group is not None or not _is_table(table) or _is_table(settings.labels):
+            return
+        for entry in self.entries.values():
+            by_hand = "group" in (entry.by_hand or ())
+            if entry.status == TILED and entry.group is not None and not by_hand:
+                raise ConfigurationError(
+                    f"{settings.output} was made with labels {table!r}, which gives {entry.source} "
+                    f"the group {entry.group!r}, and this update says {settings.labels!r}, so its "
+                    "images would lose their groups. Give labels as before. If they are to have no "
+                    "groups, give a table without the column group."
+                )
+
+
+def _is_table(rule: str) -> bool:
+    return parse_rule(rule) == (None, None)
 
 
 def _no_manifest(error: Exception) -> SchemaError:

@@ -255,6 +255,9 @@ class Shards:
         """List images that could no longer be cut; their former tiles stay."""
         if not lost:
             return
+        paths = {each.source for each in lost}
+        # These are about the pictures that are lost, and not about those whose tiles are kept.
+        night.pairs = [each for each in night.pairs if paths.isdisjoint((each.one, each.other))]
         lengths = {each.uri: night.listed[each.source].length for each in lost}
         now = look_at(self._spark, lengths, self._reader, self._settings, self._say)
         for each in lost:

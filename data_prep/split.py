@@ -233,10 +233,14 @@ def newly_torn(
     for unit in units_of(old, _within(pairs, paths)):
         _kept_split(unit, kept)
     standing = {**(chosen or {}), **kept}
+    partners: dict[str, list[str]] = {}
+    for one, other in pairs:
+        partners.setdefault(one, []).append(other)
+        partners.setdefault(other, []).append(one)
     reasons: dict[str, str] = {}
     for unit in units_of(sources, pairs):
         if len({standing[source.path] for source in unit if source.path in standing}) > 1:
-            reasons |= _torn_by(unit, kept, standing, pairs)
+            reasons |= _torn_by(unit, kept, standing, partners)
     return reasons
 
 
@@ -244,26 +248,38 @@ def _torn_by(
     unit: Sequence[Source],
     kept: Mapping[str, str],
     standing: Mapping[str, str],
-    pairs: Sequence[tuple[str, str]],
+    partners: Mapping[str, Sequence[str]],
 ) -> dict[str, str]:
     """Return which new sources tear a unit, taking one source after another."""
-    taken = [source for source in unit if source.path in kept]
     new = [source for source in unit if source.path not in kept]
     tiles: Counter[str | None] = Counter()
     for source in new:
         tiles[standing.get(source.path)] += source.weight
-    reasons: dict[str, str] = {}
     # The split that most tiles have goes first, so that a wrong line of a table costs few images.
-    for source in sorted(new, key=lambda each: (-tiles[standing.get(each.path)], each.path)):
-        both = [*taken, source]
-        advice = CHOOSE_AGAIN if source.path in standing else UNDO
-        try:
-            for part in units_of(both, _within(pairs, {each.path for each in both})):
-                _kept_split(part, standing, advice)
-        except SplitLeakError as error:
-            reasons[source.path] = str(error)
-        else:
-            taken = both
+    new.sort(key=lambda each: (-tiles[standing.get(each.path)], each.path))
+    together, taken = Units(), set[str]()
+    # A source that has a split, by the root of what was taken and belongs together.
+    placed: dict[Hashable, Source] = {}
+    reasons: dict[str, str] = {}
+    for source in [*(each for each in unit if each.path in kept), *new]:
+        own: Hashable = ("path", source.path)
+        near = [("path", path) for path in partners.get(source.path, ()) if path in taken]
+        nodes: list[Hashable] = [*_shared(source), *near]
+        held = [placed[root] for root in map(together.root, nodes) if root in placed]
+        if source.path in standing:
+            held.append(source)
+        splits: dict[str, Source] = {}
+        for each in held:
+            splits.setdefault(standing[each.path], each)
+        if len(splits) > 1:
+            advice = CHOOSE_AGAIN if source.path in standing else UNDO
+            reasons[source.path] = _told_apart(splits, advice)
+            continue
+        taken.add(source.path)
+        for node in nodes:
+            together.join(node, own)
+        if held:
+            placed[together.root(own)] = held[0]
     return reasons
 
 
@@ -282,15 +298,20 @@ def _kept_split(
         if source.path in kept:
             splits.setdefault(kept[source.path], source)
     if len(splits) > 1:
-        told = " and ".join(
-            f"{source.path} ({split}{f', group {source.group}' if source.group else ''})"
-            for split, source in sorted(splits.items())
-        )
-        raise SplitLeakError(
-            f"{told} belong together, by their group, their pixels or what they show, but stand "
-            f"in different splits. {advice}"
-        )
+        raise SplitLeakError(_told_apart(splits, advice))
     return next(iter(splits), None)
+
+
+def _told_apart(splits: Mapping[str, Source], advice: str) -> str:
+    """Return in words that sources of different splits belong together."""
+    told = " and ".join(
+        f"{source.path} ({split}{f', group {source.group}' if source.group else ''})"
+        for split, source in sorted(splits.items())
+    )
+    return (
+        f"{told} belong together, by their group, their pixels or what they show, but stand in "
+        f"different splits. {advice}"
+    )
 
 
 def _weights(unit: Sequence[Source], tiled: Container[str]) -> Counter[str]:
@@ -404,16 +425,20 @@ def units_of(
     """
     together = Units()
     for source in sources:
-        shared = ("bytes", source.sha256), ("pixels", source.pixel_sha256), ("group", source.group)
-        for node in shared:
-            if node[1] is not None:
-                together.join(node, ("path", source.path))
+        for node in _shared(source):
+            together.join(node, ("path", source.path))
     for one, other in links:
         together.join(("path", one), ("path", other))
     units: dict[Hashable, list[Source]] = {}
     for source in sources:
         units.setdefault(together.root(("path", source.path)), []).append(source)
     return list(units.values())
+
+
+def _shared(source: Source) -> list[Hashable]:
+    """Return what a source may have in common with others."""
+    values = ("bytes", source.sha256), ("pixels", source.pixel_sha256), ("group", source.group)
+    return [node for node in values if node[1] is not None]
 
 
 def _rank(unit: Sequence[Source], seed: int) -> str:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.alike import TOLD, alike_among, describe, renamed, still_true, to_json
+from data_prep.alike import TOLD, alike_among, describe, still_true, to_json
 from data_prep.by_hand import annotated, predecessors, said_of
 from data_prep.cells import missing_cells
 from data_prep.changes import (
@@ -25,7 +25,7 @@ from data_prep.changes import (
     contents_of,
     decide,
     judged,
-    new_names,
+    names_of,
     new_pictures,
     quarantine,
     splits_of,
@@ -33,6 +33,7 @@ from data_prep.changes import (
     with_zones,
 )
 from data_prep.folders import refuse_folders
+from data_prep.folds import renamed
 from data_prep.isolation import Care
 from data_prep.job import (
     Say,
@@ -81,7 +82,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.session import build_session, task_slots
@@ -415,7 +415,10 @@ class _Night:
         pairs = self._find_alike(before, changes, found, prints, fresh)
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
+        contents = contents_of(changes, found)
         splits = splits_of(changes, known, said, found, fractions, seed, joined)
+        # Images that were left out now have their former pictures, or none.
+        pairs = still_true(pairs, contents, names_of(changes, found))
         image = with_classes(image, _labels(changes, said))
         if changes.problems and self._fails:
             raise ImageError(f"{first_of(changes.problems)} Nothing was written.")
@@ -423,7 +426,8 @@ class _Night:
         _check_leaks(changes, planned)
         chosen = any(each.split for each in said.values())
         self._check_cells(before, changes, planned, chosen=chosen)
-        folds = _renamed(before.folds if before else {}, changes.moved)
+        former = before.folds if before else {}
+        folds = {name: renamed(each, changes.moved) for name, each in former.items()}
         night = Night(before, self._basis, changes, planned, listed, image, pairs, folds, fresh)
         return night, comparison
 
@@ -564,12 +568,11 @@ class _Night:
         fresh: dict[str, bytes],
     ) -> list[Likeness]:
         """Return pairs of images that show the same place: known ones, and those of new images."""
-        contents, known = contents_of(changes, found), before.entries if before else {}
-        names = new_names(changes, known)
-        then = {names.get(path, path): each.pixel_sha256 for path, each in known.items()}
-        standing = still_true(renamed(before.pairs if before else (), names), then, contents)
+        names, known = names_of(changes, found), before.entries if before else {}
+        then = {path: each.pixel_sha256 for path, each in known.items()}
+        standing = still_true(before.pairs if before else (), then, names)
         wanted = fresh.keys() | new_pictures(changes, known, found)
-        new = alike_among(contents, {**prints, **fresh}, wanted, standing)
+        new = alike_among(names, {**prints, **fresh}, wanted, standing)
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in describe(new, splits):
             self._say(line)
@@ -667,16 +670,6 @@ def _labels(changes: Changes, said: Mapping[str, Annotation]) -> set[str]:
     """Return the labels of all images that have tiles, or will have."""
     labels = {said[path].label for path in changes.work}
     return labels | {str(e.label) for e in changes.entries.values() if e.status == TILED}
-
-
-def _renamed(folds: Mapping[str, Folds], moved: Mapping[str, str]) -> dict[str, Folds]:
-    """Return the folds with the new paths of moved images."""
-    return {
-        name: replace(
-            each, held_out={moved.get(path, path): fold for path, fold in each.held_out.items()}
-        )
-        for name, each in folds.items()
-    }
 
 
 def _unread(uri: str) -> Inspected:

@@ -16,6 +16,7 @@ from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.inference.evaluator import default_units
 from distkeras_grid.spark.dataframes import (
     SPLIT_COLUMN,
+    Columns,
     read_parquet,
     read_tiles,
     resolve_columns,
@@ -85,7 +86,8 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
     Raises
     ------
     GridError
-        If the path holds no such data set, or one of tiles that has no split ``validation``.
+        If the path holds no such data set, one of tiles that has no split ``validation``, or one
+        of so few images that a split has none.
     """
     from pyspark.sql import functions as F
 
@@ -103,15 +105,12 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
             "The nets of a comparison take images of shape (height, width, channels). Received: "
             f"{field.shape} in {path}."
         )
-    held = collect(train, columns)
+    held = _rows(train, columns, path, TRAIN)
     (images,), (labels,) = held.features, held.labels
-    if not len(labels):
-        raise EmptyDataError(
-            f"The split train of {path} has no rows. Cut tiles or ingest images first."
-        )
     np.save(scratch / IMAGES_FILE, images)
     np.save(scratch / LABELS_FILE, labels)
-    validated, tested = collect(validation, columns), collect(test, columns)
+    validated = _rows(validation, columns, path, VALIDATION)
+    tested = _rows(test, columns, path, TEST)
     classes = 1 + int(max(each.labels[0].max() for each in (held, validated, tested)))
     return Data(
         train,
@@ -123,6 +122,16 @@ def load_data(path: str, rows: int | None, scratch: Path) -> Data:
         max(classes, len(field.classes)),
         fingerprint(images, labels),
     )
+
+
+def _rows(frame: DataFrame, columns: Columns, path: str, split: str) -> ArraySource:
+    if frame.isEmpty():
+        # A tenth of few images may be none of them.
+        raise EmptyDataError(
+            f"A comparison needs rows of each split. Received: {path} with none in {split}. Cut or "
+            "ingest more images, or divide them anew."
+        )
+    return collect(frame, columns)
 
 
 def _divided(train: DataFrame, path: str) -> tuple[DataFrame, DataFrame]:

@@ -166,8 +166,8 @@ class Meeting:
             contextlib.suppress(ServerUnreachableError),
             self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking,
         ):
-            told = Report(lines=tuple(lines), shares=dict(shares or {}), passes=tuple(passes))
-            asking.report(told)
+            told = None if shares is None else dict(shares)
+            asking.report(Report(lines=tuple(lines), shares=told, passes=tuple(passes)))
 
     def _part(self, members: Members) -> None:
         members.close(released=not self._failed)

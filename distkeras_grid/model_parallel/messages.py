@@ -158,8 +158,8 @@ class Report(Envelope, frozen=True):
     ----------
     lines : tuple of str
         Lines to show.
-    shares : dict of str to tuple of int
-        Units of each device, by layer.
+    shares : dict of str to tuple of int, optional
+        Units of each device, by layer that is divided; None if nothing is said about them.
     passes : tuple of TimedPass, default ()
         The passes of a batch through stages, in the master's time.
     """
@@ -168,7 +168,7 @@ class Report(Envelope, frozen=True):
         tuple[Annotated[str, msgspec.Meta(max_length=LINE_LENGTH)], ...],
         msgspec.Meta(max_length=1000),
     ]
-    shares: dict[Name, tuple[Count, ...]]
+    shares: dict[Name, tuple[Count, ...]] | None = None
     passes: Annotated[tuple[TimedPass, ...], msgspec.Meta(max_length=MOST_PASSES)] = ()
 
 

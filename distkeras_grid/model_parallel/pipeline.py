@@ -116,13 +116,14 @@ class _Batch:
         }
         self._lock = threading.Lock()
         self._passes: list[TimedPass] = []
-        # What has come to the last stage, or out of the first one at the end, or went wrong.
+        # Each answer, with what it has for the last stage, or what went wrong. All are put here,
+        # because the limit is for one answer, and several stages lie before the last one.
         self._arrived: queue.SimpleQueue[tuple[Pass, Array | None] | BaseException] = (
             queue.SimpleQueue()
         )
 
     def run(self, last: LastStage, seconds: float | None) -> tuple[TimedPass, ...]:
-        """Compute all micro-batches; each answer may take so many seconds, None for any time."""
+        """Compute all micro-batches; wait so long for the next answer [s], None for any time."""
         left = len(self._ready)
         self._advance(0)
         while left:
@@ -131,7 +132,7 @@ class _Batch:
                 raise arrived
             step, array = arrived
             if array is None:
-                left -= 1
+                left -= step.backward and not step.stage
                 continue
             clock = time.perf_counter()
             gradient = last(step.micro_batch, array)
@@ -177,14 +178,14 @@ class _Batch:
         ):
             raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {message!r}.")
         self._note(step.stage, step.micro_batch, message.seconds, backward=step.backward)
-        if step.backward and not step.stage:
-            self._arrived.put((step, None))
-        elif step.backward:
-            self._make_ready(step.stage - 1, step.micro_batch, arrays[0], backward=True)
-        elif step.stage + 1 == self._last:
+        if not step.backward and step.stage + 1 == self._last:
             self._arrived.put((step, arrays[0]))
-        else:
+            return
+        self._arrived.put((step, None))
+        if not step.backward:
             self._make_ready(step.stage + 1, step.micro_batch, arrays[0], backward=False)
+        elif step.stage:
+            self._make_ready(step.stage - 1, step.micro_batch, arrays[0], backward=True)
 
     def _note(self, stage: int, number: int, seconds: float, *, backward: bool) -> None:
         # Ends are told by the master's clock, and durations by the device's own.

@@ -64,8 +64,8 @@ class Recorder:
     Parameters
     ----------
     records : sequence of dict
-        Each gets the lines as ``"devices"``, the newest shares as ``"shares"``, and the newest
-        passes as ``"passes"``.
+        Each gets the lines as ``"devices"``, the newest shares as ``"shares"`` as long as a layer
+        is divided, and the newest passes as ``"passes"``.
     note : callable
         Shows a line.
     """
@@ -86,6 +86,8 @@ class Recorder:
                 record["devices"] = lines.kept
                 if report.shares:
                     record["shares"] = {name: list(each) for name, each in report.shares.items()}
+                elif report.shares is not None:
+                    record.pop("shares", None)
                 if report.passes:
                     record["passes"] = [each.to_json() for each in report.passes]
 

@@ -127,4 +127,7 @@ link; together 22.2 MB a batch, 0.018 s at 1.25 GB/s. Batches of 0.25 s need 88.
         need = f"{told}. Batches of {seconds:g} s need {mean / seconds / 1e6:.3g} MB/s"
         if self.fits(available, seconds):
             return need
-        return f"{need}, and wait for the link: take a longer window, or fewer {self.kind}"
+        advice = f"take a longer window, or fewer {self.kind}"
+        if self.batch_bytes > available * seconds:
+            advice = f"take fewer {self.kind}; a longer window is not enough"
+        return f"{need}, and wait for the link: {advice}"

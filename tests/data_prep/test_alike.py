@@ -1,7 +1,7 @@
 import cv2
 import pytest
 
-from data_prep.alike import TOLD, alike_among, describe, joining, renamed, still_true
+from data_prep.alike import TOLD, alike_among, describe, joining, still_true
 from data_prep.images import decode_image
 from data_prep.likeness import fingerprint
 from data_prep.near_duplicates import Likeness
@@ -19,12 +19,12 @@ def names(pairs):
     return [(pair.one, pair.other) for pair in pairs]
 
 
-def test_of_each_content_one_path_is_compared(prints):
-    contents = {"a/copy": "X", "a/1": "X", "b/2": "Y", "c/old": "Z", "d/broken": None}
-    assert names(alike_among(contents, prints)) == [("a/1", "b/2")]
-    assert names(alike_among(contents, prints, new={"Y"})) == [("a/1", "b/2")]
-    assert alike_among(contents, prints, new={"Z"}) == []
-    assert alike_among(contents, {**prints, "Y": b""}) == []
+def test_pictures_with_a_fingerprint_are_compared(prints):
+    paths = {"X": "a/1", "Y": "b/2", "Z": "c/old"}
+    assert names(alike_among(paths, prints)) == [("a/1", "b/2")]
+    assert names(alike_among(paths, prints, new={"Y"})) == [("a/1", "b/2")]
+    assert alike_among(paths, prints, new={"Z"}) == []
+    assert alike_among(paths, {**prints, "Y": b""}) == []
 
 
 def test_pairs_that_stood_in_two_splits_before_join_nothing():
@@ -34,16 +34,15 @@ def test_pairs_that_stood_in_two_splits_before_join_nothing():
     assert joining(pairs, {}) == names(pairs)
 
 
-def test_a_pair_is_remembered_while_both_images_are_what_they_were():
-    former = [Likeness("a", "b", "w"), Likeness("a", "c", "w")]
-    before = {"a": "X", "b": "Y", "c": "Z"}
-    assert names(still_true(former, before, {**before, "c": "other"})) == [("a", "b")]
-    assert still_true(former, before, {"b": "Y"}) == []
-
-
-def test_pairs_follow_images_that_have_a_new_name():
-    pairs = [Likeness("a", "b", "w"), Likeness("c", "a", "w")]
-    assert names(renamed(pairs, {"a": "x", "z": "y"})) == [("x", "b"), ("c", "x")]
+def test_a_pair_is_remembered_while_both_pictures_are_there_under_whatever_names():
+    former = [Likeness("a", "b", "w"), Likeness("c", "a", "w"), Likeness("a", "unread", "w")]
+    then = {"a": "X", "b": "Y", "c": "Z", "unread": None}
+    assert names(still_true(former, then, {"X": "a", "Y": "b", "V": "c"})) == [("a", "b")]
+    assert names(still_true(former, then, {"X": "x", "Y": "b", "Z": "z"})) == [
+        ("x", "b"),
+        ("z", "x"),
+    ]
+    assert still_true(former, then, {"Y": "b"}) == []
 
 
 def test_a_pair_that_stands_in_two_splits_says_so():

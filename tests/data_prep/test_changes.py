@@ -14,7 +14,7 @@ from data_prep.changes import (
     decide,
     give_up,
     judged,
-    new_names,
+    names_of,
     new_pictures,
     quarantine,
     splits_of,
@@ -614,10 +614,23 @@ def test_a_picture_that_is_remembered_under_another_name_keeps_what_is_like_it()
     remembered = f"a/0#{'pixels of S':.16}"
     night = Night([tiled("a/0", "S"), tiled("a/1", "T")], ["a/0", "b/1"], stamps={"a/0": 2})
     changes = night.decide(seen("a/0", "U"), seen("b/1", "T"))
-    assert new_names(changes, night.entries) == {"a/0": remembered, "a/1": "b/1"}
+    now = names_of(changes, night.found)
+    assert now == {"pixels of S": remembered, "pixels of T": "b/1", "pixels of U": "a/0"}
     broken = Night(pruned_specimen().values(), ["a/0", "a/1"])
     changes = broken.decide(seen("a/0", error="broken"))
-    assert new_names(changes, broken.entries) == {"a/0": remembered}
+    assert names_of(changes, broken.found)["pixels of S"] == remembered
+
+
+@pytest.mark.parametrize("gone", [Entry("a/0", REMOVED), Entry("a/0", LEFT_OUT, reason="copy")])
+def test_a_picture_has_the_name_of_its_tiles(gone):
+    """With a copy that was deleted, what its picture was like was forgotten."""
+    copy = replace(gone, sha256="S", pixel_sha256="pixels of S", length=10, modified=1, label="a")
+    listed = ["a/0", "a/1"] if gone.status == LEFT_OUT else ["a/1"]
+    standing = Night([copy, tiled("a/1", "S")], listed)
+    assert names_of(standing.decide(), {}) == {"pixels of S": "a/1"}
+    new = Night([copy] if gone.status == REMOVED else [], ["a/1", "a/2"])
+    changes = new.decide(seen("a/1", "S"), seen("a/2", "S"))
+    assert names_of(changes, new.found) == {"pixels of S": "a/1"}
 
 
 def test_images_without_a_fingerprint_are_looked_at_again():
@@ -634,3 +647,107 @@ def test_who_could_not_be_read_is_not_judged():
     unread = replace(seen("a/1.png", error="no answer"), sha256="", pixel_sha256="")
     found = {"a/0.png": seen("a/0.png", error="cut off"), "a/1.png": unread}
     assert judged({**found, "a/2.png": seen("a/2.png")}) == {"a/0.png"}
+
+
+FORMER = "a/0#pixels of U"
+
+
+@pytest.mark.parametrize(
+    ("groups", "pairs"), [({"a/0": "h", "a/new": "h"}, []), ({"a/0": "h"}, [(FORMER, "a/new")])]
+)
+def test_what_belongs_to_the_kept_tiles_of_an_image_that_is_left_out_goes_to_their_split(
+    groups, pairs
+):
+    """It went to any split, and a common group then ended each night.
+
+    The file of a/0 has become a copy of an image of another specimen.
+    """
+    old = [tiled("a/0", "U", group="h"), tiled("a/x", "X", split="test", group="g")]
+    there = ["a/0", "a/x", "a/new"]
+    night = Night(old, there, stamps={"a/0": 2}, groups={**groups, "a/x": "g"})
+    night.decide(seen("a/0", "X"), seen("a/new"))
+    assert night.splits({"test": 1.0}, pairs) == {"a/new": "train"}
+    assert set(night.changes.problems) == {"a/0"}
+    assert night.changes.entries["a/0"].content == "pixels of U"
+
+
+def test_a_copy_that_is_left_out_does_not_take_the_places_of_its_picture_with_it():
+    """An image of the same place then went to any split."""
+    old = [tiled("a/t", "T", group="h"), tiled("a/x", "X", split="test")]
+    night = Night(old, ["a/0", "a/t", "a/x", "a/y"], groups={"a/0": "h", "a/t": "h"})
+    night.decide(seen("a/0", "X"), seen("a/y"))
+    assert night.splits({"train": 1.0}, [("a/0", "a/y")]) == {"a/y": "test"}
+    assert set(night.changes.problems) == {"a/0"}
+
+
+def test_places_that_only_the_new_picture_of_a_file_shows_are_not_those_of_its_former_one():
+    old = [tiled("a/0", "U", group="h"), tiled("a/x", "X", split="test", group="g")]
+    night = Night(old, ["a/0", "a/x", "a/y"], stamps={"a/0": 2}, groups={"a/0": "h", "a/x": "g"})
+    night.decide(seen("a/0", "X"), seen("a/y"))
+    assert night.splits({"train": 1.0}, [("a/0", "a/y")]) == {"a/y": "test"}
+
+
+def remembered_split(changes, sha):
+    """The splits that the entries tell of a picture."""
+    return {e.split for e in changes.entries.values() if e.sha256 == sha and e.split}
+
+
+PRUNED = Entry("a/1", REMOVED, sha256="S", pixel_sha256="pixels of S", label="a", split="test")
+
+
+@pytest.mark.parametrize(
+    ("old", "there", "found"),
+    [
+        # It comes back under two names, and the other one is tiled.
+        ([], ["a/0", "a/1"], [seen("a/0", "S"), seen("a/1", "S")]),
+        # The same, with two labels.
+        ([], ["a/1", "b/0", "a/0"], [seen("a/0", "S"), seen("b/0", "S"), seen("a/1", "S")]),
+        # Another image has its name now.
+        ([tiled("a/2", "T")], ["a/1"], [seen("a/1", "T")]),
+    ],
+)
+def test_the_split_of_a_pruned_image_is_remembered_until_its_picture_is_tiled(old, there, found):
+    """A night that was killed, or lost the image, forgot it: an image of test came back in train.
+
+    So did one in which another image had been renamed to its name.
+    """
+    night = Night([PRUNED, *old], there)
+    changes = night.decide(*found)
+    assert remembered_split(changes, "S") == {"test"}
+    # The next night, if this one has tiled nothing.
+    again = Night(changes.entries.values(), ["a/3"])
+    again.decide(seen("a/3", "S"))
+    assert again.splits({"train": 1.0}) == {"a/3": "test"}
+
+
+def test_the_split_of_an_image_that_is_tiled_anew_under_another_name_is_remembered():
+    """Its zones have changed, and a copy comes before it."""
+    zoned = tiled("a/1", "S", split="test", zones="former")
+    night = Night([zoned], ["a/0", "a/1"], stamps={"a/1": 2})
+    changes = night.decide(seen("a/0", "S"), seen("a/1", "S"))
+    assert (changes.work, changes.dropped) == (["a/0"], [zoned])
+    assert remembered_split(changes, "S") == {"test"}
+
+
+def test_no_more_is_remembered_than_must_be():
+    """Who comes back to its place, or is tiled there anew, is told by the entries of this night."""
+    night = Night([PRUNED, tiled("a/2", "T", zones="former")], ["a/1", "a/2"], stamps={"a/2": 2})
+    changes = night.decide(seen("a/1", "S"), seen("a/2", "T"))
+    assert (changes.work, changes.entries) == (["a/1", "a/2"], {})
+
+
+def test_a_picture_whose_tiles_are_kept_after_all_is_not_tiled_under_its_new_name_too():
+    """Its rows were there twice until somebody mended the other file."""
+    old = [tiled("a/0", "U", group="h"), tiled("a/x", "X", split="test", group="g")]
+    groups = {"a/0": "h", "a/new": "h", "a/x": "g"}
+    night = Night(old, groups, stamps={"a/0": 2}, groups=groups)
+    night.decide(seen("a/0", "X"), seen("a/new", "U"))
+    assert night.changes.work == ["a/new"]
+    assert night.splits() == {}
+    assert night.changes.dropped == []
+    assert "a/0" in night.changes.problems["a/new"]
+    # When the file is mended, the picture has the tiles of its new name.
+    there = {"a/0": "V", "a/new": "U"}
+    later = Night(night.changes.entries.values(), groups, stamps={"a/0": 3}, groups=groups)
+    later.decide(*(seen(path, sha) for path, sha in there.items()))
+    assert later.splits() == {"a/0": "train", "a/new": "train"}

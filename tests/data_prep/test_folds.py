@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.folds import assign_folds, parse_folds
+from data_prep.folds import assign_folds, parse_folds, renamed
 from data_prep.split import Source
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -14,7 +14,7 @@ from distkeras_grid.errors import (
     SchemaError,
     SplitLeakError,
 )
-from distkeras_grid.spark.folds import check_together, splits_in
+from distkeras_grid.spark.folds import Folds, check_together, splits_in
 from distkeras_grid.spark.tables import read_tables
 
 
@@ -186,3 +186,12 @@ def test_a_fold_of_a_manifest_knows_groups_and_places_that_came_later():
 def test_numbers_of_folds_that_cannot_be_meant(by):
     with pytest.raises(ConfigurationError):
         parse_folds(by)
+
+
+def test_a_renamed_image_keeps_its_fold_also_under_the_name_of_another_one():
+    """It took the fold that a deleted image of its new name had had."""
+    folds = Folds("2", 0, ("fold_0", "fold_1"), {"a/1": "fold_0", "a/2": "fold_1", "b/1": "fold_1"})
+    assert renamed(folds, {"a/1": "b/1"}).held_out == {"a/2": "fold_1", "b/1": "fold_0"}
+    swapped = renamed(folds, {"a/1": "a/2", "a/2": "a/1"}).held_out
+    assert (swapped["a/1"], swapped["a/2"]) == ("fold_1", "fold_0")
+    assert renamed(folds, {"new": "other"}) == folds

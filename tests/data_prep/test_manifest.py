@@ -119,6 +119,31 @@ def test_zones_can_change_and_end():
     DataSet.from_json(told).check_settings(replace(SETTINGS, bottom_strip=4))
 
 
+def grouped(labels, **entry):
+    """A data set whose image has a group."""
+    told = content()
+    told["sources"][0] |= {"group": "S1", **entry}
+    told["settings"]["labels"] = labels
+    return DataSet.from_json(told)
+
+
+def test_a_table_of_groups_that_is_forgotten_is_refused():
+    """All images lost their groups, and new ones of a specimen of train could stand in test."""
+    for labels in ("t.csv", "hdfs:///labels/t.CSV"):
+        known = grouped(labels)
+        with pytest.raises(ConfigurationError, match="groups"):
+            known.check_settings(SETTINGS)
+        known.check_settings(replace(SETTINGS, labels="other.csv"))
+
+
+def test_groups_that_no_table_gave_are_not_asked_for():
+    # Set by hand, they stay.
+    grouped("t.csv", by_hand=["group"]).check_settings(SETTINGS)
+    grouped("folder").check_settings(SETTINGS)
+    without = grouped("t.csv", group=None)
+    without.check_settings(SETTINGS)
+
+
 def test_pairs_that_are_alike_are_read_and_checked():
     pair = {"one": "a/0.png", "other": "a/1.png", "why": "seen"}
     assert DataSet.from_json(content()).pairs == ()

@@ -12,6 +12,7 @@ from data_prep import TileSpec, TilingSettings, shards
 from data_prep.changes import Comparison, Listed, compare, decide, sources_of, splits_of
 from data_prep.labels import Annotation, annotate_each
 from data_prep.manifest import REMOVED, TILED, DataSet, planned_source
+from data_prep.near_duplicates import Likeness
 from data_prep.schema import image_field
 from data_prep.shards import PUBLICATIONS, Night, Shards, divide_shards
 from data_prep.stages import Inspected
@@ -308,6 +309,20 @@ def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monke
     }
     again = next_night(disk, [name])
     assert [each.split for each in again.planned] == [former.split]
+
+
+def test_what_a_lost_picture_was_like_is_not_told_of_the_former_tiles(monkeypatch):
+    """The manifest said it of the picture whose tiles are kept under this path."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 60)
+    disk = Disk()
+    publish(monkeypatch, disk, first_night())
+    name, other, third = (f"class{n}/specimen00000/00000{n}.tif" for n in range(3))
+    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    changed = replace(former, sha256="0" * 64, pixel_sha256="0" * 64, modified=2)
+    night = next_night(disk, [name], changed=changed)
+    night.pairs = [Likeness(name, other, "w"), Likeness(other, third, "w")]
+    manifest = publish(monkeypatch, disk, night, lost={name}, update=True)
+    assert manifest["near_duplicates"] == [{"one": other, "other": third, "why": "w"}]
 
 
 def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):

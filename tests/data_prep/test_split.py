@@ -1,5 +1,6 @@
 import copy
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -12,8 +13,10 @@ from data_prep.split import (
     assign_splits,
     check_cells,
     check_leaks,
+    newly_torn,
     originals,
     parse_fractions,
+    units_of,
 )
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -170,3 +173,59 @@ def test_the_first_of_identical_sources_stands_for_all():
 def test_fractions_that_cannot_be_meant(text):
     with pytest.raises(ConfigurationError, match="add up to 1"):
         parse_fractions(text)
+
+
+def torn_one_by_one(sources, kept, pairs, chosen):
+    """What `newly_torn` returns, found by looking at all units again after each source."""
+    standing = {**chosen, **kept}
+    tiles = {unit: Counter() for unit in range(len(sources))}
+    units = units_of(sources, pairs)
+    for number, unit in enumerate(units):
+        for source in unit:
+            if source.path not in kept:
+                tiles[number][standing.get(source.path)] += source.weight
+    left_out = set()
+    for number, unit in enumerate(units):
+        if len({standing[each.path] for each in unit if each.path in standing}) < 2:
+            continue
+        taken = [each for each in unit if each.path in kept]
+        order = [each for each in unit if each.path not in kept]
+        for source in sorted(order, key=lambda s: (-tiles[number][standing.get(s.path)], s.path)):
+            both = [*taken, source]
+            paths = {each.path for each in both}
+            parts = units_of(both, [pair for pair in pairs if paths.issuperset(pair)])
+            splits = [{standing[e.path] for e in part if e.path in standing} for part in parts]
+            if max(map(len, splits)) > 1:
+                left_out.add(source.path)
+            else:
+                taken = both
+    return left_out
+
+
+@given(st.data())
+def test_a_new_source_is_left_out_if_what_was_taken_before_stands_in_another_split(data):
+    names = [f"{number}" for number in range(data.draw(st.integers(1, 9)))]
+    few = st.sampled_from([None, "x", "y"])
+    sources = [
+        Source(name, name, "a", data.draw(few), None, data.draw(few), data.draw(st.integers(0, 3)))
+        for name in names
+    ]
+    some = st.dictionaries(st.sampled_from(names), st.sampled_from(["train", "test"]))
+    kept, chosen = data.draw(some), data.draw(some)
+    chosen = {path: split for path, split in chosen.items() if path not in kept}
+    pairs = data.draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names))))
+    try:
+        found = newly_torn(sources, kept, pairs, chosen)
+    except SplitLeakError:
+        return
+    assert set(found) == torn_one_by_one(sources, kept, pairs, chosen)
+
+
+def test_a_wrong_line_of_a_table_about_a_long_series_takes_no_time():
+    """Each image was compared with all before it: 100,000 of one group would have taken hours."""
+    names = [f"{number}" for number in range(6000)]
+    sources = [Source(name, name, "a", group="video") for name in names]
+    chosen = dict.fromkeys(names, "train") | {"17": "test"}
+    clock = time.perf_counter()
+    assert set(newly_torn(sources, {}, [("0", "1")], chosen)) == {"17"}
+    assert time.perf_counter() - clock < 20

@@ -21,6 +21,7 @@ from distkeras_grid.comparison.study import (
 )
 from distkeras_grid.errors import (
     ConfigurationError,
+    EmptyDataError,
     NonFiniteLossError,
     PathNotFoundError,
     SchemaError,
@@ -123,6 +124,16 @@ def test_without_a_validation_split_a_fixed_part_of_train_is_held_out(spark, pat
     few = load_data(alone, 50, tmp_path)
     assert set(pixels_of(few.validation)) == validation
     assert len(few.test) == 64
+
+
+def test_a_tenth_of_few_images_that_is_none_of_them_is_told(spark, path, tmp_path):
+    """It was a ValueError of NumPy."""
+    one = spark.read.parquet(path).where("split = 'train'").limit(1)
+    both = one.unionByName(spark.read.parquet(path).where("split = 'test'").limit(1))
+    few = str(tmp_path / "few")
+    both.write.partitionBy("split").parquet(few)
+    with pytest.raises(EmptyDataError, match=r"none in (train|validation)"):
+        load_data(few, None, tmp_path)
 
 
 def test_the_tiles_of_one_image_are_not_divided(spark, path, tmp_path):

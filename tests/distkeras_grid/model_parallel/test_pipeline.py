@@ -34,6 +34,7 @@ class Multiplies:
         self.factor, self.first = factor, first
         self.asked = []
         self.silent_at = self.closed_at = None
+        self.pause = 0.0
 
     def answer(self, message, arrays, duplex):
         if len(self.asked) == self.closed_at:
@@ -41,6 +42,7 @@ class Multiplies:
             return
         if len(self.asked) == self.silent_at:
             time.sleep(1.0)
+        time.sleep(self.pause)
         self.asked.append(message)
         if isinstance(message, TowerForward):
             duplex.send(Output(seconds=0.0), [self.factor * arrays[0]])
@@ -142,6 +144,16 @@ def test_a_stage_that_trains_may_take_longer_than_a_start():
         remote.begin_training()
         remote.computers[0].silent_at = 1
         remote.train([np.ones((1, 1), np.float32)] * 2, lambda _, given: given)
+        assert not remote.lost
+
+
+def test_the_limit_is_for_one_answer_and_not_for_the_way_through_all_stages():
+    """Nothing comes to the last stage for 1.2 s, or out of the first one at the end."""
+    with stages(2.0, 2.0, 2.0, limits=LimitsSpec(round_timeout=1.0)) as remote:
+        remote.begin_training()
+        for computer in remote.computers:
+            computer.pause = 0.4
+        remote.train([np.ones((1, 1), np.float32)], lambda _, given: given)
         assert not remote.lost
 
 

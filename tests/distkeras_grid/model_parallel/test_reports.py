@@ -80,7 +80,7 @@ def test_what_waits_for_a_driver_is_bounded_and_fits_a_report():
         driver.free.set()
     assert len(driver.found) == 2
     for lines, *_ in driver.found:
-        report = Report(lines=tuple(lines), shares={})
+        report = Report(lines=tuple(lines))
         assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
 
 
@@ -105,10 +105,27 @@ def test_a_run_keeps_the_newest_shares_and_its_lines_do_not_grow_without_end():
     told = Recorder(records, noted.append)
     for number, line in enumerate(numbered(MANY)):
         told(Report(lines=(line,), shares={"c": (number, 1)}))
-    told(Report(lines=(), shares={}))
+    told(Report(lines=()))
     assert noted == numbered(MANY)
     for record in records:
         assert len(record["devices"]) == FIRST_LINES + 1 + NEWEST_LINES
         assert record["devices"][-1] == noted[-1]
         assert record["shares"] == {"c": [MANY - 1, 1]}
     assert records[0]["devices"][0] == "the table"
+
+
+def test_a_run_whose_last_divided_layer_becomes_whole_keeps_no_former_shares():
+    """The history told that a lost device computed most of a layer."""
+    record = {}
+    told = Recorder([record], lambda _: None)
+    told(Report(lines=(), shares={"c": (4, 6)}))
+    told(Report(lines=("Device 1 is lost.",), shares={}))
+    assert "shares" not in record
+
+
+@pytest.mark.parametrize("shares", [None, {}, {"c": (4, 6)}])
+def test_no_shares_are_told_from_none_that_are_said(shares):
+    sent = []
+    with Reports(lambda *found: sent.append(found)) as reports:
+        reports.say(["line"], shares)
+    assert [found[1] for found in sent] == [shares]

@@ -77,6 +77,21 @@ def test_the_divided_layers_of_a_wide_net_need_gigabytes():
     assert traffic.task_bytes // 10**6 == 2 * 262 + 2 * 786 + 1
 
 
+def test_a_longer_window_is_advised_only_where_it_helps():
+    """Batches that fill the link by themselves were told to take a longer window, too."""
+    available, seconds = 1e9, 0.25
+    often = Traffic("stages", 4, 100_000_000, 64, 3072, 4096, window=1)
+    assert often.sentence(available, seconds).endswith(
+        "and wait for the link: take a longer window, or fewer stages"
+    )
+    wide = Traffic("stages", 4, 1000, 64, 3072, 1_000_000, window=1)
+    assert not wide.fits(available, seconds)
+    assert "window, or" not in wide.sentence(available, seconds)
+    assert wide.sentence(available, seconds).endswith(
+        "and wait for the link: take fewer stages; a longer window is not enough"
+    )
+
+
 @pytest.mark.parametrize("tasks", [2, 4])
 def test_devices_move_what_the_time_model_says(tasks):
     layer = Convolution(
