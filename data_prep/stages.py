@@ -275,24 +275,31 @@ def content_of(row: Mapping[str, Any], opening: Opening) -> Content:
 def inspect_image(
     uri: str, content: Content, cutting: Cutting, *, is_shown: bool = False
 ) -> Inspected:
-    """Look at one file."""
-    began, sha256 = time.process_time(), ""
+    """Look at one file, of which nothing has been read."""
+    began = time.process_time()
+    # A large file is not read once more for its digest.
+    content.follow()
     try:
+        try:
+            with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
+                found = _look_at(ready, uri, cutting, began, is_shown=is_shown)
+        except UnreadableImageError:
+            raise
+        except ImageError as error:
+            found = _refused(uri, "", error)
         sha256 = content.sha256()
-        with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
-            found = _look_at(ready, sha256, uri, cutting, began, is_shown=is_shown)
-    except ImageError as error:
-        return _refused(uri, sha256, error)
+    except UnreadableImageError as error:
+        return _refused(uri, "", error)
     if content.is_changed:
         # It may be good and unchanged: a server that does not answer looks the same.
         return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
-    return found
+    return replace(found, sha256=sha256)
 
 
 def _look_at(
-    ready: Prepared, sha256: str, uri: str, cutting: Cutting, began: float, *, is_shown: bool
+    ready: Prepared, uri: str, cutting: Cutting, began: float, *, is_shown: bool
 ) -> Inspected:
-    """Look at a file that was opened at the CPU time `began`, seconds."""
+    """Look at a file that was opened at the CPU time `began`, seconds; its digest is left out."""
     decoded = time.process_time()
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
@@ -320,7 +327,7 @@ def _look_at(
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
     low, high, stain = stored_of(seen.value_range)
     return Inspected(
-        *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
+        *(uri, "", width, height, channels, ready.pixels.dtype.name),
         tile_bytes=sizes[cutting.encoding],
         error=None,
         notes="; ".join(picture.notes) or None,

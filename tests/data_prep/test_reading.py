@@ -7,9 +7,12 @@ import hashlib
 import json
 import os
 from functools import partial
+from io import BufferedReader
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep import reading
 from data_prep.reading import (
@@ -26,6 +29,7 @@ from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.webhdfs import tries
 from distkeras_grid.webhdfs.addresses import Address
 from tests.data_prep.bad_sector import open_bad_sector
+from tests.data_prep.counting import Counting
 from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 
@@ -195,3 +199,50 @@ def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
             assert not found.is_changed
             hdfs.files["/raw/0.tif"] = content[:-1]
             assert found.is_changed
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 20_000)), max_size=8))
+def test_the_digest_of_a_followed_file_is_that_of_all_its_bytes(reads):
+    content = np.random.default_rng(0).bytes(33_333)
+    found = Content(BufferedReader(Counting(content)))
+    found.follow()
+    for start, count in reads:
+        found.stream.seek(start)
+        assert found.stream.read(count) == content[start : start + count]
+    for _ in range(2):
+        assert found.sha256() == hashlib.sha256(content).hexdigest()
+    assert found.stream.read(5) == content[:5]
+
+
+def test_what_is_decoded_in_the_order_of_the_file_is_not_read_again_for_the_digest():
+    """A file of more than 64 MB was read once as a whole for its digest, and then decoded."""
+    content = np.random.default_rng(0).bytes(3_000_000)
+    raw = Counting(content)
+    found = Content(BufferedReader(raw))
+    found.follow()
+    # The header, the tags at the end, and the pixels, as in a TIFF.
+    for start, count in (
+        (0, 8),
+        (2_900_000, 10),
+        *((at, 50_000) for at in range(8, 2 << 20, 50_000)),
+    ):
+        found.stream.seek(start)
+        found.stream.read(count)
+    assert found.sha256() == hashlib.sha256(content).hexdigest()
+    assert len(content) <= raw.count < len(content) + 50_000
+
+
+def test_a_followed_file_keeps_its_path_and_its_errors(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    path = tmp_path / "0.czi"
+    path.write_bytes(bytes(2000))
+    with Opening(FILE).open(f"file:{path}") as content:
+        content.follow()
+        # Libraries of microscopes open it by this name.
+        assert content.stream.name == str(path)
+    assert content.stream.closed
+    bad = Content(open_bad_sector(), name="/raw/0.tif")
+    bad.follow()
+    with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+        bad.sha256()

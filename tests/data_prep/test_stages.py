@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from io import BytesIO
+from io import BufferedReader, BytesIO
 
 import cv2
 import numpy as np
@@ -44,6 +44,7 @@ from data_prep.zones import ZoneRules
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from tests.data_prep.bad_sector import open_bad_sector
+from tests.data_prep.counting import Counting
 
 SPEC = TileSpec(16, angles=[0, 90])
 
@@ -344,6 +345,29 @@ def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
     tifffile.imwrite(path, np.ones((24, 24), np.uint8))
     with pytest.raises(ImageError, match=r"a\.tif"):
         list(batches)
+
+
+@pytest.mark.parametrize("more", [{"tile": (64, 64)}, {"rowsperstrip": 16}])
+def test_a_large_file_is_read_once_to_look_at_it(monkeypatch, more):
+    """It was read twice, once for its digest."""
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, 1024), np.uint8)
+    file = BytesIO()
+    tifffile.imwrite(file, pixels, compression="zlib", **more)
+    raw = Counting(file.getvalue())
+    look = replace(CUTTING, spec=TileSpec(16, angles=[0]))
+    found = inspect_image("a.tif", Content(BufferedReader(raw)), look)
+    assert (found.error, found.tiles > 0) == (None, True)
+    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
+    # The parts of 256 rows in which the tiles of a sample lie are decoded once more.
+    assert raw.count < 1.2 * len(raw.content)
+
+
+def test_a_damaged_large_file_is_known_by_its_digest():
+    raw = Counting(b"II*\0" + bytes(5000))
+    found = inspect_image("a.tif", Content(BufferedReader(raw)), CUTTING)
+    assert "a.tif" in found.error
+    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
 
 
 def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
