@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -35,41 +35,65 @@ def list_images(
     EmptyDataError
         If there is none.
     """
-    try:
-        found = _list_files(spark, settings, [settings.input])
-    except GridError:
-        # Spark ends at the first folder that it may not open, such as lost+found.
-        closed = storage.find_hidden(settings.input, settings.file_glob, ()).closed
-        if not closed:
-            raise
-        others = around(storage.resolve(settings.input), closed, storage.list_names)
-        found = _list_files(spark, settings, [escaped(uri) for uri in others])
+    files = open_files(spark, storage, settings.input, settings.file_glob)
+    with executor_errors(spark, settings.input, "listing"):
+        found = _listed(spark, files)
     with executor_errors(spark, settings.input):
         found |= _list_folders(spark, storage, settings)
     if not found:
         hidden = hidden_images(spark, storage, settings.input, settings.file_glob, ())
-        told = "".join(f" {path}: {reason}" for path, reason in sorted(hidden.items())[:SHOWN])
         # An update must not remove all images: more likely a disk is not mounted.
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
-            f"give --glob.{told}"
+            f"give --glob.{told_of(hidden)}"
         )
     below = relative_to(storage.resolve(settings.input))
     return {below(uri): file for uri, file in sorted(found.items())}
 
 
-def _list_files(
-    spark: SparkSession, settings: TilingSettings, paths: list[str]
-) -> dict[str, Listed]:
-    """Return the images below some paths that are files, by their whole paths."""
+def open_files(spark: SparkSession, storage: Storage, root: str, glob: str) -> DataFrame:
+    """Return the files below a folder whose names match, except in folders that cannot be opened.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    storage : Storage
+    root : str
+        The folder.
+    glob : str
+        Pattern of the names of files.
+
+    Returns
+    -------
+    DataFrame
+        Spark's ``path, modificationTime, length, content``; no content is read yet.
+
+    Raises
+    ------
+    GridError
+        If the folder cannot be listed, for other reasons than folders in it that are closed.
+    """
+    reader = _binary_files(spark, glob)
+    try:
+        with executor_errors(spark, root, "listing"):
+            return reader.load(root)
+    except GridError:
+        # Spark ends at the first folder that it may not open, such as lost+found.
+        closed = storage.find_hidden(root, glob, ()).closed
+        if not closed:
+            raise
+    others = around(storage.resolve(root), closed, storage.list_names)
+    with executor_errors(spark, root, "listing"):
+        return reader.load([escaped(uri) for uri in others])
+
+
+def _listed(spark: SparkSession, files: DataFrame) -> dict[str, Listed]:
+    """Return files by their whole paths."""
     columns = ("path", "length", "unix_millis(modificationTime) as modified")
-    with executor_errors(spark, settings.input, "listing"):
-        files = _binary_files(spark, settings.file_glob).load(paths)
-        rows = files.selectExpr(*columns).toArrow().to_pylist()
-        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
-        # Spark returns no rows for files of 0 bytes.
-        found |= {uri: Listed(uri, 0, 0) for uri in input_files(spark, files) if uri not in found}
-    return found
+    rows = files.selectExpr(*columns).toArrow().to_pylist()
+    found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
+    # Spark returns no rows for files of 0 bytes.
+    return found | {uri: Listed(uri, 0, 0) for uri in input_files(spark, files) if uri not in found}
 
 
 def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[str]]) -> list[str]:
@@ -187,6 +211,11 @@ def hidden_images(
         if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
             found[path] = reason
     return found
+
+
+def told_of(reasons: Mapping[str, str]) -> str:
+    """Return the first of what `hidden_images` found, to stand after a sentence."""
+    return "".join(f" {path}: {reason}" for path, reason in sorted(reasons.items())[:SHOWN])
 
 
 def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 
 import pytest
 
 from data_prep.listing import around, check_pruning
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark import storage
-
-# Root may open everything, unless it gives these up.
-POWERS = "-dac_override,-dac_read_search"
-WITHOUT = ["setpriv", f"--bounding-set={POWERS}", f"--inh-caps={POWERS}"]
+from tests.data_prep.locked_out import needs_no_power, run_locked_out
 
 LISTS = """
 import json, sys
@@ -26,7 +19,7 @@ from distkeras_grid.errors import GridError
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
-raw, locked = sys.argv[1:]
+raw, locked, shut = sys.argv[1:]
 spark = build_session("listing", master="local[1]")
 storage = Storage(spark)
 settings = TilingSettings(raw, raw + ".tiles")
@@ -34,11 +27,13 @@ listed = list_images(spark, storage, settings)
 hidden = hidden_images(spark, storage, raw, settings.file_glob, listed)
 folders = storage.find_directories(raw, "*.zarr", ".zarr")
 assert storage.first_file(locked) is None
-try:
-    refused = list(list_images(spark, storage, TilingSettings(locked, raw + ".tiles")))
-except GridError as error:
-    refused = type(error).__name__
-print(json.dumps([list(listed), list(hidden), folders, refused]))
+def refused(folder):
+    try:
+        return list(list_images(spark, storage, TilingSettings(folder, raw + ".tiles")))
+    except GridError as error:
+        return f"{type(error).__name__}: {error}"
+
+print(json.dumps([list(listed), list(hidden), folders, refused(locked), refused(shut)]))
 spark.stop()
 """
 
@@ -84,9 +79,7 @@ def test_images_in_a_closed_folder_are_not_pruned():
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.skipif(
-    os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may open everything"
-)
+@needs_no_power
 def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_path):
     """It ended every night: lost+found at the root of a disk, for instance."""
     raw = tmp_path / "raw"
@@ -95,21 +88,16 @@ def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_p
         (raw / name).write_bytes(b"x")
     (raw / "a" / "x.zarr").mkdir()
     (raw / "lost+found").mkdir()
-    locked = [raw / "lost+found", raw / "b" / "locked"]
-    for folder in locked:
-        folder.chmod(0)
-    try:
-        given_up = WITHOUT if os.geteuid() == 0 else []
-        script = [sys.executable, "-c", LISTS, str(raw), str(raw / "lost+found")]
-        done = subprocess.run(
-            [*given_up, *script], capture_output=True, timeout=120, check=False, cwd=tmp_path
-        )
-    finally:
-        for folder in locked:
-            folder.chmod(0o700)
+    shut = tmp_path / "shut"
+    (shut / "all").mkdir(parents=True)
+    locked = [raw / "lost+found", raw / "b" / "locked", shut / "all"]
+    given = [str(raw), str(raw / "lost+found"), str(shut)]
+    done = run_locked_out(locked, ["-c", LISTS, *given], tmp_path)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    listed, hidden, folders, refused = json.loads(done.stdout.splitlines()[-1])
+    listed, hidden, folders, refused, empty = json.loads(done.stdout.splitlines()[-1])
     assert listed == ["0 [x].png", "a/2.png", "b/c/3.png"]
     assert sorted(hidden) == ["_1.png", "b/locked", "lost+found"]
     assert folders == [f"file:{raw}/a/x.zarr"]
-    assert refused == "StorageError"
+    assert refused.startswith("StorageError: ")
+    assert empty.startswith("EmptyDataError: ")
+    assert " all: this folder cannot be opened" in empty

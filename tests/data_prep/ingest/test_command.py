@@ -4,6 +4,7 @@ import pytest
 
 from data_prep.ingest import command
 from data_prep.ingest.command import main
+from data_prep.ingest.job import Ingested
 from data_prep.ingest.settings import IngestSettings
 from distkeras_grid.errors import ConfigurationError
 
@@ -14,8 +15,9 @@ def called(monkeypatch):
     calls = []
     monkeypatch.setattr(command.early, "check_input", lambda *_: None)
     monkeypatch.setattr(command, "started", lambda *_, **__: None)
+    done = Ingested({"rows": 0}, {})
     monkeypatch.setattr(
-        command, "ingest_images", lambda settings, **_: calls.append(settings) or {"rows": 0}
+        command, "ingest_folder", lambda settings, **_: calls.append(settings) or done
     )
     return calls
 
@@ -86,3 +88,9 @@ def test_what_the_image_column_will_hold():
     assert (standard.shape, standard.dtype, standard.scale) == ((20, 30, 3), "float32", 1.0)
     assert field(gray=True, pca=True).shape == (28, 28, 1)
     assert field().classes == ("a",)
+
+
+def test_what_was_left_out_means_code_7(called, monkeypatch):
+    done = Ingested({"rows": 0}, {"lost+found": "this folder cannot be opened"})
+    monkeypatch.setattr(command, "ingest_folder", lambda *_, **__: done)
+    assert main(["--format", "idx", "--input", "i", "--output", "o"]) == 7
