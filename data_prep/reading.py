@@ -69,6 +69,8 @@ class Content:
         Returns a value that differs once the file has changed; not needed where all bytes are held.
     name : str, default "The image"
         Named in errors.
+    before : object, optional
+        What `state` would have returned for the file that was opened. Default: what it returns now.
 
     Attributes
     ----------
@@ -80,11 +82,12 @@ class Content:
         stream: BinaryIO,
         state: Callable[[], object] | None = None,
         name: str = "The image",
+        before: object = None,
     ) -> None:
         self.stream = stream
         self._name = name
         self._state = state or (lambda: None)
-        self._before = self._state()
+        self._before = self._state() if before is None else before
         self._followed: _Followed | None = None
 
     def __enter__(self) -> Self:
@@ -108,6 +111,13 @@ class Content:
         if not isinstance(self.stream, BytesIO):
             self._followed = _Followed(self.stream)
             self.stream = BufferedReader(self._followed)
+
+    @property
+    def version(self) -> str:
+        """Text that differs once the file has changed; empty if only its bytes can tell."""
+        if self._before is None:
+            return ""
+        return hashlib.sha256(repr(self._before).encode()).hexdigest()
 
     @property
     def is_changed(self) -> bool:
@@ -209,15 +219,20 @@ def open_local(path: str | Path) -> Content:
         folder = (Companions if is_of_many else Folder)(Path(path))
         return Content(folder, folder.state, str(path))
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
-    if os.fstat(stream.fileno()).st_size <= HELD_BYTES:
+    opened = os.fstat(stream.fileno())
+    if opened.st_size <= HELD_BYTES:
         with stream:
             return Content.of(stream.read())
 
     def state() -> object:
-        found = os.stat(path)
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return _identity(os.stat(path))
 
-    return Content(stream, state, str(path))
+    # Another file may have got the path just now.
+    return Content(stream, state, str(path), _identity(opened))
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def open_web(connection: Connection, path: str) -> Content:

@@ -64,7 +64,8 @@ INSPECTED = (
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
     "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
     "decode_seconds double, thumbnail binary, "
-    "low double, high double, kept double, stain string, cut_width int, cut_height int"
+    "low double, high double, kept double, stain string, cut_width int, cut_height int, "
+    "version string"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -81,6 +82,7 @@ class Inspected:
     first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
     the image is normalised, or `stain` describes its stains. `width` and `height` are those of the
     file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
+    `version` tells whether a large file has changed since; see `data_prep.reading.Content`.
     """
 
     uri: str
@@ -116,6 +118,7 @@ class Inspected:
     stain: str | None = None
     cut_width: int = 0
     cut_height: int = 0
+    version: str = ""
 
     @property
     def content(self) -> str:
@@ -293,7 +296,7 @@ def inspect_image(
     if content.is_changed:
         # It may be good and unchanged: a server that does not answer looks the same.
         return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
-    return replace(found, sha256=sha256)
+    return replace(found, sha256=sha256, version=content.version)
 
 
 def _look_at(
@@ -483,6 +486,7 @@ def tile_frame(
         "key": [partition_key(unit.partition) for unit in units],
         "source": [source.source for source in sources],
         "sha256": [source.sha256 for source in sources],
+        "version": [source.version for source in sources],
         "label": [field.classes.index(source.label) for source in sources],
         "label_name": [source.label for source in sources],
         "split": [source.split for source in sources],
@@ -562,7 +566,9 @@ def _check_unchanged(row: Mapping[str, Any], content: Content) -> None:
 
 
 def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutting) -> Prepared:
-    if content.sha256() != row["sha256"]:
+    # A file is known by its version, where it has one, so that a large one is not read once more.
+    is_known = row.get("version") and row["version"] == content.version
+    if not is_known and content.sha256() != row["sha256"]:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
     value_range = found_of(row.get("low"), row.get("high"), row.get("stain"))
     stream, path, source = content.stream, row["path"], row["source"]

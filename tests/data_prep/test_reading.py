@@ -173,6 +173,40 @@ def test_a_large_file_is_read_where_it_lies(tmp_path, monkeypatch):
     assert content.is_changed
 
 
+def test_a_large_file_has_a_version_and_bytes_that_are_held_have_none(tmp_path, monkeypatch):
+    path = tmp_path / "0.tif"
+    path.write_bytes(bytes(2000))
+
+    def version():
+        with Opening(FILE).open(f"file:{path}") as content:
+            return content.version
+
+    assert version() == ""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    first = version()
+    assert first == version() != ""
+    os.utime(path, ns=(1, 1))
+    assert version() not in (first, "")
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_has_changed(tmp_path, monkeypatch):
+    """Its bytes would be those of the old file, and its version that of the new one."""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    path, new = tmp_path / "0.tif", tmp_path / "new"
+    path.write_bytes(bytes(2000))
+    new.write_bytes(bytes(2000))
+    fstat = os.fstat
+
+    def replaced(descriptor):
+        if new.exists():
+            new.rename(path)
+        return fstat(descriptor)
+
+    monkeypatch.setattr(reading.os, "fstat", replaced)
+    with Opening(FILE).open(f"file:{path}") as content:
+        assert content.is_changed
+
+
 def test_a_held_file_does_not_change(tmp_path):
     path = tmp_path / "0.tif"
     path.write_bytes(b"abc")

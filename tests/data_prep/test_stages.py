@@ -363,6 +363,60 @@ def test_a_large_file_is_read_once_to_look_at_it(monkeypatch, more):
     assert raw.count < 1.2 * len(raw.content)
 
 
+class Remote(Opening):
+    """Opens one large file, which has a version, and counts what is read of it."""
+
+    content, version, read = b"", "first", 0
+
+    def open(self, uri):
+        raw = Counting(self.content)
+        Remote.raw = raw
+        return Content(BufferedReader(raw), lambda: self.version, uri)
+
+
+@pytest.fixture
+def remote(monkeypatch):
+    """A large image as the first pass has seen it: how it is opened, its digest and version."""
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, 1024), np.uint8)
+    file = BytesIO()
+    tifffile.imwrite(file, pixels, compression="zlib", tile=(256, 256))
+    monkeypatch.setattr(Remote, "content", file.getvalue())
+    opening = Remote("file")
+    (seen,) = next(inspector(LARGE, opening)(table(path="file:/a.tif"))).to_pylist()
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+    row |= {"path": "file:/a.tif", "sha256": seen["sha256"], "version": seen["version"]}
+    return opening, row
+
+
+LARGE = replace(CUTTING, spec=TileSpec(64, 0.0, angles=[0]))
+LARGE_FIELD = Field("image", (64, 64, 1), classes=("a",))
+
+
+def cut_again(opening, row):
+    cut = cutter(LARGE_FIELD, LARGE, opening, tolerant=True)
+    return sum(batch.num_rows for batch in cut(table(**row)))
+
+
+def test_a_large_file_is_read_once_to_cut_it(remote):
+    """It was read once more before, to see whether it had changed since it was looked at."""
+    opening, row = remote
+    assert cut_again(opening, row) == 512
+    assert opening.raw.count < 1.2 * len(opening.content)
+
+
+def test_a_large_file_of_another_version_is_known_by_its_bytes(remote, monkeypatch):
+    opening, row = remote
+    monkeypatch.setattr(Remote, "version", "touched")
+    assert cut_again(opening, row) == 512
+    assert opening.raw.count > 2 * len(opening.content)
+    monkeypatch.setattr(Remote, "content", opening.content[:-1] + b"x")
+    assert cut_again(opening, row) == 0
+    # Spark reads the bytes, and nobody knows a version.
+    row["version"] = ""
+    assert cut_again(opening, row) == 0
+
+
 def test_a_damaged_large_file_is_known_by_its_digest():
     raw = Counting(b"II*\0" + bytes(5000))
     found = inspect_image("a.tif", Content(BufferedReader(raw)), CUTTING)
