@@ -95,6 +95,13 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "in its path; FILE.csv: columns file and label, optionally split and group (folder)",
     )
     add(
+        "--group",
+        metavar="PATTERN",
+        help="for --format images. regular expression for paths below the input; images with the "
+        "same (?P<group>...), of one specimen for instance, stay in one split; rows have the "
+        "column group",
+    )
+    add(
         "--split",
         default="0.8:0.1:0.1",
         metavar="SHARES",

@@ -145,15 +145,16 @@ def ingest_folder(
         plan = _plan(storage, found, settings, task_slots(session), say)
         for source, reason in sorted((plan.left_out | hidden).items()):
             say(f"  left out: {source}: {reason}")
-        reading = Reading(settings.format, settings.look(plan.shape), plan.classes)
-        field = settings.field(reading.look, plan.classes)
+        look = settings.look(plan.shape)
+        reading = Reading(settings.format, look, plan.classes, plan.has_groups)
+        field = settings.field(look, plan.classes)
         _check_space(plan, field, storage.free_space(settings.output), settings.output)
         rows = read_rows(session, files, plan, reading)
         transform = None
         if settings.transforms:
             rows = stack.enter_context(_kept(rows))
-            transform = _fit(session, rows, reading.look, settings, say)
-            rows = transform_rows(rows, reading.look, transform, field)
+            transform = _fit(session, rows, look, settings, say)
+            rows = transform_rows(rows, reading, transform, field)
         temporary = stack.enter_context(output.writing())
         with task_progress(session, "writing", say):
             write_splits(session, rows, field, temporary)

@@ -66,6 +66,8 @@ class Unit:
     labels : tuple of int
         Label of each item, as the number of its class.
     partition : int
+    group : str, optional
+        Group of an image file, such as its specimen.
     """
 
     uri: str
@@ -75,6 +77,7 @@ class Unit:
     stop: int
     labels: tuple[int, ...]
     partition: int
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,11 @@ class Plan:
     def rows(self) -> int:
         """Number of rows of all splits."""
         return sum(unit.stop - unit.start for unit in self.units)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether an image has a group."""
+        return any(unit.group is not None for unit in self.units)
 
 
 def look_at(uri: str, content: bytes, kind: str) -> Found:
@@ -270,7 +278,7 @@ def _plan_images(
     slots: int,
 ) -> Plan:
     uris = {below(each.uri): each for each in found}
-    said = annotate(list(uris), settings.labels, read_text)
+    said = annotate(list(uris), settings.labels, read_text, settings.group)
     sources = [
         Source(
             *(path, each.sha256, said[path].label, said[path].group),
@@ -294,7 +302,7 @@ def _plan_images(
         units += [
             Unit(
                 *(uris[source.path].uri, source.path, split, 0, 1),
-                *((numbers[source.label],), number * tasks // len(kept)),
+                *((numbers[source.label],), number * tasks // len(kept), source.group),
             )
             for number, source in enumerate(sorted(kept, key=lambda source: source.path))
         ]

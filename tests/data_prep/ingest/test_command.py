@@ -30,7 +30,7 @@ def test_defaults(called):
 def test_every_flag_arrives(called):
     flags = (
         "--format images --input i --output o --size 64 --gray --standardise --pca "
-        "--labels l.csv --split folder --seed 3 --allow-empty"
+        "--labels l.csv --group (?P<group>.) --split folder --seed 3 --allow-empty"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -43,6 +43,7 @@ def test_every_flag_arrives(called):
         "standardise": True,
         "pca": True,
         "labels": "l.csv",
+        "group": "(?P<group>.)",
         "split": "folder",
         "seed": 3,
         "allow_empty": True,
@@ -70,6 +71,8 @@ def test_wrong_values_are_one_line_and_code_2(called, capsys):
         ({"format": "cifar10", "classes": ("a",)}, "leave out a"),
         ({"split": "half"}, "split must be"),
         ({"labels": "regex:("}, "not a regular expression"),
+        ({"group": "a", "format": "images", "size": 8}, "needs a group named 'group'"),
+        ({"group": "(?P<group>a)"}, "idx .*have no groups"),
     ],
 )
 def test_settings_that_cannot_be_used(values, message):

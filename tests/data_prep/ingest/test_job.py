@@ -28,6 +28,7 @@ from distkeras_grid.errors import (
     PathNotFoundError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.inference.evaluator import default_units
 from distkeras_grid.spark.storage import Storage
 from tests.data_prep.locked_out import needs_no_power, run_locked_out
 
@@ -160,6 +161,24 @@ def test_photos(spark, photo_settings):
         tiling = TilingSettings(photo_settings.input, photo_settings.output, **change)
         with pytest.raises(OutputExistsError):
             (update_tiles if "update" in change else tile_images)(tiling, spark=spark)
+
+
+def test_groups_are_a_column_of_the_rows(spark, photo_settings, tmp_path):
+    table = tmp_path / "list.csv"
+    paths = sorted(Path(photo_settings.input).glob("*/*/*.png"))
+    lines = [
+        f"{path.relative_to(photo_settings.input)},{path.parent.name},"
+        f"{path.parts[-3] + path.stem if path.stem < '2' else ''}\n"
+        for path in paths
+    ]
+    table.write_text("file,label,group\n" + "".join(lines))
+    settings = replace(photo_settings, labels=str(table), gray=True, standardise=True)
+    ingest_images(settings, spark=spark)
+    (train,) = read_tiles(settings.output, splits=("train",))
+    found = {row.source: row.group for row in train.collect()}
+    assert found["train/boot/1.png"] == found["train/hat/1.png"] == "train1"
+    assert found["train/boot/4.png"] is None
+    assert default_units(train.columns) == ["source", "group"]
 
 
 def test_standardised_by_the_training_split(spark, photo_settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -24,7 +25,7 @@ def _small_batches(monkeypatch):
 def unit(start, stop, labels):
     return {
         **{"path": "file:/in/x", "source": "x", "split": "test", "key": 7},
-        **{"start": start, "stop": stop, "labels": labels},
+        **{"start": start, "stop": stop, "labels": labels, "group": None},
     }
 
 
@@ -66,3 +67,8 @@ def test_an_image_file_is_one_row_of_the_common_look():
     assert len(rows) == 1
     assert rows[0]["image"] == bytes([10, 20, 30]) * 64
     assert (rows[0]["label"], rows[0]["item"]) == (2, 0)
+    assert "group" not in rows[0]
+    grouped = replace(reading, has_groups=True)
+    for group in ("S1", None):
+        _, (row,) = rows_of(stream.getvalue(), {**unit(0, 1, [2]), "group": group}, grouped)
+        assert row["group"] == group
