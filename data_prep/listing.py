@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from data_prep.changes import Listed
 from data_prep.folders import ENDING
 from data_prep.job import escaped, executor_errors, relative_to
+from data_prep.links import folders_of
 from data_prep.plan import counted
 from data_prep.settings import TilingSettings
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
@@ -76,7 +77,7 @@ def open_files(spark: SparkSession, storage: Storage, root: str, glob: str) -> D
     reader = _binary_files(spark, glob)
     try:
         with executor_errors(spark, root, "listing"):
-            return reader.load(root)
+            return reader.load(escaped(root))
     except GridError:
         # Spark ends at the first folder that it may not open, such as lost+found.
         closed = storage.find_hidden(root, glob, ()).closed
@@ -131,15 +132,24 @@ def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[
 def _list_folders(
     spark: SparkSession, storage: Storage, settings: TilingSettings
 ) -> dict[str, Listed]:
-    """Return the images that are folders, by their whole paths."""
-    if ENDING not in settings.file_glob:
+    """Return the images that are folders, by their whole paths; not those that are closed."""
+    if ENDING[1:] not in settings.file_glob:
         return {}
-    folders = storage.find_directories(settings.input, settings.file_glob, ENDING)
+    where = settings.input, settings.file_glob
+    folders = storage.find_directories(*where, ENDING)
     if not folders:
         return {}
     # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
     inside = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = inside.load([escaped(uri) for uri in folders])
+    try:
+        with executor_errors(spark, settings.input, "listing"):
+            files = inside.load([escaped(uri) for uri in folders])
+    except GridError:
+        closed = [f"{uri}/" for uri in storage.find_hidden(*where, ()).closed]
+        if not closed:
+            raise
+        folders = [uri for uri in folders if not any(c.startswith(f"{uri}/") for c in closed)]
+        files = inside.load([escaped(uri) for uri in folders])
     rows = (
         files.selectExpr(
             f"regexp_extract(path, '^(.*?[.]{ENDING[1:]})/', 1) as path",
@@ -221,6 +231,8 @@ def told_of(reasons: Mapping[str, str]) -> str:
 def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
     """Refuse to prune images whose folder cannot be opened now: they may still be there.
 
+    An image may be a folder itself.
+
     Parameters
     ----------
     tiled : iterable of str
@@ -234,11 +246,13 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
         Names the first one.
     """
     for path in tiled:
-        above = (path[:at] for at, letter in enumerate(path) if letter == "/")
-        if folder := next((each for each in above if each in hidden), None):
+        folders = [*folders_of(path), path]
+        if path.endswith(ENDING):
+            folders += (each for each in hidden if each.startswith(f"{path}/"))
+        if folder := next((each for each in folders if each in hidden), None):
             raise StorageError(
-                f"{folder} cannot be opened, and {path} in it has tiles, which --prune would drop. "
-                "Let the user of this Spark session read the folder, or run without --prune."
+                f"{folder} cannot be opened, and the image {path} has tiles, which --prune would "
+                "drop. Let the user of this Spark session read the folder, or run without --prune."
             )
 
 

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
-from data_prep.listing import around, check_pruning
+from data_prep import TilingSettings
+from data_prep.listing import around, check_pruning, hidden_images, list_images
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark import storage
+from distkeras_grid.spark.storage import Storage
 from tests.data_prep.locked_out import needs_no_power, run_locked_out
 
 LISTS = """
@@ -33,7 +35,10 @@ def refused(folder):
     except GridError as error:
         return f"{type(error).__name__}: {error}"
 
-print(json.dumps([list(listed), list(hidden), folders, refused(locked), refused(shut)]))
+zarr = TilingSettings(raw, raw + ".tiles", glob="*.{zarr,png}")
+both = list(list_images(spark, storage, zarr))
+shown = [list(listed), list(hidden), folders, refused(locked), refused(shut), both]
+print(json.dumps(shown))
 spark.stop()
 """
 
@@ -71,6 +76,27 @@ def test_what_closes_a_folder(name, message, closed):
     assert storage._is_closed([(name, message)]) is closed
 
 
+@pytest.mark.spark
+def test_a_folder_may_have_the_characters_of_a_pattern(spark, tmp_path):
+    """Spark looked for other folders, and found none."""
+    raw = tmp_path / "plate [3] {a}*?"
+    (raw / "a.zarr").mkdir(parents=True)
+    for name in ("0.png", "a.zarr/0", "_1.png"):
+        (raw / name).write_bytes(b"x")
+    storage = Storage(spark)
+    settings = TilingSettings(str(raw), str(tmp_path / "tiles"), glob="*.{zarr,png}")
+    assert list(list_images(spark, storage, settings)) == ["0.png", "a.zarr"]
+    hidden = hidden_images(spark, storage, str(raw), settings.file_glob, ["0.png", "a.zarr"])
+    assert list(hidden) == ["_1.png"]
+
+
+def test_an_image_whose_folder_or_part_is_closed_is_not_pruned():
+    check_pruning(["x.zarr", "y.png"], {"x.zar": "", "x": "", "y.png/0": ""})
+    for closed in ("x.zarr", "x.zarr/0"):
+        with pytest.raises(StorageError, match=closed):
+            check_pruning(["x.zarr"], {closed: ""})
+
+
 def test_images_in_a_closed_folder_are_not_pruned():
     check_pruning(["a/b/0.png", "c.png"], {"a/bc": "", "a/b/0": ""})
     with pytest.raises(StorageError, match=r"a/b .*a/b/0\.png"):
@@ -86,18 +112,21 @@ def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_p
     for name in ("0 [x].png", "notes.txt", "_1.png", "a/2.png", "b/c/3.png", "b/locked/4.png"):
         (raw / name).parent.mkdir(parents=True, exist_ok=True)
         (raw / name).write_bytes(b"x")
-    (raw / "a" / "x.zarr").mkdir()
-    (raw / "lost+found").mkdir()
+    for folder in ("a/x.zarr", "a/y.zarr", "a/z.zarr/0", "lost+found"):
+        (raw / folder).mkdir(parents=True)
     shut = tmp_path / "shut"
     (shut / "all").mkdir(parents=True)
-    locked = [raw / "lost+found", raw / "b" / "locked", shut / "all"]
+    names = ("lost+found", "b/locked", "a/y.zarr", "a/z.zarr/0")
+    locked = [*(raw / name for name in names), shut / "all"]
     given = [str(raw), str(raw / "lost+found"), str(shut)]
     done = run_locked_out(locked, ["-c", LISTS, *given], tmp_path)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    listed, hidden, folders, refused, empty = json.loads(done.stdout.splitlines()[-1])
+    listed, hidden, folders, refused, empty, both = json.loads(done.stdout.splitlines()[-1])
     assert listed == ["0 [x].png", "a/2.png", "b/c/3.png"]
-    assert sorted(hidden) == ["_1.png", "b/locked", "lost+found"]
-    assert folders == [f"file:{raw}/a/x.zarr"]
+    assert sorted(hidden) == ["_1.png", *sorted(names)]
+    assert folders == [f"file:{raw}/a/{name}.zarr" for name in "xyz"]
+    # An image that is a folder is as closed as the folder, or as one in it.
+    assert both == ["0 [x].png", "a/2.png", "a/x.zarr", "b/c/3.png"]
     assert refused.startswith("StorageError: ")
     assert empty.startswith("EmptyDataError: ")
     assert " all: this folder cannot be opened" in empty
