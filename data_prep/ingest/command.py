@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from data_prep.ingest.job import IMAGES, ingest_folder
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
+from data_prep.job import check_name
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.doing import started
@@ -134,6 +135,7 @@ def ingest(flags: argparse.Namespace) -> ExitCode:
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})
+    check_name(settings.output)
     early.check_input(settings.input, "--input")
     early.check_output(settings.output, IMAGES, settings.input, overwrite=False)
     session = started("distkeras-grid ingest", flags.master)

@@ -22,7 +22,7 @@ from data_prep.ingest.stages import (
     transform_rows,
 )
 from data_prep.ingest.transforms import Transform
-from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
+from data_prep.job import check_name, executor_errors, first_of, relative_to, tiling_versions
 from data_prep.links import lost_images
 from data_prep.listing import hidden_images, input_files, open_files, told_of
 from data_prep.plan import format_bytes
@@ -128,6 +128,7 @@ def ingest_folder(
     DataError
         If a file is damaged, or the files do not belong together.
     """
+    check_name(settings.output)
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
