@@ -206,8 +206,8 @@ def hidden_images(
     known = [f"{whole}/{path}" for path in listed]
     files, folders, closed = storage.find_hidden(root, glob, known)
     found = {
-        below(uri): "this folder cannot be opened, and what it holds is not known. Let the user of "
-        "this Spark session read it, or give a folder without it."
+        _image_of(below(uri)): "this folder cannot be opened, and what it holds is not known. Let "
+        "the user of this Spark session read it, or give a folder without it."
         for uri in closed
     }
     for path in map(below, files):
@@ -221,6 +221,18 @@ def hidden_images(
         if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
             found[path] = reason
     return found
+
+
+def _image_of(folder: str) -> str:
+    """Return the image of which a folder is a part, or the folder if it is of none.
+
+    Examples
+    --------
+    >>> _image_of("a/b.zarr/0"), _image_of("a/b")
+    ('a/b.zarr', 'a/b')
+    """
+    inside = (each for each in folders_of(folder) if each.endswith(ENDING))
+    return next(inside, folder)
 
 
 def told_of(reasons: Mapping[str, str]) -> str:
@@ -246,10 +258,7 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
         Names the first one.
     """
     for path in tiled:
-        folders = [*folders_of(path), path]
-        if path.endswith(ENDING):
-            folders += (each for each in hidden if each.startswith(f"{path}/"))
-        if folder := next((each for each in folders if each in hidden), None):
+        if folder := next((each for each in (*folders_of(path), path) if each in hidden), None):
             raise StorageError(
                 f"{folder} cannot be opened, and the image {path} has tiles, which --prune would "
                 "drop. Let the user of this Spark session read the folder, or run without --prune."
