@@ -7,6 +7,7 @@ larger file) and one batch of rows of about 8 MB; with ``pca`` also twice the ba
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ from data_prep.ingest.transforms import (
     through_covariance,
 )
 from data_prep.isolation import LATER
-from data_prep.stages import settings
+from data_prep.stages import CHANGED, settings
+from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.groups import GROUP_COLUMN
@@ -54,7 +56,7 @@ SUMMING_TASKS = 8
 FOUND = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
 UNITS = (
     "path string, ordinal int, source string, split string, start int, stop int, "
-    "labels array<int>, key int, group string"
+    "labels array<int>, key int, sha256 string, group string"
 )
 # Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
@@ -155,7 +157,7 @@ def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Readin
     rows = [
         (
             *(unit.uri, ordinal, unit.source, unit.split, unit.start, unit.stop),
-            *(list(unit.labels), partition_key(unit.partition), unit.group),
+            *(list(unit.labels), partition_key(unit.partition), unit.sha256, unit.group),
         )
         for ordinal, unit in enumerate(plan.units)
     ]
@@ -194,11 +196,18 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
     row : dict
         The columns `UNITS`.
     reading : Reading
+
+    Raises
+    ------
+    ImageError
+        If the file has changed since it was looked at.
     """
     unit = Unit(
         *(row["path"], row["source"], row["split"], row["start"], row["stop"]),
-        *(tuple(row["labels"]), 0, row["group"]),
+        *(tuple(row["labels"]), 0, row["sha256"], row["group"]),
     )
+    if hashlib.sha256(content).hexdigest() != unit.sha256:
+        raise ImageError(f"{unit.uri} {CHANGED}. Run it again.")
     at = unit.start
     for images in images_of(content, unit, reading):
         pixels = reading.look.apply(images, unit.uri)
