@@ -252,7 +252,7 @@ def open_web(connection: Connection, path: str) -> Content:
         return connection.status(path)
 
     ranges = _Ranges(lambda start, count: connection.read_range(path, start, count), size)
-    return Content(BufferedReader(ranges, RANGE_BYTES), state, path)
+    return Content(BufferedReader(ranges, RANGE_BYTES), state, path, found)
 
 
 class _Ranges(RawIOBase):

@@ -216,6 +216,24 @@ def test_a_held_file_does_not_change(tmp_path):
         assert content.stream.read() == b"abc"
 
 
+def test_a_large_file_on_hdfs_that_is_replaced_while_it_is_opened_has_changed(monkeypatch):
+    """Its length would be that of the old file, and its version that of the new one."""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(3000)
+        connection = reading.connection_to(hdfs.address)
+        status = connection.status
+
+        def replaced(path):
+            found = status(path)
+            hdfs.files["/raw/0.tif"] = bytes(4000)
+            return found
+
+        monkeypatch.setattr(connection, "status", replaced)
+        with Opening(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif") as content:
+            assert content.is_changed
+
+
 def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
     monkeypatch.setattr(reading, "HELD_BYTES", 100_000)
     monkeypatch.setattr(reading, "RANGE_BYTES", 4096)
