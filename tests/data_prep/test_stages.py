@@ -363,6 +363,24 @@ def test_a_large_file_is_read_once_to_look_at_it(monkeypatch, more):
     assert raw.count < 1.2 * len(raw.content)
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *((kind, np.uint8) for kind in (".png", ".jpg", ".bmp", ".tif")),
+        *((kind, np.uint16) for kind in (".png", ".tif")),
+    ],
+)
+def test_a_look_at_a_large_file_finds_the_same(kind, dtype):
+    pixels = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (60, 80, 3), dtype)
+    content = cv2.imencode(kind, pixels)[1].tobytes()
+    raw = Counting(content)
+    looks = [look_at("a", content, CUTTING)]
+    looks.append(inspect_image("a", Content(BufferedReader(raw)), CUTTING))
+    held, found = (replace(look, tile_seconds=0.0, decode_seconds=0.0) for look in looks)
+    assert found == held
+    assert (found.error, found.sha256) == (None, hashlib.sha256(content).hexdigest())
+
+
 class Remote(Opening):
     """Opens one large file, which has a version, and counts what is read of it."""
 
