@@ -148,7 +148,7 @@ def compare(
     prune: bool,
     judged: Container[str] | None = None,
     new_classes: bool = False,
-    links: Collection[str] = (),
+    hidden: Collection[str] = (),
 ) -> Comparison:
     """Tell which images must be read.
 
@@ -170,8 +170,9 @@ def compare(
         Digests of pixels that have a fingerprint; images without one are read again. Default: all.
     new_classes : bool, default False
         Whether images of classes that `classes` lacks are taken.
-    links : collection of str, optional
-        Paths of links whose target is not there. Tiled images there, and below, are not removed.
+    hidden : collection of str, optional
+        Paths of what cannot be seen now, such as links whose target is not there and folders that
+        cannot be opened. Tiled images there, and below, are not removed.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
     found = {path: reason for path, reason in problems.items() if path not in quarantined}
@@ -183,7 +184,7 @@ def compare(
                 "mend the label"
             )
     gone = {path for path, entry in entries.items() if entry.status == TILED and path not in listed}
-    away = {path for path in gone if any(each in links for each in (path, *folders_of(path)))}
+    away = {path for path in gone if any(each in hidden for each in (path, *folders_of(path)))}
     removed = gone - away
     usable = [path for path in listed if path not in found]
     unchanged = {path for path in usable if _is_tiled(entries.get(path), listed[path], judged)}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from data_prep.filters import MEASURED
 from data_prep.geometry import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
 from data_prep.images import MAX_PIXELS
-from data_prep.job import TILES
+from data_prep.job import TILES, check_name
 from data_prep.manifest import DataSet
 from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
 from data_prep.update import plan_tiles, update_tiles
@@ -304,8 +304,10 @@ def check_before_spark(settings: TilingSettings, place: early.DriverPlace = earl
     OutputExistsError
         If the output must not be replaced.
     ConfigurationError
-        If an update says another way of cutting than the data set was made with.
+        If Spark would take the output for a pattern, or an update says another way of cutting than
+        the data set was made with.
     """
+    check_name(settings.output)
     early.check_input(settings.input, "--input", place)
     overwrite = settings.overwrite or settings.update
     early.check_output(settings.output, TILES, settings.input, overwrite=overwrite, place=place)

@@ -18,7 +18,12 @@ from data_prep.settings import TilingSettings
 from data_prep.tiles import group_by_base
 from data_prep.update import make_plan
 from data_prep.zones import Zones
-from distkeras_grid.errors import PathNotFoundError, SchemaError, UnknownArgumentError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    PathNotFoundError,
+    SchemaError,
+    UnknownArgumentError,
+)
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
@@ -51,6 +56,7 @@ OPTIONS = (
     "split",
     "seed",
     "allow_empty",
+    "near_duplicates",
     "channels",
     "on_error",
     "glob",
@@ -97,9 +103,10 @@ def index_tiles(
         Receives progress lines.
     **options
         Fields of `TilingSettings`: ``labels``, ``group``, ``split``, ``seed``, ``allow_empty``,
-        ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``, ``bits``,
-        ``normalise``, ``zones``, ``bottom_strip``, ``pixel_size``, ``source_pixel_size``,
-        ``max_pixels``.
+        ``near_duplicates``, ``channels``, ``on_error``, ``glob``, ``page``, ``channel``, ``z``,
+        ``bits``, ``normalise``, ``zones``, ``bottom_strip``, ``pixel_size``,
+        ``source_pixel_size``, ``max_pixels``. ``keep`` is none: it measures the pixels of each
+        tile.
 
     Returns
     -------
@@ -178,11 +185,19 @@ def look_at_images(
 
     Raises
     ------
+    ConfigurationError
+        If an option is ``keep``.
     UnknownArgumentError
         If an option is none of `OPTIONS`.
     PathNotFoundError
         If there is no such folder.
     """
+    if "keep" in options:
+        raise ConfigurationError(
+            f"{caller} cannot keep tiles by conditions: they are measured on the pixels of each "
+            f"tile, and it cuts none. Received: keep={options['keep']!r}. Write the tiles by "
+            "tile_images with keep, or leave it out."
+        )
     if unknown := set(options) - set(OPTIONS):
         raise UnknownArgumentError.among(caller, unknown, OPTIONS)
     # Nothing is written, so there is no output; but the settings need one.

@@ -184,13 +184,13 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     """
     # Any line ending is accepted, also that of old spreadsheets.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline=None)
-    reader = csv.DictReader(lines)
+    reader = csv.DictReader(lines, strict=True)
     try:
         columns, rows = reader.fieldnames or (), [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise LabelError(
-            f"{path}, line {reader.line_num}: {error}. Look for a quotation mark without a second "
-            "one."
+            f"{path}, line {reader.line_num + 1}: {error}. Look for a quotation mark without a "
+            "second one."
         ) from error
     if not {"file", "label"} <= set(columns):
         raise LabelError(

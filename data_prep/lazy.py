@@ -237,6 +237,7 @@ def tile_field(
     *,
     pixel_size: str | None = None,
     source_pixel_size: str | None = None,
+    max_pixels: int = MAX_PIXELS,
 ) -> Field:
     """Return the description of a column of tiles that are cut when they are read.
 
@@ -258,11 +259,23 @@ def tile_field(
         Name of the column.
     pixel_size, source_pixel_size : str, optional
         See `TilingSettings`. Positions are those in the resampled images.
+    max_pixels : int, default 178,956,970
+        Larger images that can only be decoded as a whole are refused.
+
+    Raises
+    ------
+    ConfigurationError
+        If a length or a number cannot be used.
     """
     wanted, stated = (
         parse_length(size) if size else None for size in (pixel_size, source_pixel_size)
     )
     levels = int(np.iinfo(dtype).max) if bits is None else (1 << bits) - 1
+    if max_pixels < 1:
+        raise ConfigurationError(f"max_pixels must be 1 or more. Received: {max_pixels!r}.")
+    recipe = Recipe(
+        *(spec.interpolation, spec.edge, choice or Choice(), wanted, stated, max_pixels)
+    )
     return Field(
         name,
         (spec.tile, spec.tile, channels),
@@ -270,7 +283,7 @@ def tile_field(
         scale=1 / levels,
         encoding="tile",
         classes=tuple(classes),
-        recipe=Recipe(spec.interpolation, spec.edge, choice or Choice(), wanted, stated).to_text(),
+        recipe=recipe.to_text(),
     )
 
 

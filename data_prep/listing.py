@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from data_prep.changes import Listed
 from data_prep.folders import ENDING
 from data_prep.job import escaped, executor_errors, relative_to
+from data_prep.links import folders_of
 from data_prep.plan import counted
 from data_prep.settings import TilingSettings
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
@@ -35,41 +36,65 @@ def list_images(
     EmptyDataError
         If there is none.
     """
-    try:
-        found = _list_files(spark, settings, [settings.input])
-    except GridError:
-        # Spark ends at the first folder that it may not open, such as lost+found.
-        closed = storage.find_hidden(settings.input, settings.file_glob, ()).closed
-        if not closed:
-            raise
-        others = around(storage.resolve(settings.input), closed, storage.list_names)
-        found = _list_files(spark, settings, [escaped(uri) for uri in others])
+    files = open_files(spark, storage, settings.input, settings.file_glob)
+    with executor_errors(spark, settings.input, "listing"):
+        found = _listed(spark, files)
     with executor_errors(spark, settings.input):
         found |= _list_folders(spark, storage, settings)
     if not found:
         hidden = hidden_images(spark, storage, settings.input, settings.file_glob, ())
-        told = "".join(f" {path}: {reason}" for path, reason in sorted(hidden.items())[:SHOWN])
         # An update must not remove all images: more likely a disk is not mounted.
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
-            f"give --glob.{told}"
+            f"give --glob.{told_of(hidden)}"
         )
     below = relative_to(storage.resolve(settings.input))
     return {below(uri): file for uri, file in sorted(found.items())}
 
 
-def _list_files(
-    spark: SparkSession, settings: TilingSettings, paths: list[str]
-) -> dict[str, Listed]:
-    """Return the images below some paths that are files, by their whole paths."""
+def open_files(spark: SparkSession, storage: Storage, root: str, glob: str) -> DataFrame:
+    """Return the files below a folder whose names match, except in folders that cannot be opened.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    storage : Storage
+    root : str
+        The folder.
+    glob : str
+        Pattern of the names of files.
+
+    Returns
+    -------
+    DataFrame
+        Spark's ``path, modificationTime, length, content``; no content is read yet.
+
+    Raises
+    ------
+    GridError
+        If the folder cannot be listed, for other reasons than folders in it that are closed.
+    """
+    reader = _binary_files(spark, glob)
+    try:
+        with executor_errors(spark, root, "listing"):
+            return reader.load(escaped(root))
+    except GridError:
+        # Spark ends at the first folder that it may not open, such as lost+found.
+        closed = storage.find_hidden(root, glob, ()).closed
+        if not closed:
+            raise
+    others = around(storage.resolve(root), closed, storage.list_names)
+    with executor_errors(spark, root, "listing"):
+        return reader.load([escaped(uri) for uri in others])
+
+
+def _listed(spark: SparkSession, files: DataFrame) -> dict[str, Listed]:
+    """Return files by their whole paths."""
     columns = ("path", "length", "unix_millis(modificationTime) as modified")
-    with executor_errors(spark, settings.input, "listing"):
-        files = _binary_files(spark, settings.file_glob).load(paths)
-        rows = files.selectExpr(*columns).toArrow().to_pylist()
-        found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
-        # Spark returns no rows for files of 0 bytes.
-        found |= {uri: Listed(uri, 0, 0) for uri in input_files(spark, files) if uri not in found}
-    return found
+    rows = files.selectExpr(*columns).toArrow().to_pylist()
+    found = {row["path"]: Listed(row["path"], row["length"], row["modified"]) for row in rows}
+    # Spark returns no rows for files of 0 bytes.
+    return found | {uri: Listed(uri, 0, 0) for uri in input_files(spark, files) if uri not in found}
 
 
 def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[str]]) -> list[str]:
@@ -107,15 +132,24 @@ def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[
 def _list_folders(
     spark: SparkSession, storage: Storage, settings: TilingSettings
 ) -> dict[str, Listed]:
-    """Return the images that are folders, by their whole paths."""
-    if ENDING not in settings.file_glob:
+    """Return the images that are folders, by their whole paths; not those that are closed."""
+    if ENDING[1:] not in settings.file_glob:
         return {}
-    folders = storage.find_directories(settings.input, settings.file_glob, ENDING)
+    where = settings.input, settings.file_glob
+    folders = storage.find_directories(*where, ENDING)
     if not folders:
         return {}
     # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
     inside = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = inside.load([escaped(uri) for uri in folders])
+    try:
+        with executor_errors(spark, settings.input, "listing"):
+            files = inside.load([escaped(uri) for uri in folders])
+    except GridError:
+        closed = [f"{uri}/" for uri in storage.find_hidden(*where, ()).closed]
+        if not closed:
+            raise
+        folders = [uri for uri in folders if not any(c.startswith(f"{uri}/") for c in closed)]
+        files = inside.load([escaped(uri) for uri in folders])
     rows = (
         files.selectExpr(
             f"regexp_extract(path, '^(.*?[.]{ENDING[1:]})/', 1) as path",
@@ -172,8 +206,8 @@ def hidden_images(
     known = [f"{whole}/{path}" for path in listed]
     files, folders, closed = storage.find_hidden(root, glob, known)
     found = {
-        below(uri): "this folder cannot be opened, and what it holds is not known. Let the user of "
-        "this Spark session read it, or give a folder without it."
+        _image_of(below(uri)): "this folder cannot be opened, and what it holds is not known. Let "
+        "the user of this Spark session read it, or give a folder without it."
         for uri in closed
     }
     for path in map(below, files):
@@ -189,8 +223,27 @@ def hidden_images(
     return found
 
 
+def _image_of(folder: str) -> str:
+    """Return the image of which a folder is a part, or the folder if it is of none.
+
+    Examples
+    --------
+    >>> _image_of("a/b.zarr/0"), _image_of("a/b")
+    ('a/b.zarr', 'a/b')
+    """
+    inside = (each for each in folders_of(folder) if each.endswith(ENDING))
+    return next(inside, folder)
+
+
+def told_of(reasons: Mapping[str, str]) -> str:
+    """Return the first of what `hidden_images` found, to stand after a sentence."""
+    return "".join(f" {path}: {reason}" for path, reason in sorted(reasons.items())[:SHOWN])
+
+
 def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
     """Refuse to prune images whose folder cannot be opened now: they may still be there.
+
+    An image may be a folder itself.
 
     Parameters
     ----------
@@ -205,11 +258,10 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
         Names the first one.
     """
     for path in tiled:
-        above = (path[:at] for at, letter in enumerate(path) if letter == "/")
-        if folder := next((each for each in above if each in hidden), None):
+        if folder := next((each for each in (*folders_of(path), path) if each in hidden), None):
             raise StorageError(
-                f"{folder} cannot be opened, and {path} in it has tiles, which --prune would drop. "
-                "Let the user of this Spark session read the folder, or run without --prune."
+                f"{folder} cannot be opened, and the image {path} has tiles, which --prune would "
+                "drop. Let the user of this Spark session read the folder, or run without --prune."
             )
 
 

@@ -349,7 +349,7 @@ def tiled_entry(planned: PlannedSource, **more: Any) -> Entry:
 def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
     """Return an image that is to be tiled; `said` has its label, split and group."""
     names = (
-        *("uri", "sha256", "pixel_sha256", "width", "height", "channels"),
+        *("uri", "sha256", "version", "pixel_sha256", "width", "height", "channels"),
         *("tiles", "tile_bytes", "raw_bytes", "difference_bytes", "png_bytes", "jpeg_bytes"),
         *("tile_seconds", "decode_seconds", "cut_width", "cut_height", "kept", *COPIED),
     )

@@ -59,6 +59,8 @@ class PlannedSource:
         seconds; see `data_prep.stages.Inspected`.
     cut_width, cut_height : int
         Size of the image that is cut, which may be resampled, pixels.
+    version : str
+        Tells whether a large file has changed since it was looked at; else empty.
     """
 
     source: str
@@ -95,6 +97,7 @@ class PlannedSource:
     filtered: int = 0
     cut_width: int = 0
     cut_height: int = 0
+    version: str = ""
 
     @property
     def content(self) -> str:

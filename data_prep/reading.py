@@ -44,6 +44,8 @@ FILE, WEBHDFS, SPARK = "file", "webhdfs", "spark"
 HELD_BYTES = 64 << 20
 # No image file is larger. Formats allow less, see `data_prep.images`.
 MOST_BYTES = 1 << 42
+# Bytes that are read at once for a digest alone.
+DIGEST_BYTES = 8 << 20
 # Neighbouring parts of a file on HDFS are requested together.
 RANGE_BYTES = 1 << 20
 # Most bytes that a row of Spark can hold.
@@ -67,6 +69,8 @@ class Content:
         Returns a value that differs once the file has changed; not needed where all bytes are held.
     name : str, default "The image"
         Named in errors.
+    before : object, optional
+        What `state` would have returned for the file that was opened. Default: what it returns now.
 
     Attributes
     ----------
@@ -78,11 +82,13 @@ class Content:
         stream: BinaryIO,
         state: Callable[[], object] | None = None,
         name: str = "The image",
+        before: object = None,
     ) -> None:
         self.stream = stream
         self._name = name
         self._state = state or (lambda: None)
-        self._before = self._state()
+        self._before = self._state() if before is None else before
+        self._followed: _Followed | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +105,19 @@ class Content:
     def of(cls, content: bytes) -> Self:
         """Return an open `Content` of the bytes."""
         return cls(BytesIO(content))
+
+    def follow(self) -> None:
+        """Compute the digest from what is read anyway; call it before anything is read."""
+        if not isinstance(self.stream, BytesIO):
+            self._followed = _Followed(self.stream)
+            self.stream = BufferedReader(self._followed)
+
+    @property
+    def version(self) -> str:
+        """Text that differs once the file has changed; empty if only its bytes can tell."""
+        if self._before is None:
+            return ""
+        return hashlib.sha256(repr(self._before).encode()).hexdigest()
 
     @property
     def is_changed(self) -> bool:
@@ -119,12 +138,78 @@ class Content:
         try:
             if isinstance(self.stream, Folder):
                 return self.stream.sha256()
+            if self._followed is not None:
+                return self._rest_of(self._followed)
             self.stream.seek(0)
             digest = hashlib.file_digest(cast("BufferedReader", self.stream), "sha256").hexdigest()
             self.stream.seek(0)
         except (OSError, StorageError) as error:
             raise UnreadableImageError(f"{self._name} cannot be read: {_reason(error)}") from error
         return digest
+
+    def _rest_of(self, followed: _Followed) -> str:
+        """Read what is missing in a digest, and return it."""
+        self.stream.seek(followed.known)
+        piece = bytearray(DIGEST_BYTES)
+        while self.stream.readinto(piece):  # type: ignore[attr-defined]
+            pass
+        self.stream.seek(0)
+        return followed.hexdigest()
+
+
+class _Followed(RawIOBase):
+    """A file whose digest is computed from what is read of it.
+
+    Bytes count in the order of the file. What is read before its turn, such as tags at the end of a
+    TIFF, does not count, and is read once more for the digest.
+
+    Parameters
+    ----------
+    file : file
+
+    Attributes
+    ----------
+    known : int
+        So many bytes, from the first, are in the digest.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.known = 0
+        # Some libraries open a local file themselves.
+        if isinstance(name := getattr(file, "name", None), str):
+            self.name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, target: Any) -> int:
+        wanted = memoryview(target).cast("B")
+        start = self._file.tell()
+        count: int = self._file.readinto(wanted)  # type: ignore[attr-defined]
+        if start <= self.known < start + count:
+            self._digest.update(wanted[self.known - start : count])
+            self.known = start + count
+        return count
+
+    def hexdigest(self) -> str:
+        """Return the digest of the bytes that are known."""
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def open_local(path: str | Path) -> Content:
@@ -134,15 +219,20 @@ def open_local(path: str | Path) -> Content:
         folder = (Companions if is_of_many else Folder)(Path(path))
         return Content(folder, folder.state, str(path))
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
-    if os.fstat(stream.fileno()).st_size <= HELD_BYTES:
+    opened = os.fstat(stream.fileno())
+    if opened.st_size <= HELD_BYTES:
         with stream:
             return Content.of(stream.read())
 
     def state() -> object:
-        found = os.stat(path)
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return _identity(os.stat(path))
 
-    return Content(stream, state, str(path))
+    # Another file may have got the path just now.
+    return Content(stream, state, str(path), _identity(opened))
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def open_web(connection: Connection, path: str) -> Content:
@@ -162,7 +252,7 @@ def open_web(connection: Connection, path: str) -> Content:
         return connection.status(path)
 
     ranges = _Ranges(lambda start, count: connection.read_range(path, start, count), size)
-    return Content(BufferedReader(ranges, RANGE_BYTES), state, path)
+    return Content(BufferedReader(ranges, RANGE_BYTES), state, path, found)
 
 
 class _Ranges(RawIOBase):

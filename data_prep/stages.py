@@ -64,7 +64,8 @@ INSPECTED = (
     "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
     "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
     "decode_seconds double, thumbnail binary, "
-    "low double, high double, kept double, stain string, cut_width int, cut_height int"
+    "low double, high double, kept double, stain string, cut_width int, cut_height int, "
+    "version string"
 )
 
 Batches = Iterator["pa.RecordBatch"]
@@ -81,6 +82,7 @@ class Inspected:
     first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
     the image is normalised, or `stain` describes its stains. `width` and `height` are those of the
     file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
+    `version` tells whether a large file has changed since; see `data_prep.reading.Content`.
     """
 
     uri: str
@@ -116,6 +118,7 @@ class Inspected:
     stain: str | None = None
     cut_width: int = 0
     cut_height: int = 0
+    version: str = ""
 
     @property
     def content(self) -> str:
@@ -275,24 +278,31 @@ def content_of(row: Mapping[str, Any], opening: Opening) -> Content:
 def inspect_image(
     uri: str, content: Content, cutting: Cutting, *, is_shown: bool = False
 ) -> Inspected:
-    """Look at one file."""
-    began, sha256 = time.process_time(), ""
+    """Look at one file, of which nothing has been read."""
+    began = time.process_time()
+    # A large file is not read once more for its digest.
+    content.follow()
     try:
+        try:
+            with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
+                found = _look_at(ready, uri, cutting, began, is_shown=is_shown)
+        except UnreadableImageError:
+            raise
+        except ImageError as error:
+            found = _refused(uri, "", error)
         sha256 = content.sha256()
-        with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
-            found = _look_at(ready, sha256, uri, cutting, began, is_shown=is_shown)
-    except ImageError as error:
-        return _refused(uri, sha256, error)
+    except UnreadableImageError as error:
+        return _refused(uri, "", error)
     if content.is_changed:
         # It may be good and unchanged: a server that does not answer looks the same.
         return Inspected(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
-    return found
+    return replace(found, sha256=sha256, version=content.version)
 
 
 def _look_at(
-    ready: Prepared, sha256: str, uri: str, cutting: Cutting, began: float, *, is_shown: bool
+    ready: Prepared, uri: str, cutting: Cutting, began: float, *, is_shown: bool
 ) -> Inspected:
-    """Look at a file that was opened at the CPU time `began`, seconds."""
+    """Look at a file that was opened at the CPU time `began`, seconds; its digest is left out."""
     decoded = time.process_time()
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
@@ -320,7 +330,7 @@ def _look_at(
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
     low, high, stain = stored_of(seen.value_range)
     return Inspected(
-        *(uri, sha256, width, height, channels, ready.pixels.dtype.name),
+        *(uri, "", width, height, channels, ready.pixels.dtype.name),
         tile_bytes=sizes[cutting.encoding],
         error=None,
         notes="; ".join(picture.notes) or None,
@@ -476,6 +486,7 @@ def tile_frame(
         "key": [partition_key(unit.partition) for unit in units],
         "source": [source.source for source in sources],
         "sha256": [source.sha256 for source in sources],
+        "version": [source.version for source in sources],
         "label": [field.classes.index(source.label) for source in sources],
         "label_name": [source.label for source in sources],
         "split": [source.split for source in sources],
@@ -555,7 +566,9 @@ def _check_unchanged(row: Mapping[str, Any], content: Content) -> None:
 
 
 def _prepared(row: dict[str, Any], content: Content, field: Field, cutting: Cutting) -> Prepared:
-    if content.sha256() != row["sha256"]:
+    # A file is known by its version, where it has one, so that a large one is not read once more.
+    is_known = row.get("version") and row["version"] == content.version
+    if not is_known and content.sha256() != row["sha256"]:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
     value_range = found_of(row.get("low"), row.get("high"), row.get("stain"))
     stream, path, source = content.stream, row["path"], row["source"]

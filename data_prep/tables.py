@@ -264,7 +264,7 @@ def parse_list(text: str, path: str) -> dict[str, str]:
             name = unicodedata.normalize("NFC", row["file"])
             reasons[name] = row.get("reason") or EXCLUDED
     except csv.Error as error:
-        raise LabelError(f"{path}, line {reader.line_num}: {error}.") from error
+        raise LabelError(f"{path}, line {reader.line_num + 1}: {error}.") from error
     return reasons
 
 

@@ -8,7 +8,7 @@ that cannot be tiled is listed, and tried again next time.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -274,7 +274,7 @@ class _Night:
         self._root = settings.output.rstrip("/")
         self._basis: str | None = None  # text of the manifest that this night began with
         self._thumbnails: dict[str, bytes] = {}
-        self._hidden: dict[str, str] = {}  # images that Spark does not list
+        self._hidden: dict[str, str] = {}  # images and folders that cannot be seen
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
         opening = choose_opening(spark, self._storage.resolve(settings.input))
@@ -389,7 +389,7 @@ class _Night:
         if self._settings.prune:
             tiled = (path for path, entry in known.items() if entry.status == TILED)
             check_pruning((path for path in tiled if path not in listed), self._hidden)
-        links = self._find_lost(known)
+        self._find_lost(known)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
         # The table of zones may still name removed images.
@@ -398,7 +398,7 @@ class _Night:
         looks = self._settings.near_duplicates != "off"
         # Fingerprints of a replaced data set serve the new one.
         prints = load_fingerprints(self._storage, self._root) if looks else {}
-        plain, said, broken, comparison = self._compare(before, known, listed, prints, links)
+        plain, said, broken, comparison = self._compare(before, known, listed, prints)
         found = self._look(comparison.candidates, listed, said)
         classes = before.image.classes if before and not self._settings.new_classes else ()
         said = annotated(plain, said, predecessors(known, comparison.standing, found), classes)
@@ -437,14 +437,13 @@ class _Night:
         self._hidden = hidden_images(self._spark, self._storage, *where, listed)
         self._tell_hidden(self._hidden)
 
-    def _find_lost(self, known: Mapping[str, Entry]) -> Collection[str]:
-        """Report links without a target, which end no run either; return their paths."""
+    def _find_lost(self, known: Mapping[str, Entry]) -> None:
+        """Report links without a target, which end no run either."""
         where = self._settings.input, self._settings.file_glob
         tiled = (path for path, entry in known.items() if entry.status == TILED)
         lost = lost_images(self._storage, *where, tiled)
         self._tell_hidden(lost)
         self._hidden |= lost
-        return set(lost)
 
     def _tell_hidden(self, reasons: Mapping[str, str]) -> None:
         for path, reason in sorted(reasons.items()):
@@ -468,7 +467,6 @@ class _Night:
         known: Mapping[str, Entry],
         listed: Mapping[str, Listed],
         prints: Mapping[str, bytes],
-        links: Collection[str],
     ) -> tuple[dict[str, Annotation], dict[str, Annotation], set[str], Comparison]:
         """Return labels, those with what was set by hand, broken files, and the comparison."""
         settings = self._settings
@@ -489,7 +487,7 @@ class _Night:
             prune=settings.prune,
             judged=prints if settings.near_duplicates != "off" else None,
             new_classes=settings.new_classes,
-            links=links,
+            hidden=self._hidden,
         )
         return plain, said, set(broken), comparison
 

@@ -205,14 +205,23 @@ def table_of(boxes: Mapping[str, Iterable[Box]]) -> str:
 
 
 def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:
-    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")))
-    if missing := set(COLUMNS) - set(reader.fieldnames or ()):
+    # Any line ending is accepted, also that of old spreadsheets.
+    lines = io.StringIO(text.removeprefix("\ufeff"), newline=None)
+    reader = csv.DictReader(lines, strict=True)
+    try:
+        columns, rows = reader.fieldnames or (), [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise SchemaError(
+            f"{name}, line {reader.line_num + 1}: {error}. Look for a quotation mark without a "
+            "second one."
+        ) from error
+    if missing := set(COLUMNS) - set(columns):
         raise SchemaError(
             f"{name} lacks the columns {', '.join(sorted(missing))}. Received: "
-            f"{', '.join(reader.fieldnames or ())}. It needs {', '.join(COLUMNS)}."
+            f"{', '.join(columns)}. It needs {', '.join(COLUMNS)}."
         )
-    for row in reader:
-        place = f"{name}, line {reader.line_num}"
+    for number, row in rows:
+        place = f"{name}, line {number}"
         if not row["file"]:
             raise SchemaError(f"{place}: the column file is empty. Name an image.")
         try:
@@ -246,7 +255,7 @@ def _geojson(text: str, name: str) -> Iterable[tuple[str, Zone]]:
             file, shape = properties["file"], geometry["type"]
             many = {"Polygon": [geometry["coordinates"]], "MultiPolygon": geometry["coordinates"]}
             polygons = [tuple(_ring(ring) for ring in polygon) for polygon in many[shape]]
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
             raise SchemaError(
                 f"{place}: expected a Polygon or MultiPolygon with a property 'file'. Received: "
                 f"{type(error).__name__} {error}."

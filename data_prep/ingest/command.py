@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from data_prep.ingest.job import IMAGES, ingest_images
+from data_prep.ingest.job import IMAGES, ingest_folder
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
+from data_prep.job import check_name
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.doing import started
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 
 DESCRIPTION = """\
@@ -95,6 +96,13 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "in its path; FILE.csv: columns file and label, optionally split and group (folder)",
     )
     add(
+        "--group",
+        metavar="PATTERN",
+        help="for --format images. regular expression for paths below the input; images with the "
+        "same (?P<group>...), of one specimen for instance, stay in one split; rows have the "
+        "column group",
+    )
+    add(
         "--split",
         default="0.8:0.1:0.1",
         metavar="SHARES",
@@ -122,13 +130,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: ingest(flags))
 
 
-def ingest(flags: argparse.Namespace) -> None:
+def ingest(flags: argparse.Namespace) -> ExitCode:
     """Ingest as the flags say."""
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})
+    check_name(settings.output)
     early.check_input(settings.input, "--input")
     early.check_output(settings.output, IMAGES, settings.input, overwrite=False)
     session = started("distkeras-grid ingest", flags.master)
-    manifest = ingest_images(settings, spark=session, say=output())
-    report(output=settings.output, rows=manifest["rows"])
+    done = ingest_folder(settings, spark=session, say=output())
+    report(output=settings.output, rows=done.manifest["rows"], left_out=done.left_out)
+    return ExitCode.PARTIAL if done.left_out else ExitCode.OK

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from dataclasses import field as described
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from data_prep.ingest.pictures import Look
-from data_prep.ingest.plan import Plan, make_plan
+from data_prep.ingest.plan import Found, Plan, make_plan
 from data_prep.ingest.settings import GLOBS, IngestSettings
 from data_prep.ingest.stages import (
     Reading,
@@ -20,9 +22,9 @@ from data_prep.ingest.stages import (
     transform_rows,
 )
 from data_prep.ingest.transforms import Transform
-from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
+from data_prep.job import check_name, executor_errors, first_of, relative_to, tiling_versions
 from data_prep.links import lost_images
-from data_prep.listing import hidden_images, input_files
+from data_prep.listing import hidden_images, input_files, open_files, told_of
 from data_prep.plan import format_bytes
 from data_prep.split import SPLITS
 from data_prep.stages import write_splits
@@ -55,6 +57,23 @@ IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIG
 Say = Callable[[str], object]
 
 
+@dataclass(frozen=True)
+class Ingested:
+    """The result of an ingest.
+
+    Parameters
+    ----------
+    manifest : dict
+        The content of ``_dataset.json``.
+    left_out : dict of str to str
+        Why something below the input could not be looked at, by path: folders that cannot be
+        opened, links whose target is not there, and names that Spark hides.
+    """
+
+    manifest: dict[str, Any] = described(repr=False)
+    left_out: dict[str, str]
+
+
 def ingest_images(
     settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
 ) -> dict[str, Any]:
@@ -67,23 +86,13 @@ def ingest_images(
 
     Parameters
     ----------
-    settings : IngestSettings
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-    say : callable, optional
-        Receives progress lines.
+    settings, spark, say
+        See `ingest_folder`, which raises the same errors.
 
     Returns
     -------
     dict
         The content of ``_dataset.json``.
-
-    Raises
-    ------
-    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
-        If the settings, a path or the free space do not allow it; nothing is written then.
-    DataError
-        If a file is damaged, or the files do not belong together.
 
     Examples
     --------
@@ -92,6 +101,34 @@ def ingest_images(
     >>> ingest_images(settings, say=print)["rows"]                       # doctest: +SKIP
     70000
     """
+    return ingest_folder(settings, spark=spark, say=say).manifest
+
+
+def ingest_folder(
+    settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
+) -> Ingested:
+    """Do what `ingest_images` does, and return what was left out, too.
+
+    Parameters
+    ----------
+    settings : IngestSettings
+    spark : SparkSession, optional
+        Default: the running session, or a new local one.
+    say : callable, optional
+        Receives progress lines.
+
+    Returns
+    -------
+    Ingested
+
+    Raises
+    ------
+    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
+        If the settings, a path or the free space do not allow it; nothing is written then.
+    DataError
+        If a file is damaged, or the files do not belong together.
+    """
+    check_name(settings.output)
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
@@ -104,63 +141,63 @@ def ingest_images(
         small_batches(session),
         ExitStack() as stack,
     ):
-        files = _files(session, settings)
-        plan = _plan(storage, files, settings, task_slots(session), say)
-        reading = Reading(settings.format, settings.look(plan.shape), plan.classes)
-        field = settings.field(reading.look, plan.classes)
+        files = open_files(session, storage, settings.input, GLOBS[settings.format])
+        found, hidden = _look(storage, files, settings, say)
+        plan = _plan(storage, found, settings, task_slots(session), say)
+        for source, reason in sorted((plan.left_out | hidden).items()):
+            say(f"  left out: {source}: {reason}")
+        look = settings.look(plan.shape)
+        reading = Reading(settings.format, look, plan.classes, plan.has_groups)
+        field = settings.field(look, plan.classes)
         _check_space(plan, field, storage.free_space(settings.output), settings.output)
         rows = read_rows(session, files, plan, reading)
         transform = None
         if settings.transforms:
             rows = stack.enter_context(_kept(rows))
-            transform = _fit(session, rows, reading.look, settings, say)
-            rows = transform_rows(rows, reading.look, transform, field)
+            transform = _fit(session, rows, look, settings, say)
+            rows = transform_rows(rows, reading, transform, field)
         temporary = stack.enter_context(output.writing())
         with task_progress(session, "writing", say):
             write_splits(session, rows, field, temporary)
         _check_written(session, plan, temporary)
         if transform is not None:
             storage.write_bytes(f"{temporary}/{TRANSFORM}", transform.to_bytes())
-        storage.write_text(f"{temporary}/{ORIGIN}", _origin(settings, plan))
+        storage.write_text(f"{temporary}/{ORIGIN}", _origin(settings, plan.left_out | hidden))
         manifest = _manifest(plan, field)
         storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
     say(f"wrote {plan.rows:,} images to {settings.output}")
-    return manifest
+    return Ingested(manifest, hidden)
 
 
-def _files(spark: SparkSession, settings: IngestSettings) -> DataFrame:
-    return (
-        spark.read.format("binaryFile")
-        .option("pathGlobFilter", GLOBS[settings.format])
-        .option("recursiveFileLookup", "true")
-        .load(settings.input)
-    )
+def _look(
+    storage: Storage, files: DataFrame, settings: IngestSettings, say: Say
+) -> tuple[list[Found], dict[str, str]]:
+    """Look at every file; return what was found, and why others could not be looked at, by path."""
+    spark, glob = files.sparkSession, GLOBS[settings.format]
+    say(f"looking at the files in {settings.input} ...")
+    with task_progress(spark, "looking", say):
+        found = find_files(files, settings.format)
+    below = relative_to(storage.resolve(settings.input))
+    _refuse_empty(input_files(spark, files), {each.uri for each in found}, below)
+    listed = {below(each.uri) for each in found}
+    hidden = hidden_images(spark, storage, settings.input, glob, listed)
+    hidden |= lost_images(storage, settings.input, glob)
+    if not found:
+        raise EmptyDataError(
+            f"No file below {settings.input} is of the format {settings.format} ({glob}). Check "
+            f"the folder, or give another --format.{told_of(hidden)}"
+        )
+    return found, hidden
 
 
 def _plan(
-    storage: Storage, files: DataFrame, settings: IngestSettings, slots: int, say: Say
+    storage: Storage, found: list[Found], settings: IngestSettings, slots: int, say: Say
 ) -> Plan:
-    say(f"looking at the files in {settings.input} ...")
-    with task_progress(files.sparkSession, "looking", say):
-        found = find_files(files, settings.format)
     below = relative_to(storage.resolve(settings.input))
-    _refuse_empty(input_files(files.sparkSession, files), {each.uri for each in found}, below)
-    if not found:
-        raise EmptyDataError(
-            f"No file below {settings.input} is of the format {settings.format} "
-            f"({GLOBS[settings.format]}). Check the folder, or give another --format."
-        )
     plan = make_plan(found, settings, below, storage.read_text, slots)
     for split, by_class in plan.counts.items():
         told = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
         say(f"  {split}: {sum(by_class.values()):,} images: {told}")
-    hidden = hidden_images(
-        *(files.sparkSession, storage, settings.input, GLOBS[settings.format]),
-        {below(each.uri) for each in found},
-    )
-    hidden |= lost_images(storage, settings.input, GLOBS[settings.format])
-    for source, reason in sorted((plan.left_out | hidden).items()):
-        say(f"  left out: {source}: {reason}")
     return plan
 
 
@@ -231,10 +268,10 @@ def _check_written(spark: SparkSession, plan: Plan, folder: str) -> None:
         )
 
 
-def _origin(settings: IngestSettings, plan: Plan) -> str:
+def _origin(settings: IngestSettings, left_out: dict[str, str]) -> str:
     content = {
         "settings": settings.to_json(),
-        "left_out": plan.left_out,
+        "left_out": left_out,
         "versions": tiling_versions(),
     }
     return json.dumps(content, indent=1) + "\n"

@@ -66,6 +66,10 @@ class Unit:
     labels : tuple of int
         Label of each item, as the number of its class.
     partition : int
+    sha256 : str
+        Digest of the file.
+    group : str, optional
+        Group of an image file, such as its specimen.
     """
 
     uri: str
@@ -75,6 +79,8 @@ class Unit:
     stop: int
     labels: tuple[int, ...]
     partition: int
+    sha256: str
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,11 @@ class Plan:
     def rows(self) -> int:
         """Number of rows of all splits."""
         return sum(unit.stop - unit.start for unit in self.units)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether an image has a group."""
+        return any(unit.group is not None for unit in self.units)
 
 
 def look_at(uri: str, content: bytes, kind: str) -> Found:
@@ -240,7 +251,7 @@ def _slices(
     return [
         Unit(
             *(images.uri, below(images.uri), split, start, stop),
-            *(labels.labels[start:stop], number),
+            *(labels.labels[start:stop], number, images.sha256),
         )
         for number, (start, stop) in enumerate(itertools.pairwise(edges))
     ]
@@ -253,7 +264,7 @@ def _plan_cifar(
     for number, each in enumerate(found):
         split = "test" if each.uri.endswith("/test_batch.bin") else "train"
         labels, rows = each.labels, each.shape[0]
-        units.append(Unit(each.uri, below(each.uri), split, 0, rows, labels, number))
+        units.append(Unit(each.uri, below(each.uri), split, 0, rows, labels, number, each.sha256))
     missing = {"train", "test"} - {unit.split for unit in units}
     if missing:
         wanted = "test_batch.bin" if "test" in missing else "data_batch_1.bin to 5"
@@ -270,7 +281,7 @@ def _plan_images(
     slots: int,
 ) -> Plan:
     uris = {below(each.uri): each for each in found}
-    said = annotate(list(uris), settings.labels, read_text)
+    said = annotate(list(uris), settings.labels, read_text, settings.group)
     sources = [
         Source(
             *(path, each.sha256, said[path].label, said[path].group),
@@ -295,6 +306,7 @@ def _plan_images(
             Unit(
                 *(uris[source.path].uri, source.path, split, 0, 1),
                 *((numbers[source.label],), number * tasks // len(kept)),
+                *(source.sha256, source.group),
             )
             for number, source in enumerate(sorted(kept, key=lambda source: source.path))
         ]

@@ -8,7 +8,7 @@ from typing import Any
 from data_prep.ingest import cifar
 from data_prep.ingest.pictures import Look
 from data_prep.ingest.transforms import PCA_SHAPE
-from data_prep.labels import parse_rule
+from data_prep.labels import compile_pattern, parse_rule
 from data_prep.settings import suffix_glob
 from data_prep.split import parse_fractions
 from distkeras_grid.errors import ConfigurationError
@@ -50,6 +50,9 @@ class IngestSettings:
         28x28x1 (float32); with `standardise`, each is divided by its standard deviation.
     labels : str, default "folder"
         Labels of image files; see `data_prep.labels.annotate`.
+    group : str, optional
+        For image files: regular expression with a group named ``group``, searched in the path;
+        images of one group share a split, and rows have the column ``group``.
     split : str, default "0.8:0.1:0.1"
         For image files: shares of train, validation and test, or "folder": the first folder below
         the input names the split. The other formats have a split of their own.
@@ -79,6 +82,7 @@ class IngestSettings:
     standardise: bool = False
     pca: bool = False
     labels: str = FOLDER
+    group: str | None = None
     split: str = "0.8:0.1:0.1"
     seed: int = 0
     allow_empty: bool = False
@@ -102,6 +106,13 @@ class IngestSettings:
                 f"classes are for IDX files, which have no names in them; {self.format} has, so "
                 f"leave out {', '.join(self.classes)}."
             )
+        if self.group is not None and self.format != IMAGES:
+            raise ConfigurationError(
+                f"The images in files of the format {self.format} have no groups. Received: group "
+                f"{self.group!r}. Leave it out."
+            )
+        if self.group is not None:
+            compile_pattern(self.group, "group")
         _ = self.fractions
         parse_rule(self.labels)
 

@@ -7,7 +7,8 @@ larger file) and one batch of rows of about 8 MB; with ``pca`` also twice the ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,9 +35,11 @@ from data_prep.ingest.transforms import (
     through_covariance,
 )
 from data_prep.isolation import LATER
-from data_prep.stages import settings
+from data_prep.stages import CHANGED, settings
+from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.groups import GROUP_COLUMN
 from distkeras_grid.spark.launch import small_pieces
 from distkeras_grid.spark.partitions import partition_key
 
@@ -53,7 +56,7 @@ SUMMING_TASKS = 8
 FOUND = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
 UNITS = (
     "path string, ordinal int, source string, split string, start int, stop int, "
-    "labels array<int>, key int"
+    "labels array<int>, key int, sha256 string, group string"
 )
 # Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
@@ -63,6 +66,8 @@ COLUMNS = (
     ("item", "int", "place of the image in its file"),
     ("split", "string", "train, validation or test"),
 )
+# A further column where images have groups; null for one without.
+GROUP = (GROUP_COLUMN, "string", "what the image shows a part of, such as a specimen")
 
 Batches = Iterator["pa.RecordBatch"]
 
@@ -76,11 +81,19 @@ class Reading:
     kind : {"idx", "cifar10", "images"}
     look : Look
     classes : tuple of str
+    has_groups : bool, default False
+        Whether rows have the column `group`.
     """
 
     kind: str
     look: Look
     classes: tuple[str, ...]
+    has_groups: bool = False
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, str], ...]:
+        """The columns after that of the image."""
+        return (*COLUMNS, GROUP) if self.has_groups else COLUMNS
 
 
 @contextmanager
@@ -144,7 +157,7 @@ def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Readin
     rows = [
         (
             *(unit.uri, ordinal, unit.source, unit.split, unit.start, unit.stop),
-            *(list(unit.labels), partition_key(unit.partition)),
+            *(list(unit.labels), partition_key(unit.partition), unit.sha256, unit.group),
         )
         for ordinal, unit in enumerate(plan.units)
     ]
@@ -154,7 +167,10 @@ def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Readin
     return (
         work.repartition(plan.units[-1].partition + 1, F.col("key"))
         .sortWithinPartitions("ordinal")
-        .mapInArrow(_reader(reading), spark_schema(pixel_field(reading.look, reading.classes)))
+        .mapInArrow(
+            _reader(reading),
+            spark_schema(pixel_field(reading.look, reading.classes), reading.columns),
+        )
     )
 
 
@@ -180,16 +196,23 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
     row : dict
         The columns `UNITS`.
     reading : Reading
+
+    Raises
+    ------
+    ImageError
+        If the file has changed since it was looked at.
     """
     unit = Unit(
         *(row["path"], row["source"], row["split"], row["start"], row["stop"]),
-        *(tuple(row["labels"]), 0),
+        *(tuple(row["labels"]), 0, row["sha256"], row["group"]),
     )
+    if hashlib.sha256(content).hexdigest() != unit.sha256:
+        raise ImageError(f"{unit.uri} {CHANGED}. Run it again.")
     at = unit.start
     for images in images_of(content, unit, reading):
         pixels = reading.look.apply(images, unit.uri)
         labels = unit.labels[at - unit.start : at - unit.start + len(pixels)]
-        yield record_batch(pixels, labels, unit, at, reading.classes)
+        yield record_batch(pixels, labels, unit, at, reading)
         at += len(pixels)
 
 
@@ -219,26 +242,27 @@ def record_batch(
     labels: tuple[int, ...],
     unit: Unit,
     at: int,
-    classes: tuple[str, ...],
+    reading: Reading,
 ) -> pa.RecordBatch:
     """Return images of one file, from item `at` on, as rows."""
     import pyarrow as pa
 
     rows = len(pixels)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([image.tobytes() for image in pixels], pa.binary()),
-            pa.array(labels, pa.int32()),
-            pa.array([classes[label] for label in labels], pa.string()),
-            pa.array([unit.source] * rows, pa.string()),
-            pa.array(range(at, at + rows), pa.int32()),
-            pa.array([unit.split] * rows, pa.string()),
-        ],
-        names=[IMAGE_COLUMN, *(name for name, _, _ in COLUMNS)],
-    )
+    arrays = [
+        pa.array([image.tobytes() for image in pixels], pa.binary()),
+        pa.array(labels, pa.int32()),
+        pa.array([reading.classes[label] for label in labels], pa.string()),
+        pa.array([unit.source] * rows, pa.string()),
+        pa.array(range(at, at + rows), pa.int32()),
+        pa.array([unit.split] * rows, pa.string()),
+    ]
+    if reading.has_groups:
+        arrays.append(pa.array([unit.group] * rows, pa.string()))
+    names = [IMAGE_COLUMN, *(name for name, _, _ in reading.columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def spark_schema(field: Field) -> StructType:
+def spark_schema(field: Field, columns: Sequence[tuple[str, str, str]]) -> StructType:
     """Return the Spark schema; the image column carries `field` in its metadata."""
     from pyspark.sql import types
 
@@ -247,8 +271,10 @@ def spark_schema(field: Field) -> StructType:
         IMAGE_COLUMN, types.BinaryType(), nullable=False, metadata=field.to_metadata()
     )
     others = [
-        types.StructField(name, kinds[kind], nullable=False, metadata={"comment": comment})
-        for name, kind, comment in COLUMNS
+        types.StructField(
+            name, kinds[kind], nullable=name == GROUP_COLUMN, metadata={"comment": comment}
+        )
+        for name, kind, comment in columns
     ]
     return types.StructType([first, *others])
 
@@ -312,21 +338,23 @@ def _passed(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Any) -> F
     return through_covariance(batches, mean, basis.value)
 
 
-def transform_rows(rows: DataFrame, look: Look, transform: Transform, field: Field) -> DataFrame:
+def transform_rows(
+    rows: DataFrame, reading: Reading, transform: Transform, field: Field
+) -> DataFrame:
     """Return the rows with transformed pixels.
 
     Parameters
     ----------
     rows : DataFrame
         What `read_rows` returned.
-    look : Look
-        How its images look.
+    reading : Reading
+        How it read them.
     transform : Transform
     field : Field
         The new image column.
     """
     shared = rows.sparkSession.sparkContext.broadcast(transform)
-    pixels = pixel_field(look)
+    pixels = pixel_field(reading.look)
 
     def work(batches: Batches) -> Batches:
         import pyarrow as pa
@@ -336,4 +364,4 @@ def transform_rows(rows: DataFrame, look: Look, transform: Transform, field: Fie
             images = pa.array([image.tobytes() for image in values], pa.binary())
             yield pa.RecordBatch.from_arrays([images, *batch.columns[1:]], names=batch.schema.names)
 
-    return rows.mapInArrow(work, spark_schema(field))
+    return rows.mapInArrow(work, spark_schema(field, reading.columns))

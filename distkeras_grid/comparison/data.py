@@ -141,8 +141,8 @@ def _divided(train: DataFrame, path: str) -> tuple[DataFrame, DataFrame]:
     if default_units(train.columns):
         raise SchemaError(
             f"A comparison validates on a split of its own. Received: {path} without a split "
-            f"{VALIDATION!r}; tiles of one image cannot be divided. Divide the images anew "
-            "(distkeras-grid revise --split 0.8:0.1:0.1)."
+            f"{VALIDATION!r}; tiles of one image, and images of one group, cannot be divided. "
+            "Divide the images anew (distkeras-grid revise --split 0.8:0.1:0.1, or ingest)."
         )
     held_out = F.pmod(F.xxhash64(F.lit(VALIDATION), IMAGE), F.lit(HELD_OUT)) == 0
     return train.where(~held_out), train.where(held_out)

@@ -14,12 +14,13 @@ from distkeras_grid.evaluation.levels import Combine, Evaluation, evaluate_talli
 from distkeras_grid.inference.naming import check_columns, predicted_class, true_class
 from distkeras_grid.inference.tallies import class_names, has_scores, tallies_of
 from distkeras_grid.metrics import confusion_from_counts
+from distkeras_grid.spark.groups import GROUP_COLUMN, SOURCE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Columns of a data set of tiles that name the units of a row, the smallest unit first.
-UNITS = ("source", "group")
+UNITS = (SOURCE_COLUMN, GROUP_COLUMN)
 # The column that only ingested images have: the place of an image in its file.
 WHOLE_IMAGES = "item"
 # The label column for which the metadata of a data set give the class names.
@@ -163,7 +164,8 @@ class AccuracyEvaluator:
 def default_units(columns: Sequence[str]) -> list[str]:
     """Return the columns that name the units of a row, the smallest unit first.
 
-    Each ingested image is a row of its own; its `source` is a file that may hold thousands of them.
+    Each ingested image is a row of its own; its `source` is a file that may hold thousands of them,
+    unless images have groups, which only those in files of their own have.
 
     Examples
     --------
@@ -171,8 +173,11 @@ def default_units(columns: Sequence[str]) -> list[str]:
     ['source']
     >>> default_units(["image", "label", "source", "item"])
     []
+    >>> default_units(["image", "label", "source", "item", "group"])
+    ['source', 'group']
     """
-    return [] if WHOLE_IMAGES in columns else [name for name in UNITS if name in columns]
+    found = [name for name in UNITS if name in columns]
+    return [] if WHOLE_IMAGES in columns and GROUP_COLUMN not in found else found
 
 
 def confusion_matrix(

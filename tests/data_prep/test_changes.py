@@ -74,7 +74,7 @@ class Night:
         self.comparison = compare(
             *(self.entries, self.listed, self.said, problems, ("a", "b")),
             prune=prune,
-            links=links,
+            hidden=links,
         )
         self.prune = prune
 

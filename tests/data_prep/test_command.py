@@ -141,3 +141,10 @@ def test_what_is_something_else_besides_is_no_earlier_release(tmp_path, name):
     settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", overwrite=True)
     with pytest.raises(OutputExistsError, match="Move that elsewhere"):
         command.check_before_spark(settings)
+
+
+def test_an_output_that_spark_would_take_for_a_pattern_is_refused_at_once(called, capsys):
+    """The tiles were cut, and then not found again."""
+    assert main(["--input", "in", "--output", "tiles [3]"]) == 2
+    assert "Received: tiles [3]" in capsys.readouterr().err
+    assert not called

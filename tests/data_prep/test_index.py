@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tifffile
 from PIL import Image
 
-from data_prep import TileSpec, TilingSettings, cut, index_tiles, sampling, tile_images
+from data_prep import (
+    TileSpec,
+    TilingSettings,
+    catalogue_images,
+    cut,
+    index_tiles,
+    sampling,
+    tile_images,
+)
+from data_prep import index as index_module
 from data_prep.lazy import cut_tiles_of, tile_field
 from data_prep.normalising import normalise
 from data_prep.stains import find_stains, restain
-from distkeras_grid.errors import ImageError, PathNotFoundError, SchemaError, UnknownArgumentError
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ImageError,
+    PathNotFoundError,
+    SchemaError,
+    UnknownArgumentError,
+)
 from distkeras_grid.feeding.schema import Field
 
 pytestmark = pytest.mark.spark
@@ -53,6 +70,36 @@ def test_an_index_has_the_tiles_that_would_be_written(index, written):
     )
     assert len(found) > 100
     assert found == expected
+
+
+def test_every_setting_that_changes_an_index_is_an_option():
+    """`near_duplicates` was none: a notebook could not do what the command does."""
+    of_writing = {"encoding", "quality", "overwrite", "keep_versions", "report_images"}
+    of_updates = {"update", "prune", "new_classes"}
+    # It measures the pixels of each tile, and an index has none.
+    of_pixels = {"keep"}
+    given = {"input", "output", "spec"}
+    names = set(TilingSettings.__dataclass_fields__)
+    assert set(index_module.OPTIONS) == names - of_writing - of_updates - of_pixels - given
+    assert all(f"``{name}``" in index_tiles.__doc__ for name in index_module.OPTIONS)
+
+
+def test_how_images_of_the_same_place_are_treated_can_be_said(monkeypatch):
+    planned = []
+    monkeypatch.setattr(index_module, "check_executors", lambda *_: None)
+    monkeypatch.setattr(index_module, "Storage", lambda _: SimpleNamespace(exists=lambda _: True))
+    monkeypatch.setattr(index_module, "cutting_of", lambda *_: None)
+    monkeypatch.setattr(
+        index_module, "make_plan", lambda _, settings, __: planned.append(settings) or (None, None)
+    )
+    for options in ({}, {"near_duplicates": "off"}):
+        index_module.look_at_images("index_tiles", "raw", SPEC, object(), print, options)
+    assert [each.near_duplicates for each in planned] == ["join", "off"]
+
+
+def test_tiles_are_not_chosen_by_pixels_that_nobody_has_cut():
+    with pytest.raises(ConfigurationError, match=r"catalogue_images .*keep.*tile_images"):
+        catalogue_images("raw", SPEC, spark=object(), keep="bg_fraction<0.9")
 
 
 def test_an_index_has_the_groups_of_its_images(spark, folder):

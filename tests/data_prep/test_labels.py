@@ -143,9 +143,12 @@ def test_stray_spaces_make_no_second_class(sources, rule, text):
 
 
 def test_a_quotation_mark_without_a_second_one_names_the_line():
-    text = 'file,label\n"a.png,x\n' + "b.png,y\n" * 40_000
-    with pytest.raises(LabelError):
-        parse_table(text, "labels.csv")
+    for rest in ("b.png,y", "b.png,y\n" * 40_000):
+        with pytest.raises(LabelError, match=r"line 2: .*quotation mark"):
+            parse_table(f'file,label\n"a.png,x\n{rest}', "labels.csv")
+    # It was the class bx.
+    with pytest.raises(LabelError, match="line 2"):
+        parse_table('file,label\na.png,"b"x\n', "labels.csv")
 
 
 def test_a_table_may_end_its_lines_as_any_system_does():

@@ -273,6 +273,10 @@ def test_a_recipe_survives_the_metadata_of_a_column():
     assert again == field
     assert Recipe.from_text(again.recipe) == Recipe("linear", "drop", choice)
     assert (field.shape, field.classes, field.scale) == ((32, 32, 3), ("a", "b"), 1 / 65535)
+    # A table of one's own could not have larger images than an index has by default.
+    assert Recipe.from_text(tile_field(SPEC, max_pixels=1 << 40).recipe).max_pixels == 1 << 40
+    with pytest.raises(ConfigurationError, match="max_pixels"):
+        tile_field(SPEC, max_pixels=0)
     sized = Recipe.from_text(tile_field(SPEC, pixel_size="500nm", source_pixel_size="1um").recipe)
     assert (sized.pixel_size, sized.source_pixel_size) == (0.5, 1.0)
     assert (sized.cutting(32, 1).pixel_size, sized.cutting(32, 1).source_pixel_size) == (0.5, 1.0)

@@ -7,9 +7,12 @@ import hashlib
 import json
 import os
 from functools import partial
+from io import BufferedReader
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep import reading
 from data_prep.reading import (
@@ -26,6 +29,7 @@ from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.webhdfs import tries
 from distkeras_grid.webhdfs.addresses import Address
 from tests.data_prep.bad_sector import open_bad_sector
+from tests.data_prep.counting import Counting
 from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 
@@ -169,6 +173,40 @@ def test_a_large_file_is_read_where_it_lies(tmp_path, monkeypatch):
     assert content.is_changed
 
 
+def test_a_large_file_has_a_version_and_bytes_that_are_held_have_none(tmp_path, monkeypatch):
+    path = tmp_path / "0.tif"
+    path.write_bytes(bytes(2000))
+
+    def version():
+        with Opening(FILE).open(f"file:{path}") as content:
+            return content.version
+
+    assert version() == ""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    first = version()
+    assert first == version() != ""
+    os.utime(path, ns=(1, 1))
+    assert version() not in (first, "")
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_has_changed(tmp_path, monkeypatch):
+    """Its bytes would be those of the old file, and its version that of the new one."""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    path, new = tmp_path / "0.tif", tmp_path / "new"
+    path.write_bytes(bytes(2000))
+    new.write_bytes(bytes(2000))
+    fstat = os.fstat
+
+    def replaced(descriptor):
+        if new.exists():
+            new.rename(path)
+        return fstat(descriptor)
+
+    monkeypatch.setattr(reading.os, "fstat", replaced)
+    with Opening(FILE).open(f"file:{path}") as content:
+        assert content.is_changed
+
+
 def test_a_held_file_does_not_change(tmp_path):
     path = tmp_path / "0.tif"
     path.write_bytes(b"abc")
@@ -176,6 +214,24 @@ def test_a_held_file_does_not_change(tmp_path):
         path.write_bytes(b"other")
         assert not content.is_changed
         assert content.stream.read() == b"abc"
+
+
+def test_a_large_file_on_hdfs_that_is_replaced_while_it_is_opened_has_changed(monkeypatch):
+    """Its length would be that of the old file, and its version that of the new one."""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(3000)
+        connection = reading.connection_to(hdfs.address)
+        status = connection.status
+
+        def replaced(path):
+            found = status(path)
+            hdfs.files["/raw/0.tif"] = bytes(4000)
+            return found
+
+        monkeypatch.setattr(connection, "status", replaced)
+        with Opening(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif") as content:
+            assert content.is_changed
 
 
 def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
@@ -195,3 +251,50 @@ def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
             assert not found.is_changed
             hdfs.files["/raw/0.tif"] = content[:-1]
             assert found.is_changed
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 20_000)), max_size=8))
+def test_the_digest_of_a_followed_file_is_that_of_all_its_bytes(reads):
+    content = np.random.default_rng(0).bytes(33_333)
+    found = Content(BufferedReader(Counting(content)))
+    found.follow()
+    for start, count in reads:
+        found.stream.seek(start)
+        assert found.stream.read(count) == content[start : start + count]
+    for _ in range(2):
+        assert found.sha256() == hashlib.sha256(content).hexdigest()
+    assert found.stream.read(5) == content[:5]
+
+
+def test_what_is_decoded_in_the_order_of_the_file_is_not_read_again_for_the_digest():
+    """A file of more than 64 MB was read once as a whole for its digest, and then decoded."""
+    content = np.random.default_rng(0).bytes(3_000_000)
+    raw = Counting(content)
+    found = Content(BufferedReader(raw))
+    found.follow()
+    # The header, the tags at the end, and the pixels, as in a TIFF.
+    for start, count in (
+        (0, 8),
+        (2_900_000, 10),
+        *((at, 50_000) for at in range(8, 2 << 20, 50_000)),
+    ):
+        found.stream.seek(start)
+        found.stream.read(count)
+    assert found.sha256() == hashlib.sha256(content).hexdigest()
+    assert len(content) <= raw.count < len(content) + 50_000
+
+
+def test_a_followed_file_keeps_its_path_and_its_errors(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "HELD_BYTES", 1000)
+    path = tmp_path / "0.czi"
+    path.write_bytes(bytes(2000))
+    with Opening(FILE).open(f"file:{path}") as content:
+        content.follow()
+        # Libraries of microscopes open it by this name.
+        assert content.stream.name == str(path)
+    assert content.stream.closed
+    bad = Content(open_bad_sector(), name="/raw/0.tif")
+    bad.follow()
+    with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+        bad.sha256()

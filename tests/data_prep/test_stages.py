@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from io import BytesIO
+from io import BufferedReader, BytesIO
 
 import cv2
 import numpy as np
@@ -46,6 +46,7 @@ from data_prep.zones import ZoneRules
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from tests.data_prep.bad_sector import open_bad_sector
+from tests.data_prep.counting import Counting
 
 SPEC = TileSpec(16, angles=[0, 90])
 
@@ -346,6 +347,101 @@ def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
     tifffile.imwrite(path, np.ones((24, 24), np.uint8))
     with pytest.raises(ImageError, match=r"a\.tif"):
         list(batches)
+
+
+@pytest.mark.parametrize("more", [{"tile": (64, 64)}, {"rowsperstrip": 16}])
+def test_a_large_file_is_read_once_to_look_at_it(monkeypatch, more):
+    """It was read twice, once for its digest."""
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, 1024), np.uint8)
+    file = BytesIO()
+    tifffile.imwrite(file, pixels, compression="zlib", **more)
+    raw = Counting(file.getvalue())
+    look = replace(CUTTING, spec=TileSpec(16, angles=[0]))
+    found = inspect_image("a.tif", Content(BufferedReader(raw)), look)
+    assert (found.error, found.tiles > 0) == (None, True)
+    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
+    # The parts of 256 rows in which the tiles of a sample lie are decoded once more.
+    assert raw.count < 1.2 * len(raw.content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *((kind, np.uint8) for kind in (".png", ".jpg", ".bmp", ".tif")),
+        *((kind, np.uint16) for kind in (".png", ".tif")),
+    ],
+)
+def test_a_look_at_a_large_file_finds_the_same(kind, dtype):
+    pixels = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (60, 80, 3), dtype)
+    content = cv2.imencode(kind, pixels)[1].tobytes()
+    raw = Counting(content)
+    looks = [look_at("a", content, CUTTING)]
+    looks.append(inspect_image("a", Content(BufferedReader(raw)), CUTTING))
+    held, found = (replace(look, tile_seconds=0.0, decode_seconds=0.0) for look in looks)
+    assert found == held
+    assert (found.error, found.sha256) == (None, hashlib.sha256(content).hexdigest())
+
+
+class Remote(Opening):
+    """Opens one large file, which has a version, and counts what is read of it."""
+
+    content, version, read = b"", "first", 0
+
+    def open(self, uri):
+        raw = Counting(self.content)
+        Remote.raw = raw
+        return Content(BufferedReader(raw), lambda: self.version, uri)
+
+
+@pytest.fixture
+def remote(monkeypatch):
+    """A large image as the first pass has seen it: how it is opened, its digest and version."""
+    monkeypatch.setattr(sampling, "REGION_BYTES", 0)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, 1024), np.uint8)
+    file = BytesIO()
+    tifffile.imwrite(file, pixels, compression="zlib", tile=(256, 256))
+    monkeypatch.setattr(Remote, "content", file.getvalue())
+    opening = Remote("file")
+    (seen,) = next(inspector(LARGE, opening)(table(path="file:/a.tif"))).to_pylist()
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+    row |= {"path": "file:/a.tif", "sha256": seen["sha256"], "version": seen["version"]}
+    return opening, row
+
+
+LARGE = replace(CUTTING, spec=TileSpec(64, 0.0, angles=[0]))
+LARGE_FIELD = Field("image", (64, 64, 1), classes=("a",))
+
+
+def cut_again(opening, row):
+    cut = cutter(LARGE_FIELD, LARGE, opening, tolerant=True)
+    return sum(batch.num_rows for batch in cut(table(**row)))
+
+
+def test_a_large_file_is_read_once_to_cut_it(remote):
+    """It was read once more before, to see whether it had changed since it was looked at."""
+    opening, row = remote
+    assert cut_again(opening, row) == 512
+    assert opening.raw.count < 1.2 * len(opening.content)
+
+
+def test_a_large_file_of_another_version_is_known_by_its_bytes(remote, monkeypatch):
+    opening, row = remote
+    monkeypatch.setattr(Remote, "version", "touched")
+    assert cut_again(opening, row) == 512
+    assert opening.raw.count > 2 * len(opening.content)
+    monkeypatch.setattr(Remote, "content", opening.content[:-1] + b"x")
+    assert cut_again(opening, row) == 0
+    # Spark reads the bytes, and nobody knows a version.
+    row["version"] = ""
+    assert cut_again(opening, row) == 0
+
+
+def test_a_damaged_large_file_is_known_by_its_digest():
+    raw = Counting(b"II*\0" + bytes(5000))
+    found = inspect_image("a.tif", Content(BufferedReader(raw)), CUTTING)
+    assert "a.tif" in found.error
+    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
 
 
 def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):

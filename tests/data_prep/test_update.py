@@ -269,6 +269,21 @@ def spoil(folder):
 LINK = {"b/dangling.png"}
 
 
+@pytest.mark.usefixtures("first")
+def test_images_in_a_folder_that_cannot_be_opened_are_not_removed(
+    spark, settings, folder, monkeypatch
+):
+    """They were counted as removed, and a copy elsewhere was taken for the image that had moved."""
+    copy, original = "b/copy.png", "a/0 [x].png"
+    shutil.copy(folder / original, folder / copy)
+    shutil.rmtree(folder / "a")
+    monkeypatch.setattr(update, "hidden_images", lambda *_: {"a": "it cannot be opened"})
+    done = update_tiles(settings, spark=spark)
+    assert (done.removed, done.relabelled, set(done.left_out)) == (0, 0, {"a", copy})
+    entries = {entry["source"]: entry for entry in done.manifest["sources"]}
+    assert (entries[original]["status"], entries[original]["label"]) == ("tiled", "a")
+
+
 @pytest.mark.parametrize("update_", [pytest.param(False, marks=pytest.mark.full), True])
 def test_one_bad_file_is_one_line_and_not_the_end_of_the_night(
     spark, settings, folder, monkeypatch, update_

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
-from io import BytesIO
+from dataclasses import replace
+from io import BufferedReader, BytesIO
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,10 +22,11 @@ from data_prep.geometry import TileSpec
 from data_prep.images import open_image, read_image
 from data_prep.picture import Choice
 from data_prep.raster import Raster
-from data_prep.reading import FILE, WEBHDFS, Opening
+from data_prep.reading import FILE, WEBHDFS, Content, Opening
 from data_prep.stages import inspect_image
 from distkeras_grid.errors import AmbiguousImageError, ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
+from tests.data_prep.counting import Counting
 from tests.data_prep.vendor_files import write_dm, write_lif, write_nd2
 from tests.distkeras_grid.webhdfs.loopback import loopback
 
@@ -203,6 +206,20 @@ def test_a_look_at_a_file_of_a_microscope(colour_czi):
         found = inspect_image(f"file:{colour_czi}", content, cutting)
     assert (found.error, found.channels, found.width) == (None, 3, 420)
     assert found.pixel_sha256 == pixel_digest(COLOUR)
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_look_at_a_large_file_of_a_microscope_finds_the_same(stack, is_local):
+    """Its library opens a local file by the path, and else a copy."""
+    cutting = Cutting(TileSpec(64, angles=[0, 20]), "raw", 90, None, Choice(0, "0", "max"))
+    content = stack.read_bytes()
+    looks = [inspect_image("x", Content.of(content), cutting)]
+    with open(stack, "rb") if is_local else BufferedReader(Counting(content)) as file:
+        looks.append(inspect_image("x", Content(file), cutting))
+    held, found = (replace(look, tile_seconds=0.0, decode_seconds=0.0) for look in looks)
+    assert held.error is None
+    assert found == held
+    assert found.sha256 == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("kind", ["cut", "damaged"])

@@ -73,6 +73,8 @@ def test_geojson():
         ("file,left,top,right,bottom\na,-1e300,0,1,9", "z.csv"),
         ("file,left,top,right,bottom\na,0,nan,9,9", "z.csv"),
         ("left,top,right,bottom,file\n0,0,9,9", "z.csv"),
+        ('file,left,top,right,bottom\n"a,0,0,5,5\nb,0,0,5,5\n', "z.csv"),
+        (json.dumps([feature("a", [[[0, 0], [10**400, 0], [1, 1]]])]), "z.json"),
         ("left,top,right,bottom,file\n0,0,9,9,", "z.csv"),
         (json.dumps([feature("a", [[[0, 0], [1e300, 0], [1, 1]]])]), "z.json"),
     ],
@@ -80,6 +82,13 @@ def test_geojson():
 def test_what_cannot_be_meant_is_named(text, name):
     with pytest.raises(SchemaError, match=name):
         read_zones(text, name)
+
+
+def test_a_table_may_end_its_lines_as_any_system_does():
+    """A table of an old spreadsheet ended the command with a traceback."""
+    for end in ("\n", "\r\n", "\r"):
+        lines = ("file,left,top,right,bottom", "a.png,0,0,5,5", "b.png,1,1,2,2", "")
+        assert sorted(read_zones(end.join(lines), "z.csv")) == ["a.png", "b.png"]
 
 
 def test_other_files_are_refused():

@@ -4,6 +4,7 @@ import pytest
 
 from data_prep.ingest import command
 from data_prep.ingest.command import main
+from data_prep.ingest.job import Ingested
 from data_prep.ingest.settings import IngestSettings
 from distkeras_grid.errors import ConfigurationError
 
@@ -14,8 +15,9 @@ def called(monkeypatch):
     calls = []
     monkeypatch.setattr(command.early, "check_input", lambda *_: None)
     monkeypatch.setattr(command, "started", lambda *_, **__: None)
+    done = Ingested({"rows": 0}, {})
     monkeypatch.setattr(
-        command, "ingest_images", lambda settings, **_: calls.append(settings) or {"rows": 0}
+        command, "ingest_folder", lambda settings, **_: calls.append(settings) or done
     )
     return calls
 
@@ -28,7 +30,7 @@ def test_defaults(called):
 def test_every_flag_arrives(called):
     flags = (
         "--format images --input i --output o --size 64 --gray --standardise --pca "
-        "--labels l.csv --split folder --seed 3 --allow-empty"
+        "--labels l.csv --group (?P<group>.) --split folder --seed 3 --allow-empty"
     )
     assert main(flags.split()) == 0
     (settings,) = called
@@ -41,6 +43,7 @@ def test_every_flag_arrives(called):
         "standardise": True,
         "pca": True,
         "labels": "l.csv",
+        "group": "(?P<group>.)",
         "split": "folder",
         "seed": 3,
         "allow_empty": True,
@@ -68,6 +71,8 @@ def test_wrong_values_are_one_line_and_code_2(called, capsys):
         ({"format": "cifar10", "classes": ("a",)}, "leave out a"),
         ({"split": "half"}, "split must be"),
         ({"labels": "regex:("}, "not a regular expression"),
+        ({"group": "a", "format": "images", "size": 8}, "needs a group named 'group'"),
+        ({"group": "(?P<group>a)"}, "idx .*have no groups"),
     ],
 )
 def test_settings_that_cannot_be_used(values, message):
@@ -86,3 +91,15 @@ def test_what_the_image_column_will_hold():
     assert (standard.shape, standard.dtype, standard.scale) == ((20, 30, 3), "float32", 1.0)
     assert field(gray=True, pca=True).shape == (28, 28, 1)
     assert field().classes == ("a",)
+
+
+def test_what_was_left_out_means_code_7(called, monkeypatch):
+    done = Ingested({"rows": 0}, {"lost+found": "this folder cannot be opened"})
+    monkeypatch.setattr(command, "ingest_folder", lambda *_, **__: done)
+    assert main(["--format", "idx", "--input", "i", "--output", "o"]) == 7
+
+
+def test_an_output_that_spark_would_take_for_a_pattern_is_refused_at_once(called, capsys):
+    assert main(["--format", "idx", "--input", "i", "--output", "data {a}"]) == 2
+    assert "Received: data {a}" in capsys.readouterr().err
+    assert not called

@@ -16,7 +16,7 @@ from PIL import Image
 
 from data_prep import TilingSettings, tile_images, update_tiles
 from data_prep.images import decode_image
-from data_prep.ingest import IngestSettings, ingest_images
+from data_prep.ingest import IngestSettings, ingest_folder, ingest_images
 from data_prep.ingest.cifar import CLASSES
 from distkeras_grid import read_tiles
 from distkeras_grid.errors import (
@@ -28,7 +28,9 @@ from distkeras_grid.errors import (
     PathNotFoundError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.inference.evaluator import default_units
 from distkeras_grid.spark.storage import Storage
+from tests.data_prep.locked_out import needs_no_power, run_locked_out
 
 pytestmark = pytest.mark.spark
 
@@ -161,6 +163,24 @@ def test_photos(spark, photo_settings):
             (update_tiles if "update" in change else tile_images)(tiling, spark=spark)
 
 
+def test_groups_are_a_column_of_the_rows(spark, photo_settings, tmp_path):
+    table = tmp_path / "list.csv"
+    paths = sorted(Path(photo_settings.input).glob("*/*/*.png"))
+    lines = [
+        f"{path.relative_to(photo_settings.input)},{path.parent.name},"
+        f"{path.parts[-3] + path.stem if path.stem < '2' else ''}\n"
+        for path in paths
+    ]
+    table.write_text("file,label,group\n" + "".join(lines))
+    settings = replace(photo_settings, labels=str(table), gray=True, standardise=True)
+    ingest_images(settings, spark=spark)
+    (train,) = read_tiles(settings.output, splits=("train",))
+    found = {row.source: row.group for row in train.collect()}
+    assert found["train/boot/1.png"] == found["train/hat/1.png"] == "train1"
+    assert found["train/boot/4.png"] is None
+    assert default_units(train.columns) == ["source", "group"]
+
+
 def test_standardised_by_the_training_split(spark, photo_settings):
     settings = replace(photo_settings, gray=True, standardise=True)
     ingest_images(settings, spark=spark)
@@ -234,3 +254,36 @@ def test_what_is_not_there_or_would_be_lost(spark, idx_settings, tmp_path, monke
     with pytest.raises(NoSpaceError, match=r"2,350 images .* 1\.8 MB, and .* 1\.0 kB free"):
         ingest_images(idx_settings, spark=spark)
     assert left_behind(idx_settings) == ["a folder"]
+
+
+@pytest.mark.slow
+@needs_no_power
+def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_taken(photo_settings, tmp_path):
+    """It ended the command: lost+found at the root of a disk, for instance."""
+    photos = Path(photo_settings.input)
+    locked = [photos / "lost+found", photos / "train" / "coat"]
+    for folder in locked:
+        folder.mkdir()
+    flags = "--format images --size 16 --split folder --master local[1] --log-format json"
+    where = ["--input", photo_settings.input, "--output", photo_settings.output]
+    command = "import sys; from distkeras_grid.cli.main import main; sys.exit(main())"
+    done = run_locked_out(locked, ["-c", command, "ingest", *where, *flags.split()], tmp_path)
+    assert done.returncode == 7, done.stderr.decode()[-2000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for name in ("lost+found", "train/coat"):
+        assert any(f"left out: {name}: this folder cannot" in line["message"] for line in lines)
+    result = lines[-1]
+    assert (result["exit_code"], result["rows"]) == (7, 14)
+    assert sorted(result["left_out"]) == ["lost+found", "train/coat"]
+    origin = json.loads((Path(photo_settings.output) / "_ingest.json").read_text())
+    assert origin["left_out"] == result["left_out"]
+
+
+def test_what_spark_does_not_list_makes_the_result_partial(spark, photo_settings):
+    hidden = Path(photo_settings.input) / "train/boot/_new.png"
+    hidden.write_bytes((hidden.parent / "1.png").read_bytes())
+    shutil.copy(hidden.parent / "1.png", hidden.parent / "same.png")
+    done = ingest_folder(photo_settings, spark=spark)
+    assert (done.manifest["rows"], list(done.left_out)) == (14, ["train/boot/_new.png"])
+    origin = json.loads((Path(photo_settings.output) / "_ingest.json").read_text())
+    assert sorted(origin["left_out"]) == ["train/boot/_new.png", "train/boot/same.png"]

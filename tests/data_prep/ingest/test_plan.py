@@ -131,6 +131,25 @@ def test_a_table_says_class_and_split():
     }
 
 
+def test_groups_stay_together_and_are_kept():
+    """They decided the splits and were forgotten: an evaluation took images for independent."""
+    table = "file,label,group\n" + "".join(f"{i}.jpg,a,S{i // 4}\n" for i in range(12))
+    found = photos(*(f"{i}.jpg" for i in range(12)))
+    by_table = planned(
+        found, format="images", size=8, labels="list.csv", table=table, split="0.5:0.5"
+    )
+    found = photos(*(f"S{i // 4}/a/{i}.jpg" for i in range(12)))
+    by_pattern = planned(
+        found, format="images", size=8, group="^(?P<group>[^/]+)/", split="0.5:0.5"
+    )
+    for plan in (by_table, by_pattern):
+        assert plan.has_groups
+        groups = {(unit.group, unit.split) for unit in plan.units}
+        assert {group for group, _ in groups} == {"S0", "S1", "S2"}
+        assert len(groups) == 3
+    assert not planned(photos("a/1.jpg"), format="images", size=8, split="1").has_groups
+
+
 def test_copies_are_left_out_and_must_not_stand_in_two_splits():
     same = ("train/a/1.jpg", "train/a/2.jpg")
     found = photos("test/a/9.jpg", same=same)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -12,6 +14,7 @@ from PIL import Image
 from data_prep.ingest import stages
 from data_prep.ingest.pictures import Look
 from data_prep.ingest.stages import Reading, read_unit
+from distkeras_grid.errors import ImageError
 
 CLASSES = ("a", "b", "c")
 
@@ -24,11 +27,12 @@ def _small_batches(monkeypatch):
 def unit(start, stop, labels):
     return {
         **{"path": "file:/in/x", "source": "x", "split": "test", "key": 7},
-        **{"start": start, "stop": stop, "labels": labels},
+        **{"start": start, "stop": stop, "labels": labels, "group": None},
     }
 
 
 def rows_of(content, row, reading):
+    row = {"sha256": hashlib.sha256(content).hexdigest(), **row}
     batches = list(read_unit(content, row, reading))
     return batches, [each for batch in batches for each in batch.to_pylist()]
 
@@ -66,3 +70,17 @@ def test_an_image_file_is_one_row_of_the_common_look():
     assert len(rows) == 1
     assert rows[0]["image"] == bytes([10, 20, 30]) * 64
     assert (rows[0]["label"], rows[0]["item"]) == (2, 0)
+    assert "group" not in rows[0]
+    grouped = replace(reading, has_groups=True)
+    for group in ("S1", None):
+        _, (row,) = rows_of(stream.getvalue(), {**unit(0, 1, [2]), "group": group}, grouped)
+        assert row["group"] == group
+
+
+def test_a_file_that_has_changed_since_its_split_was_chosen_is_refused():
+    """Its rows came with the label and the split of the former picture."""
+    stream = BytesIO()
+    Image.new("L", (50, 20), 7).save(stream, "PNG")
+    reading = Reading("images", Look(8, 8, 3), CLASSES)
+    with pytest.raises(ImageError, match=r"/in/x has changed"):
+        rows_of(stream.getvalue(), {**unit(0, 1, [2]), "sha256": "0" * 64}, reading)
