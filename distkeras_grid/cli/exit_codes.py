@@ -151,7 +151,7 @@ def _is_of_spark(error: Exception) -> bool:
 
 def _error_of_spark(error: Exception) -> GridError | None:
     """Return ours for an error that Spark raised, None for any other."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
