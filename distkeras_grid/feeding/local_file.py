@@ -23,6 +23,8 @@ RESERVED_BYTES = 256 << 20
 
 # A disk or a quota is full.
 FULL = (errno.ENOSPC, errno.EDQUOT)
+# The process or the host has too many open files, whatever disk they are on.
+LIMITS = (errno.EMFILE, errno.ENFILE)
 
 
 class LocalFile:
@@ -143,6 +145,8 @@ class LocalFile:
         try:
             yield
         except OSError as error:
+            if error.errno in LIMITS:
+                raise
             if error.errno in FULL:
                 raise NoSpaceError(self._no_space(size, self.free_bytes)) from error
             raise LocalDiskError(

@@ -154,13 +154,7 @@ def read_manifest(storage: Storage, path: str, version: int | str | None = None)
         If there is no such version.
     """
     uri = f"{path}/{MANIFEST}"
-    if not storage.exists(uri):
-        # Between the first two questions the manifest may have come.
-        if storage.exists(f"{path}/{JOURNAL}") and not storage.exists(uri):
-            raise PathNotFoundError(
-                f"The data set of tiles in {path!r} is not complete. Wait until the command that "
-                "writes it has ended. If that was killed, run it again, which completes it."
-            )
+    if not _is_published(storage, path):
         if version is not None:
             raise SchemaError(
                 f"{path!r} is not a data set of tiles, and has no version {version!r}."
@@ -178,6 +172,23 @@ def read_manifest(storage: Storage, path: str, version: int | str | None = None)
         raise SchemaError(
             f"Version {version} of {path!r} is not kept any more: it was deleted a moment ago."
         ) from error
+
+
+def _is_published(storage: Storage, path: str) -> bool:
+    """Tell whether there is a data set of tiles; refuse one that is not complete yet."""
+    uri = f"{path}/{MANIFEST}"
+    if storage.exists(uri):
+        return True
+    publishing = storage.exists(f"{path}/{JOURNAL}")
+    # The manifest comes before the journal goes, so it may be there by now.
+    if storage.exists(uri):
+        return True
+    if publishing:
+        raise PathNotFoundError(
+            f"The data set of tiles in {path!r} is not complete. Wait until the command that "
+            "writes it has ended. If that was killed, run it again, which completes it."
+        )
+    return False
 
 
 def _tables_of(spark: SparkSession, path: str, version: int | str | None) -> Tables:

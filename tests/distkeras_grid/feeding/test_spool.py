@@ -238,6 +238,18 @@ def test_a_disk_that_fails_is_an_error_of_this_host(tmp_path, monkeypatch, when)
             file.read(0, 4)
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_limit_of_open_files_is_no_error_of_the_disk(tmp_path, monkeypatch, number):
+    """It would be reached again, and nothing is wrong with the disk."""
+
+    def fails(**_):
+        raise OSError(number, "Too many open files")
+
+    monkeypatch.setattr(local_file.tempfile, "TemporaryFile", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        local_file.LocalFile(tmp_path, 1 << 20)
+
+
 def test_file_that_lost_bytes_is_an_error(tmp_path):
     with sealed([batch([0, 1])], folder=tmp_path, mapped_bytes=0) as spool:
         spool._files[0]._file._file.truncate(30)

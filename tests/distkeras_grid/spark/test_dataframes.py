@@ -13,6 +13,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import (
     as_dataframe,
     feature_expression,
+    read_manifest,
     read_parquet,
     read_tiles,
     resolve_columns,
@@ -196,3 +197,21 @@ def test_without_groups_there_is_no_such_column_and_one_of_the_files_stays(spark
     sources = [{"source": "a.png", "status": "tiled", "group": "S7"}]
     Path(own, "_dataset.json").write_text(json.dumps({"sources": sources}))
     assert {row.group for row in read_parquet(spark, own).collect()} == {"mine"}
+
+
+@pytest.mark.parametrize("journal", [True, False], ids=["journal is there", "journal is gone"])
+def test_a_manifest_that_comes_between_two_looks_is_read(journal):
+    """Without it, all files would be read, whatever the data set says of them."""
+
+    class Publishing:
+        looks = 0
+
+        def exists(self, uri):
+            self.looks += 1
+            return journal if uri.endswith("_update.json") else self.looks > 1
+
+        def read_text(self, uri):
+            assert uri == "tiles/_dataset.json"
+            return "{}"
+
+    assert read_manifest(Publishing(), "tiles") == "{}"
