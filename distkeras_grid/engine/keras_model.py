@@ -56,6 +56,11 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
+def layers_held_by(layer: Any) -> list[Any]:
+    """Return the layers that a layer or a model holds itself, without those inside of them."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
 def calls_in_order(model: Any) -> list[Any]:
     """Return the calls of layers that lead to a model's outputs, each after those that it needs.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from distkeras_grid.engine.compile_settings import has_own_train_step
-from distkeras_grid.engine.keras_model import calls_in_order, layers_of
+from distkeras_grid.engine.keras_model import calls_in_order, layers_held_by, layers_of
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.geometry import Convolution, Kind
 
@@ -65,7 +65,7 @@ def find_convolutions(model: Any) -> FoundLayers:
     whole: dict[str, str] = {}
     # A user-defined train_step may differentiate with respect to the input.
     trained = {} if has_own_train_step(model) else _trained_before(model)
-    inputs = _input_shapes(model)
+    inputs, callers = _input_shapes(model), _other_callers(model)
     for layer in layers_of(model):
         if not _is_convolution(layer):
             continue
@@ -75,7 +75,7 @@ def find_convolutions(model: Any) -> FoundLayers:
                 f"layers {layer.name!r}."
             )
         shapes = inputs.get(id(layer), [])
-        reason = _reason_against(layer, shapes)
+        reason = _reason_against(layer, shapes, callers.get(id(layer)))
         if reason:
             whole[layer.name] = reason
             continue
@@ -106,8 +106,11 @@ def _is_convolution(layer: Any) -> bool:
     )
 
 
-def _reason_against(layer: Any, shapes: Sequence[Shape]) -> str:
-    """Return why a convolution with such inputs stays whole; empty if it can be divided."""
+def _reason_against(layer: Any, shapes: Sequence[Shape], caller: str | None) -> str:
+    """Return why a convolution with such inputs stays whole; empty if it can be divided.
+
+    `caller` is a layer that calls it, too, on inputs that nobody knows.
+    """
     import keras
 
     kind = type(layer)
@@ -127,6 +130,7 @@ def _reason_against(layer: Any, shapes: Sequence[Shape]) -> str:
             len(shapes) > 1,
             f"its inputs have several sizes: {', '.join(sorted(map(str, shapes)))}",
         ),
+        (caller is not None, f"{caller} calls it, too, and nobody knows with inputs of which size"),
         (
             max(layer.strides) > 1 and max(layer.dilation_rate) > 1,
             "it has strides and dilation at once",
@@ -143,6 +147,16 @@ def _input_shapes(model: Any) -> dict[int, list[Shape]]:
             shapes = found.setdefault(id(call.operation), [])
             shapes += [s for t in call.input_tensors if (s := tuple(t.shape[1:])) not in shapes]
     return found
+
+
+def _other_callers(model: Any) -> dict[int, str]:
+    """Return a layer that calls others by itself, such as a wrapper, by the `id` of the others."""
+    return {
+        id(held): f"{type(each).__name__} {each.name!r}"
+        for each in layers_of(model)
+        if not _is_functional(each)
+        for held in layers_held_by(each)
+    }
 
 
 def _is_functional(layer: Any) -> bool:

@@ -143,6 +143,22 @@ def test_a_model_whose_calls_keras_does_not_know_keeps_its_layers_whole():
     assert "no fixed size" in find_convolutions(model).whole["c"]
 
 
+def test_a_layer_that_another_layer_calls_too_stays_whole():
+    """Keras does not know that call, so it may be of another size: it got the shape of one."""
+    import keras
+
+    layers = keras.layers
+    shared = layers.Conv2D(6, 3, name="c")
+    image, series = keras.Input((8, 8, 4)), keras.Input((3, 5, 5, 4))
+    outputs = [
+        layers.GlobalAveragePooling2D()(shared(image)),
+        layers.GlobalAveragePooling3D()(layers.TimeDistributed(shared)(series)),
+    ]
+    found = find_convolutions(keras.Model([image, series], layers.Concatenate()(outputs)))
+    assert found.layers == {}
+    assert "TimeDistributed" in found.whole["c"]
+
+
 def test_two_convolutions_of_one_name_are_refused():
     import keras
 
