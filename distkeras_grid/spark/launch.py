@@ -194,6 +194,10 @@ class Launch:
         """
         if error := self.error():
             raise error
+        return self.rows()
+
+    def rows(self) -> list[Row]:
+        """Return what the tasks of the jobs yielded that have ended well so far."""
         with self._changed:
             return [row for _, rows in sorted(self._rows.items()) for row in rows]
 

@@ -482,20 +482,19 @@ class Run:
         return self._launch.phase
 
     def _finish_job(self) -> list[dict[str, Any]]:
-        """Return the workers' summaries. The center is complete even without them."""
-        problem = f"it did not end in {FINISH_SECONDS:.0f} s"
+        """Return the summaries of workers whose jobs ended well; the center needs none of them."""
+        problem: str | None = f"it did not end in {FINISH_SECONDS:.0f} s"
         if self._watch.stopped:
             if not self._see_workers_off():
                 problem = f"its windows take more than {SHORT_WINDOW:.0f} s"
         elif not self._launch.done:
             self._launch.wait(FINISH_SECONDS)
         if self._launch.done:
-            try:
-                return [row.asDict() for row in self._launch.result()]
-            except GridError as error:
-                problem = str(error)
-        self._progress.note(ending_note(self._spec, problem, stopped=self._watch.stopped))
-        return []
+            error = self._launch.error()
+            problem = None if error is None else str(error)
+        if problem is not None:
+            self._progress.note(ending_note(self._spec, problem, stopped=self._watch.stopped))
+        return [row.asDict() for row in self._launch.rows()]
 
     def _see_workers_off(self) -> bool:
         """Wait for workers that were told to stop; return whether all of them have ended."""

@@ -179,7 +179,7 @@ class ProcessLaunch:
         died = "Python worker exited unexpectedly"
         return job_error("pairs", spark_reason(RuntimeError(told or died)), "yarn")
 
-    def result(self):
+    def rows(self):
         return []
 
     def localities(self):

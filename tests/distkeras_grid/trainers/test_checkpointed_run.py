@@ -104,7 +104,7 @@ class Launch:
     def error(self):
         return None
 
-    def result(self):
+    def rows(self):
         return []
 
     def localities(self):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+from pyspark.sql import Row
 
 from distkeras_grid.errors import (
     ClusterError,
@@ -101,7 +102,7 @@ class Launch:
     def wait(self, timeout):  # noqa: ARG002
         return self.done
 
-    def result(self):
+    def rows(self):
         return []
 
     def localities(self):
@@ -377,6 +378,29 @@ def test_a_worker_that_is_given_up_does_not_end_the_work_of_others():
     (given_up,) = [record for record in history.workers if record.status == "given up"]
     assert (given_up.worker, given_up.error) == (0, "ServerUnreachableError")
     assert sum("orker 0 is given up" in line and "10.0.0.7" in line for line in notes) == 1
+
+
+class OneCancelled(Launch):
+    """Two jobs, one of which is cancelled at the end: its worker is late, and a quorum is there."""
+
+    def error(self, seat=None):  # noqa: ARG002
+        return ClusterError("The job was cancelled.")
+
+    def rows(self):
+        return [Row(worker=1, rows=ROWS)]
+
+
+def test_a_late_worker_costs_no_other_workers_summary():
+    def observer(event, _):
+        return History().add_epoch(event), Steering()
+
+    server, notes = Server(*EPOCHS), []
+    spec = make_spec(rows=ROWS, epochs=3, snapshots_per_epoch=1)
+    with run_progress(notes.append) as progress:
+        parts = (server, OneCancelled(server), spec, History(), progress, observer, dict)
+        _, summaries = Run(*parts).execute()
+    assert summaries == [{"worker": 1, "rows": ROWS}]
+    assert sum("was cancelled" in line for line in notes) == 1
 
 
 def test_what_a_worker_reports_ends_the_run_by_its_name():
