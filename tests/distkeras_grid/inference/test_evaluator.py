@@ -151,8 +151,11 @@ def test_the_report_has_figures_of_rows_sources_and_groups(spark):
     # The means for class 0: 0.65 of a.png, 0.57 of b.png, and 0.2 of c.png.
     assert report.level("source").confusion.tolist() == [[1, 1], [1, 0]]
     assert report.level("group").count == 2
-    # Ingested images are rows of their own.
-    whole = AccuracyEvaluator().report(df.selectExpr("*", "0 as item"), resamples=20)
+    # Ingested images are rows of their own, unless they have groups.
+    ingested = df.selectExpr("*", "0 as item")
+    grouped = AccuracyEvaluator().report(ingested, resamples=20)
+    assert [level.name for level in grouped.levels] == ["row", "source", "group"]
+    whole = AccuracyEvaluator().report(ingested.drop("group"), resamples=20)
     assert [level.name for level in whole.levels] == ["row"]
     votes = AccuracyEvaluator().report(df, ["source"], combine="vote", resamples=20)
     assert votes.level("source").confusion.tolist() == [[1, 1], [0, 1]]
