@@ -321,7 +321,10 @@ def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None)
     if keytab:
         return [Finding("kerberos", Level.OK, f"Spark gets its tickets with the keytab {keytab}")]
     if ticket is None:
-        text = "core-site.xml requires Kerberos, and no klist says whether there is a ticket: kinit"
+        text = (
+            "core-site.xml requires Kerberos, and there is no klist that tells of a ticket: run "
+            "kinit"
+        )
         return [Finding("kerberos", Level.WARN, text)]
     if not ticket:
         text = (

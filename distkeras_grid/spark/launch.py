@@ -391,9 +391,10 @@ def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) ->
 def small_pieces(spark: SparkSession) -> Iterator[None]:
     """Limit the Arrow batches sent to Python to `PIECE`, or to the user's smaller value."""
     before = spark.conf.get(PIECE_SETTING, None)
-    small = before is not None and 0 < megabytes(before) <= megabytes(PIECE)
+    fits = before is not None and 0 < megabytes(before) <= megabytes(PIECE)
+    value = before if before is not None and fits else PIECE
     # Also if it is small already: another run may have set it, and may end before this one.
-    with setting_of_session(spark, PIECE_SETTING, before if before and small else PIECE):
+    with setting_of_session(spark, PIECE_SETTING, value):
         yield
 
 

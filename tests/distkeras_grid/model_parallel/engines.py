@@ -16,6 +16,18 @@ from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, connect
 
 
 @contextmanager
+def ending(members, threads):
+    """Let the devices go at the end of a block, and see their threads end."""
+    try:
+        yield
+    finally:
+        members.close()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+@contextmanager
 def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
     """The engine of a model that is cut after these layers, its devices in threads."""
     import keras
@@ -41,17 +53,13 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
         told=told,
     )
     engine.members, engine.computers = members, computers
-    try:
+    with ending(members, threads):
         yield engine
-    finally:
-        members.close()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 @contextmanager
 def towers_engine(archive, names, limits=PATIENT):
+    """The engine of a model with these towers, all but the first in threads."""
     import keras
 
     def parts():
@@ -71,10 +79,5 @@ def towers_engine(archive, names, limits=PATIENT):
     remote = RemoteTowers(members, len(names) - 1, limits)
     engine = TowersEngine(model, towers, model.get_layer("head"), remote)
     engine.members, engine.computers = members, computers
-    try:
+    with ending(members, threads):
         yield engine
-    finally:
-        members.close()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()

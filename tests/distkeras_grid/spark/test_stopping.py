@@ -74,6 +74,12 @@ def test_a_context_that_an_interrupt_has_left_half_stopped_has_no_jobs(monkeypat
     assert context.levels == []
 
 
+def tasks_of(status):
+    """How many tasks run."""
+    stages = map(status.getStageInfo, status.getActiveStageIds())
+    return sum(stage.numActiveTasks for stage in stages if stage)
+
+
 @pytest.mark.spark
 def test_jobs_that_come_again_are_cancelled_again(spark):
     """An interrupt closes connections of other threads, too; Py4J sends their commands anew."""
@@ -93,9 +99,9 @@ def test_jobs_that_come_again_are_cancelled_again(spark):
     thread = InheritableThread(target=run, daemon=True)
     thread.start()
     status, until = context.statusTracker(), time.monotonic() + 30.0
-    while not status.getActiveStageIds() and time.monotonic() < until:
+    while not tasks_of(status) and time.monotonic() < until:
         time.sleep(0.05)
-    time.sleep(1.0)
+    assert tasks_of(status)
     stop_work(30.0)
     thread.join(1.0)
     assert submitted == [1, 2]
