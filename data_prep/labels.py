@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from data_prep.csv_text import read_csv
 from distkeras_grid.errors import ConfigurationError, LabelError
 
 FOLDER, REGEX, PATH = "folder", "regex:", "path:"
@@ -182,16 +181,7 @@ def parse_table(text: str, path: str) -> dict[str, Annotation]:
     LabelError
         If a line cannot be read, or a name begins or ends with a space; it names the line.
     """
-    # Any line ending is accepted, also that of old spreadsheets.
-    lines = io.StringIO(text.removeprefix("\ufeff"), newline=None)
-    reader = csv.DictReader(lines, strict=True)
-    try:
-        columns, rows = reader.fieldnames or (), [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise LabelError(
-            f"{path}, line {reader.line_num + 1}: {error}. Look for a quotation mark without a "
-            "second one."
-        ) from error
+    columns, rows = read_csv(text, path, LabelError)
     if not {"file", "label"} <= set(columns):
         raise LabelError(
             f"{path} must begin with a line naming the columns file and label, and optionally "

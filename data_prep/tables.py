@@ -5,8 +5,6 @@ A change made here stays: later updates do not undo it because of folders or tab
 
 from __future__ import annotations
 
-import csv
-import io
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ from typing import Any
 
 from data_prep.alike import joining
 from data_prep.changes import Changes, kept_splits, sources_of
+from data_prep.csv_text import read_csv
 from data_prep.folds import assign_folds
 from data_prep.labels import Annotation, class_names
 from data_prep.manifest import REMOVED, TILED, DataSet, Entry, revised, tables_of
@@ -250,21 +249,18 @@ def parse_list(text: str, path: str) -> dict[str, str]:
     >>> parse_list("file,reason\na/1.png,out of focus\na/2.png,\n", "bad.csv")
     {'a/1.png': 'out of focus', 'a/2.png': 'excluded'}
     """
-    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=None), strict=True)
+    columns, rows = read_csv(text, path, LabelError)
+    if "file" not in columns:
+        raise LabelError(
+            f"{path} must begin with a line naming the column file, and optionally reason. "
+            f"Received: {', '.join(map(repr, columns)) or 'none'}."
+        )
     reasons: dict[str, str] = {}
-    try:
-        if "file" not in (reader.fieldnames or ()):
-            raise LabelError(
-                f"{path} must begin with a line naming the column file, and optionally reason. "
-                f"Received: {', '.join(map(repr, reader.fieldnames or ())) or 'none'}."
-            )
-        for row in reader:
-            if not row["file"] or None in row:
-                raise LabelError(f"{path}, line {reader.line_num}: no file, or too much: {row}.")
-            name = unicodedata.normalize("NFC", row["file"])
-            reasons[name] = row.get("reason") or EXCLUDED
-    except csv.Error as error:
-        raise LabelError(f"{path}, line {reader.line_num + 1}: {error}.") from error
+    for number, row in rows:
+        if not row["file"] or None in row:
+            raise LabelError(f"{path}, line {number}: no file, or too much: {row}.")
+        name = unicodedata.normalize("NFC", row["file"])
+        reasons[name] = row.get("reason") or EXCLUDED
     return reasons
 
 

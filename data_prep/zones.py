@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.csv_text import read_csv
 from data_prep.polygons import Numbers, Polygon
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 
@@ -205,16 +206,7 @@ def table_of(boxes: Mapping[str, Iterable[Box]]) -> str:
 
 
 def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:
-    # Any line ending is accepted, also that of old spreadsheets.
-    lines = io.StringIO(text.removeprefix("\ufeff"), newline=None)
-    reader = csv.DictReader(lines, strict=True)
-    try:
-        columns, rows = reader.fieldnames or (), [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise SchemaError(
-            f"{name}, line {reader.line_num + 1}: {error}. Look for a quotation mark without a "
-            "second one."
-        ) from error
+    columns, rows = read_csv(text, name, SchemaError)
     if missing := set(COLUMNS) - set(columns):
         raise SchemaError(
             f"{name} lacks the columns {', '.join(sorted(missing))}. Received: "
