@@ -147,10 +147,26 @@ def files_of(uri: str, *, set_anew: bool) -> Files | None:
     scheme, separator, rest = uri.partition(":")
     if not separator or "/" in scheme:
         return None if set_anew else configured_files()
-    if set_anew and (not rest.startswith("//") or rest.startswith("///")) and scheme != "file":
-        # A path without a host is on the default file system, too.
+    has_host = rest.startswith("//") and not rest.startswith("///")
+    # A path without a host is on the default file system, too.
+    if scheme != "file" and not has_host and (set_anew or _is_named_by_spark()):
         return None
     return _files_by_scheme(scheme)
+
+
+def _is_named_by_spark() -> bool:
+    """Whether Spark's configuration names a default file system, or cannot be read."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    if not folder:
+        return False
+    try:
+        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    names = "|".join(map(re.escape, DEFAULT_FILES))
+    return re.search(rf"^\s*({names})[\s=:]", text, re.MULTILINE) is not None
 
 
 def configured_files() -> Files | None:
@@ -174,6 +190,8 @@ def _files_by_scheme(scheme: str) -> Files | None:
     return known.get(scheme)
 
 
+#: Settings of Spark that name the file system of paths without a scheme, or without a host.
+DEFAULT_FILES = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
 #: What to give beside a fold, for a command that reads one split.
 HELD_OUT = "--split validation for what it holds out"
 

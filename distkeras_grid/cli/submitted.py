@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from distkeras_grid.cli.early import Files, LocalFiles, files_of, local_path
+from distkeras_grid.cli.early import DEFAULT_FILES, Files, LocalFiles, files_of, local_path
 from distkeras_grid.cli.model_functions import SearchPath
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.command import Submission
 
-#: Settings that name the file system of paths without a scheme.
-DEFAULT_FILES = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
 # Settings by which modules may reach the driver that this process does not know of.
 _MORE_MODULES = re.compile(r"spark\..*(files|archives|python|pythonpath)", re.IGNORECASE)
 

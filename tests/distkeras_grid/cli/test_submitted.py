@@ -132,6 +132,21 @@ def test_a_path_without_a_scheme_is_where_hadoops_configuration_says(configured,
     assert driver().files_of("/tiles") is None
 
 
+def test_what_spark_itself_names_as_the_default_file_system_is_left_to_it(monkeypatch, tmp_path):
+    """A path without a host was looked for on that of Hadoop's configuration, and refused."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert isinstance(early.HERE.files_of("hdfs:///tiles"), early.WebFiles)
+    defaults = tmp_path / "spark-defaults.conf"
+    defaults.write_text("# spark.hadoop.fs.defaultFS  no\nspark.ui.enabled false\n")
+    assert isinstance(early.HERE.files_of("hdfs:///tiles"), early.WebFiles)
+    for line in ("spark.hadoop.fs.defaultFS hdfs://other:8020", "spark.hadoop.fs.default.name=x"):
+        defaults.write_text(f"spark.ui.enabled false\n  {line}\n")
+        assert early.HERE.files_of("hdfs:///tiles") is None
+        assert driver().files_of("hdfs:/tiles") is None
+        assert isinstance(early.HERE.files_of("hdfs://node:8020/tiles"), early.WebFiles)
+        assert isinstance(early.HERE.files_of("file:///tiles"), early.LocalFiles)
+
+
 def test_without_hadoops_configuration_a_path_is_of_this_machine(monkeypatch):
     assert isinstance(driver(*STANDALONE).files_of("/tiles"), early.LocalFiles)
     assert driver(*CLUSTER).files_of("/tiles") is None
