@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from data_prep.filters import MEASURED
 from data_prep.geometry import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
 from data_prep.images import MAX_PIXELS
-from data_prep.job import TILES, check_name
+from data_prep.job import TILES
 from data_prep.manifest import DataSet
 from data_prep.settings import CHOICES, TilingSettings, parse_angles, parse_overlap
 from data_prep.update import plan_tiles, update_tiles
@@ -19,6 +19,7 @@ from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.dataframes import MANIFEST
+from distkeras_grid.spark.outputs import check_name
 
 OVERLAP = 0.5
 COUNTS = ("new", "changed", "unchanged", "relabelled", "removed")

@@ -30,12 +30,12 @@ from data_prep.stages import (
 from data_prep.task_status import task_progress
 from data_prep.tiff_metadata import parse_length
 from data_prep.zones import ZoneRules, read_zones
-from distkeras_grid.errors import ConfigurationError, ImageError, StorageError
+from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.launch import DIED, job_error, spark_reason
-from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.outputs import OF_PATTERNS, Output, OutputKind, check_name
 from distkeras_grid.spark.session import task_slots
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spark.versions import FOLDER as VERSIONS
@@ -59,8 +59,6 @@ TILES = OutputKind(
 )
 # At most this many unreadable images are named in one error.
 SHOWN_ERRORS = 5
-# Characters by which Hadoop knows a pattern.
-OF_PATTERNS = "{}[]*?\\"
 # The schema is given, because a folder without rows has none.
 COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
@@ -252,21 +250,6 @@ def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
 def escaped(uri: str) -> str:
     """Return a path that Hadoop does not take for a pattern."""
     return "".join("\\" + letter if letter in OF_PATTERNS else letter for letter in uri)
-
-
-def check_name(output: str) -> None:
-    """Refuse a name for a data set that everybody who reads it would have to escape.
-
-    Raises
-    ------
-    ConfigurationError
-        If Spark takes it for a pattern.
-    """
-    if any(letter in OF_PATTERNS for letter in output):
-        raise ConfigurationError(
-            f"Spark takes a path with one of {OF_PATTERNS} for a pattern, and could not read the "
-            f"data set. Received: {output}. Choose another output."
-        )
 
 
 def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:

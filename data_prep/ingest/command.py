@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from data_prep.ingest.job import IMAGES, ingest_folder
 from data_prep.ingest.settings import FOLDER, FORMATS, IngestSettings
-from data_prep.job import check_name
 from distkeras_grid.cli import early
 from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.spark.outputs import check_name
 
 DESCRIPTION = """\
 Store labeled images as Parquet, in the form that trainers read: one folder for each split, and

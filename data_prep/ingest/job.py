@@ -22,7 +22,7 @@ from data_prep.ingest.stages import (
     transform_rows,
 )
 from data_prep.ingest.transforms import Transform
-from data_prep.job import check_name, executor_errors, first_of, relative_to, tiling_versions
+from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
 from data_prep.links import lost_images
 from data_prep.listing import hidden_images, input_files, open_files, told_of
 from data_prep.plan import format_bytes
@@ -39,7 +39,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.outputs import Output, OutputKind, check_name
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage
 

@@ -16,7 +16,7 @@ from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.outputs import Output, OutputKind, check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,6 +137,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
         The first thing that is wrong.
     """
     early.check_fold(flags.split, flags.fold)
+    check_name(flags.output)
     early.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
     )
