@@ -20,8 +20,12 @@ _SAFE_MODE = (
     "dfsadmin -safemode leave."
 )
 _LOST = (
-    "A block has no copy that can be read: its DataNodes are dead, or all copies are damaged. Look "
-    "with: hdfs fsck PATH -files -blocks -locations."
+    "A block has no copy that can be read: its DataNodes are dead, or all copies are damaged. "
+    "`distkeras-grid get` with the file tells which, as does: hdfs fsck PATH -files -blocks."
+)
+_DAMAGED = (
+    "A block is damaged. If this comes again, all its copies are: delete the file and write it "
+    "again, from where it came."
 )
 # Signs that DataNodes of HDFS are missing, or blocks of theirs.
 NODES = {
@@ -29,7 +33,8 @@ NODES = {
     "from here. Look at the NameNode's page (Datanodes); it is not a lack of space.",
     "BlockMissingException": _LOST,
     "Could not obtain block": _LOST,
-    "ChecksumException": _LOST,
+    "nodes contain this block": _LOST,
+    "ChecksumException": _DAMAGED,
 }
 # Signs of a cluster with Kerberos, and a user who has no valid ticket.
 _NO_TICKET = (

@@ -206,9 +206,12 @@ def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
     return [Finding("gpu", Level.OK, f"each worker gets {amount:g} GPU of its executor")]
 
 
+CRYPTO = "spark.network.crypto.enabled"
+#: Spark's default, AES/CTR/NoPadding, does not protect what it encrypts from changes.
+CIPHER, GCM = "spark.network.crypto.cipher", "AES/GCM/NoPadding"
 #: Settings by which Spark encrypts what driver and executors send each other.
 ENCRYPTION = (
-    "spark.network.crypto.enabled",
+    CRYPTO,
     "spark.authenticate.enableSaslEncryption",
     "spark.ssl.rpc.enabled",
 )
@@ -230,6 +233,13 @@ def check_encryption(setting: Setting, driver: str) -> Finding:
     (<Level.OK: 'ok'>, <Level.WARN: 'warn'>)
     """
     found = [name for name in ENCRYPTION if setting(name) == "true"]
+    if found == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
+        return Finding(
+            "encryption",
+            Level.WARN,
+            "Spark encrypts what it sends, but does not notice if somebody changes it on the way. "
+            f"Set {CIPHER}={GCM}. Received: {setting(CIPHER) or 'nothing (AES/CTR/NoPadding)'}.",
+        )
     if found:
         return Finding("encryption", Level.OK, f"Spark encrypts its own traffic: {found[0]}=true")
     if _is_loopback(driver):
@@ -238,7 +248,8 @@ def check_encryption(setting: Setting, driver: str) -> Finding:
         "encryption",
         Level.WARN,
         "Spark sends keys of runs, models and rows unencrypted. If others can read packets in this "
-        "network, set spark.authenticate=true and spark.network.crypto.enabled=true.",
+        f"network, set spark.authenticate=true, {CRYPTO}=true, {CIPHER}={GCM} and "
+        "spark.network.crypto.authEngineVersion=2.",
     )
 
 

@@ -121,9 +121,9 @@ def check_own(uri: str, storage: Storage) -> None:
 def _check_rights(uri: str, storage: Storage, advice: str) -> None:
     above = uri.rpartition("/")[0] + "/"
     archive, folder = storage.access(uri), storage.access(above)
-    for path, found in ((uri, archive), (above, folder)):
+    for path, found, is_folder in ((uri, archive, False), (above, folder, True)):
         # In a folder with the sticky bit, users cannot replace files of others.
-        if found.mode & 0o022 and not found.mode & 0o1000:
+        if found.mode & 0o022 and not (is_folder and found.mode & 0o1000):
             raise StorageError(
                 f"Group or others may write to {path}, and so change what runs in your name. "
                 f"Received: mode {found.mode:o}. Take that right away, and look who used it. "

@@ -78,6 +78,25 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a file on HDFS.
+
+    Parameters
+    ----------
+    offset : int
+        Its first byte in the file.
+    hosts : tuple of str
+        The DataNodes with a copy that the NameNode believes to be alive.
+    is_corrupt : bool
+        Whether all its copies are damaged, as far as readers have reported.
+    """
+
+    offset: int
+    hosts: tuple[str, ...]
+    is_corrupt: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteError:
     """An exception of Java that an answer carries.
 
@@ -138,6 +157,20 @@ class _ChecksumAnswer(msgspec.Struct):
     FileChecksum: _Checksum
 
 
+class _Block(msgspec.Struct):
+    offset: int
+    hosts: list[str]
+    corrupt: bool = False
+
+
+class _Blocks(msgspec.Struct):
+    BlockLocation: list[_Block]
+
+
+class _BlocksAnswer(msgspec.Struct):
+    BlockLocations: _Blocks
+
+
 class _Truth(msgspec.Struct):
     boolean: bool
 
@@ -190,6 +223,12 @@ def decode_checksum(answer: bytes) -> FileChecksum | None:
     """Return the checksum in an answer to ``GETFILECHECKSUM``; None for an unknown kind."""
     checksum = _decode(answer, _ChecksumAnswer).FileChecksum
     return parse_checksum({"algorithm": checksum.algorithm, "bytes": checksum.bytes})
+
+
+def decode_blocks(answer: bytes) -> list[Block]:
+    """Return the blocks in an answer to ``GETFILEBLOCKLOCATIONS``."""
+    found = _decode(answer, _BlocksAnswer).BlockLocations.BlockLocation
+    return [Block(each.offset, tuple(each.hosts), each.corrupt) for each in found]
 
 
 def decode_summary(path: str, answer: bytes) -> Summary:

@@ -4,7 +4,7 @@ This speaks WebHDFS by `requests`, not by the `hdfs` package. The public methods
 (2.7) can neither leave out a DataNode that has died (``excludedatanodes``) nor replace a file in
 one step (``renameoptions=OVERWRITE``), and do not say which host failed, so a transfer would need
 its private ones. `fsspec`'s client has no timeouts and no second NameNode, and PyArrow's needs
-Hadoop's own library and a JVM. Eight documented requests remain. The sandbox, which
+Hadoop's own library and a JVM. Nine documented requests remain. The sandbox, which
 needs none of that, uses `hdfs`; so do the tests, as a second opinion.
 """
 
@@ -23,6 +23,7 @@ from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.answers import (
     FileStatus,
     Summary,
+    decode_blocks,
     decode_checksum,
     decode_error,
     decode_listing,
@@ -32,7 +33,7 @@ from distkeras_grid.webhdfs.answers import (
 )
 from distkeras_grid.webhdfs.checksums import FileChecksum
 from distkeras_grid.webhdfs.network import close_session, open_session, translated
-from distkeras_grid.webhdfs.refusals import explain
+from distkeras_grid.webhdfs.refusals import explain, lost, may_be_lost
 from distkeras_grid.webhdfs.tries import (
     Refused,
     Trouble,
@@ -56,6 +57,8 @@ TIMEOUTS = (20.0, 60.0)
 OPERATION_SECONDS = 180.0
 # Seconds in which tries to move a file may begin.
 TRANSFER_SECONDS = 7 * 24 * 3600.0
+# What is answered from blocks.
+READING = ("read", "compare")
 # The NameNode sends to a DataNode, HttpFS to itself; nothing is sent further.
 MOST_REDIRECTS = 3
 # The NameNode writes into its redirects who asks.
@@ -257,12 +260,15 @@ class Connection:
         """
         began = time.monotonic()
         tries = 0
+        told: TryFailed | None = None
         try:
             while True:
                 try:
                     result = attempt()
                 except TryFailed as failure:
                     tries += 1
+                    # Where the only DataNode with a block is left out, HDFS says that it has none.
+                    told = failure if told is None or not self._excluded else told
                     pause = next_pause(
                         failure,
                         tries=tries,
@@ -273,7 +279,7 @@ class Connection:
                     # A definite no is an answer, too.
                     self._patient = self._patient or not may_pass(failure)
                     if pause is None or self._stopped.is_set():
-                        raise self._explained(action, path, failure) from failure
+                        raise self._explained(action, path, told) from failure
                     self._excluded = None if self._excluded else self._datanode(failure)
                     self._stopped.wait(pause)
                 else:
@@ -369,6 +375,8 @@ class Connection:
         return host.hostname if host.netloc not in namenodes else None
 
     def _explained(self, action: str, path: str, failure: TryFailed) -> StorageError:
+        if action in READING and may_be_lost(failure) and (error := self._lost(action, path)):
+            return error
         return explain(
             action,
             path,
@@ -376,6 +384,17 @@ class Connection:
             namenodes=self.address.urls,
             kerberos=self.address.kerberos,
         )
+
+    def _lost(self, action: str, path: str) -> StorageError | None:
+        """Return the error for a block that nobody can read, if the NameNode knows one."""
+        try:
+            answer = self._namenode("GET", path, {"op": "GETFILEBLOCKLOCATIONS"})
+            with closing(answer):
+                told = _read_all(answer, time.monotonic() + TIMEOUTS[1])
+            return lost(action, path, decode_blocks(told))
+        except (TryFailed, ValueError):
+            # HttpFS before Hadoop 3.4 does not know the question. The failure itself is told then.
+            return None
 
 
 def _read(answer: requests.Response) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from distkeras_grid import file_systems
@@ -15,6 +15,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.file_systems import full, meaning
 from distkeras_grid.tickets import Keytab, ticket_advice
+from distkeras_grid.webhdfs.answers import Block
 from distkeras_grid.webhdfs.tries import BUSY, Refused, Trouble, TryFailed, Unreachable
 
 # Parts of what HDFS says, and what they mean to its client.
@@ -62,6 +63,48 @@ def explain(
     if isinstance(failure, Unreachable):
         return unreachable(action, path, failure, namenodes)
     return failure
+
+
+def may_be_lost(failure: TryFailed) -> bool:
+    """Tell whether a file could not be read because a block of it is damaged or gone.
+
+    A DataNode that meets a damaged block in the middle of an answer only ends the connection.
+    """
+    if isinstance(failure, Unreachable):
+        return failure.trouble is Trouble.BROKEN
+    told = f"{getattr(failure, 'exception', None)}: {failure.message}"
+    return meaning(file_systems.NODES, told) is not None
+
+
+def lost(action: str, path: str, blocks: Iterable[Block]) -> StorageError | None:
+    """Return the error for a file with a block that nobody can read; None if it has none.
+
+    Parameters
+    ----------
+    action, path : str
+        What was tried, and on what.
+    blocks : iterable of Block
+        The file's.
+
+    Examples
+    --------
+    >>> blocks = [Block(0, ("node-1",), is_corrupt=False), Block(128, (), is_corrupt=False)]
+    >>> str(lost("read", "/x", blocks)).partition(". ")[0]
+    'Cannot read /x on HDFS: of the block at byte 128 no DataNode with a copy is alive'
+    """
+    for block in blocks:
+        where = f"Cannot {action} {path} on HDFS: of the block at byte {block.offset:,}"
+        if block.is_corrupt:
+            return StorageError(
+                f"{where} all copies are damaged (on {', '.join(block.hosts) or 'no host'}). "
+                "Delete the file and write it again, from where it came."
+            )
+        if not block.hosts:
+            return StorageError(
+                f"{where} no DataNode with a copy is alive. Start the DataNodes that are missing "
+                "on the NameNode's page (Datanodes), and try again."
+            )
+    return None
 
 
 def refusal(action: str, path: str, exception: str | None, message: str) -> StorageError:
@@ -154,7 +197,8 @@ def unreachable(
             f"the connection to {who} broke ({reason})",
             "Try again."
             if is_namenode
-            else "Try again; if it breaks in every try, look for a damaged block: hdfs fsck.",
+            else "Try again; if it breaks in every try, all copies of a block may be damaged. "
+            "Compare with the file's origin, or read it with: hdfs dfs -get.",
         ),
     }[failure.trouble]
     return StorageError(f"Cannot {action} {path} on HDFS: {what}. {advice}")

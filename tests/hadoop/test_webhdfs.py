@@ -324,6 +324,53 @@ def test_a_killed_datanode_is_got_around(
     assert same(source, tmp_path / "back")
 
 
+@pytest.mark.promise(
+    "block of a file: its only copy is damaged",
+    "`get` names the byte and says so; no half file is left.",
+)
+@pytest.mark.full
+def test_a_damaged_block_is_told_from_a_broken_connection(
+    url: str, client: InsecureClient, folder: str, grid: Grid, tmp_path: Path
+) -> None:
+    content = os.urandom(2 * MEGABYTE)
+    # Where several copies are damaged, HDFS suspects the reader and does not note it.
+    client.write(f"{folder}/x.raw", content, replication=1)
+    (copy,) = (
+        path
+        for path in grid.sandbox.layout.root.rglob("blk_*")
+        if path.stat().st_size == len(content) and path.read_bytes() == content
+    )
+    with copy.open("r+b") as file:
+        file.seek(MEGABYTE)
+        file.write(bytes(1000))
+    with pytest.raises(StorageError, match=r"byte 0 all copies are damaged \(on localhost"):
+        download(f"{folder}/x.raw", tmp_path / "back", url=url)
+    assert not (tmp_path / "back").exists() or list((tmp_path / "back").iterdir()) == []
+
+
+@pytest.mark.promise(
+    "block of a file: all its DataNodes are dead",
+    "`get` says that the DataNode refuses connections; that is neither damage nor lack of space.",
+)
+@pytest.mark.full
+def test_dead_datanodes_are_told_from_damage(
+    url: str, folder: str, grid: Grid, tmp_path: Path
+) -> None:
+    source = tmp_path / "x.raw"
+    source.write_bytes(os.urandom(MEGABYTE))
+    upload(source, folder, url=url)
+    names = ("datanode-0", "datanode-1")
+    for name in names:
+        os.kill(grid.sandbox.daemon(name).pid, signal.SIGKILL)
+    try:
+        with pytest.raises(StorageError, match=r"the DataNode at .* refuses connections") as raised:
+            download(f"{folder}/x.raw", tmp_path / "back", url=url)
+    finally:
+        for name in names:
+            grid.sandbox.restart(name)
+    assert not isinstance(raised.value, NoSpaceError)
+
+
 def test_without_permission_nothing_is_left_and_the_reason_is_said(
     url: str, client: InsecureClient, folder: str, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

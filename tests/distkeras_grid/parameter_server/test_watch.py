@@ -333,6 +333,11 @@ def unseen(*states, version=0, rows=None, **tasks):
     return Looked(workers, version, 0, 0, tasks=running, rows=rows or {})
 
 
+@pytest.mark.promise(
+    "worker: hangs before it connects",
+    "Its task is started again after `start_timeout`, three times; meanwhile trainers without "
+    "rounds begin without it.",
+)
 @pytest.mark.parametrize("state", ["absent", "lost"])
 @pytest.mark.parametrize("together", [True, False])
 def test_a_task_that_does_not_connect_is_started_again(state, together):

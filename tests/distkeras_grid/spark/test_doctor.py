@@ -189,7 +189,16 @@ def test_everything_bad_says_what_to_change():
         ({}, "::1", Level.OK),
         ({}, "localhost", Level.OK),
         ({"spark.network.crypto.enabled": "false"}, "10.0.0.5", Level.WARN),
-        ({"spark.network.crypto.enabled": "true"}, "10.0.0.5", Level.OK),
+        ({"spark.network.crypto.enabled": "true"}, "10.0.0.5", Level.WARN),
+        ({"spark.network.crypto.enabled": "true"}, "127.0.0.1", Level.OK),
+        (
+            {
+                "spark.network.crypto.enabled": "true",
+                "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+            },
+            "10.0.0.5",
+            Level.OK,
+        ),
         ({"spark.ssl.rpc.enabled": "true"}, "10.0.0.5", Level.OK),
     ],
 )

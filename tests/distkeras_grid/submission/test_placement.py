@@ -142,12 +142,16 @@ def test_what_others_changed_or_may_change_is_refused(
     place(environment, uri, storage, lambda _: None)
     archive = tmp_path / "envs" / environment.name
     check(uri, storage)
-    for path in (archive, archive.parent):
+    # The sticky bit protects what lies in a folder, and means nothing for a file.
+    for path, more in ((archive, 0o020), (archive, 0o1022), (archive.parent, 0o020)):
         former = path.stat().st_mode
-        path.chmod(former | 0o020)
+        path.chmod(former | more)
         with pytest.raises(StorageError, match="mode"):
             check(uri, storage)
         path.chmod(former)
+    archive.parent.chmod(0o1777)
+    check(uri, storage)
+    archive.parent.chmod(0o755)
     archive.write_bytes(b"another")
     with pytest.raises(StorageError, match="SHA-256"):
         place(environment, uri, storage, lambda _: None)

@@ -110,7 +110,7 @@ def test_an_optimizer_that_is_built_tells_what_it_keeps(frame, monkeypatch):
         ("spark://127.0.0.1:7077", {"spark.driver.host": "127.0.0.1"}, [Level.OK]),
         ("spark://10.0.0.1:7077", {"spark.driver.host": "10.0.0.5"}, [Level.WARN]),
         ("yarn", {}, [Level.WARN]),
-        ("yarn", {"spark.network.crypto.enabled": "true"}, [Level.OK]),
+        ("yarn", {"spark.ssl.rpc.enabled": "true"}, [Level.OK]),
     ],
 )
 def test_a_key_that_crosses_a_network_unencrypted_is_said(master, settings, levels):

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from distkeras_grid.webhdfs.answers import (
+    Block,
     RemoteError,
+    decode_blocks,
     decode_checksum,
     decode_error,
     decode_listing,
@@ -56,7 +58,15 @@ def test_what_is_no_answer_is_refused(answer: bytes) -> None:
         decode_listing("/", answer)
     with pytest.raises(ValueError):  # noqa: PT011
         decode_checksum(answer)
+    with pytest.raises(ValueError):  # noqa: PT011
+        decode_blocks(answer)
     assert decode_error(answer) is None
+
+
+def test_blocks_are_decoded() -> None:
+    told = {"offset": 128, "length": 5, "hosts": ["node-1"], "corrupt": True, "names": ["x:1"]}
+    answer = json.dumps({"BlockLocations": {"BlockLocation": [told]}}).encode()
+    assert decode_blocks(answer) == [Block(128, ("node-1",), is_corrupt=True)]
 
 
 @pytest.mark.parametrize("digits", ["", "00", "zz" * 28, "00" * 27])

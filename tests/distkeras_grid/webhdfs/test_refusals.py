@@ -46,6 +46,7 @@ NAMENODES = ("http://one:9870", "http://two:9870")
             "not a lack of space",
         ),
         ("IOException", "Could not obtain block: BP-1:blk_7", StorageError, "hdfs fsck"),
+        ("ChecksumException", "Checksum error: /x at 512", StorageError, "A block is damaged"),
         ("AccessControlException", "Permission denied: user=a", StorageError, "the permission"),
         ("AccessControlException", "/x (is not a directory)", StorageError, "part of the path is"),
         ("SafeModeException", "Name node is in safe mode.\nThe", StorageError, "-safemode leave"),
