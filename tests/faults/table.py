@@ -36,9 +36,11 @@ Families are {families}; kinds are {kinds}.
 (**M**). Each window is folded once, and the center is what these windows make of it one after the
 other. Nobody else is blamed, the run ends in bounded time, and memory is bounded.
 
-`faults/test_statistics.py` strikes workers on a cluster while statistics are measured (**C**). On Spark's own executors
-the other faults come between two windows, when an epoch has ended, or while a step is traced (`faults/test_matrix.py`,
-`faults/test_slots.py`): not in the middle of a greeting, of spooling or of a frame, for which (**P**) stands.
+`faults/test_statistics.py` strikes workers on a cluster while statistics are measured (**C**).
+
+On Spark's own executors, workers of `DOWNPOUR` with plain SGD are also killed or stopped in the
+middle of the frames of greeting, gate, commit, reply and finish, while a step is traced, and when
+an epoch ends (`faults/test_matrix.py`). For the other families, and for spooling, (**P**) stands.
 
 {head}
 {rule}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import signal
 import subprocess
 import sys
 import threading
@@ -179,6 +180,40 @@ def test_a_worker_that_hangs_is_started_again_and_every_sample_counts_once(
     assert result["samples"] == ROWS * EPOCHS
     assert result["weights"] == result.get("expected", [EPOCHS] * ROWS)
     assert len(attempts_of(result, 0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "frames"),
+    [
+        (
+            signal.SIGKILL,
+            [
+                ("WorkerHello", 0, 1, 0.5),
+                ("Ready", 1, 1, 0.5),
+                ("WindowCommit", 0, 3, 0.5),
+                ("Exchanged", 1, 5, 0.5),
+                ("Finish", 0, 1, 0.0),
+            ],
+        ),
+        (signal.SIGSTOP, [("WindowCommit", 0, 3, 0.5), ("Exchanged", 1, 5, 0.5)]),
+    ],
+    ids=["killed", "stopped"],
+)
+@pytest.mark.promise(
+    "worker: killed or stopped in the middle of a frame, on a cluster",
+    "Its next attempt goes on; exact.",
+)
+def test_workers_are_struck_in_the_middle_of_their_frames(
+    cluster, project, tmp_path, number, frames
+):
+    """In the greeting, at the gate, in a commit, in its reply, and when a worker has finished."""
+    arguments = {"round_timeout": 5.0} if number == signal.SIGSTOP else {}
+    strikes = [(*each, number) for each in frames]
+    result = run(cluster, project, tmp_path, frames=strikes, arguments=arguments)
+    assert sorted(result["struck"]) == sorted(kind for kind, *_ in frames)
+    assert result["error"] is None
+    assert result["samples"] == ROWS * EPOCHS
+    assert result["weights"] == [EPOCHS] * ROWS
 
 
 @pytest.mark.promise(

@@ -12,8 +12,14 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
+import psutil
+
+from distkeras_grid.parameter_server import messages
+from distkeras_grid.parameter_server.process import ServerProcess
+from tests.distkeras_grid.parameter_server.relay import Fault, Relay
 from tests.faults import counting
 
 DEFAULTS = {
@@ -30,6 +36,9 @@ DEFAULTS = {
     "shuffled": False,
     # The seat for which others wait in their batches, once the fault "wait" has come.
     "waits_for": None,
+    # In which frames workers are struck: kind of the message, seat, which of them, the share of the
+    # frame that is passed on before, and the signal that the worker's process gets.
+    "frames": [],
     # Whether the run writes checkpoints.
     "saved": False,
     # The cluster's file system, where it has one.
@@ -58,6 +67,33 @@ def fault(name: str, folder: Path):
         "each worker": lambda: None,
     }
     return faults[name]
+
+
+def strike_in(frames: list[tuple[str, int, int, float, int]]) -> list[Relay]:
+    """Let workers reach the server through a relay that strikes them in some of their frames."""
+
+    def strike(number: int, port: int) -> None:
+        (owner,) = {
+            each.pid
+            for each in psutil.net_connections("tcp")
+            if each.laddr and each.laddr.port == port and each.pid != os.getpid()
+        }
+        os.kill(owner, number)
+
+    faults = [
+        Fault(getattr(messages, kind), "call", nth, seat, share, call=partial(strike, number))
+        for kind, seat, nth, share, number in frames
+    ]
+    relays: list[Relay] = []
+
+    def addresses(server):
+        if not relays:
+            relays.append(Relay(server.address, *faults))
+        return (relays[0].address,)
+
+    if faults:
+        ServerProcess.addresses = property(addresses)
+    return relays
 
 
 def kill_slot(folder: Path) -> None:
@@ -133,6 +169,7 @@ def run(spark, folder: Path, settings) -> dict:
             return
         fault(settings["fault"], folder)()
 
+    relays = strike_in(settings["frames"])
     if settings["fault"] == "each worker":
         threading.Thread(target=kill_each_attempt, args=(folder,), daemon=True).start()
     callbacks = [counting.at_epoch(settings["at_epoch"], harm)]
@@ -150,6 +187,7 @@ def run(spark, folder: Path, settings) -> dict:
         "seconds_after": time.monotonic() - moment[0] if moment else None,
         "samples": trainer.history.samples,
         "stored_rows": trainer.run.get("stored_rows"),
+        "struck": [each.kind.__name__ for relay in relays for each in relay.struck],
         "seats": [[r.worker, r.attempt] for r in trainer.history.records],
         "joined": [[r.worker, r.attempt] for r in trainer.history.workers if r.status == "joined"],
         "weights": [] if error else trainer.model.get_weights()[0].ravel().tolist(),

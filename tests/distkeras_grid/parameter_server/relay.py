@@ -22,8 +22,8 @@ from distkeras_grid.parameter_server.seals import SEAL_BYTES
 
 #: What happens to a frame: both ends are reset or closed, the rest of the direction is thrown
 #: away, the rest of the frame waits, the frame is sent twice, or the last bit of what still passes
-#: is another one.
-Act = Literal["reset", "close", "swallow", "hold", "duplicate", "alter"]
+#: is another one. With "call" something is done to the client, and the rest follows.
+Act = Literal["reset", "close", "swallow", "hold", "duplicate", "alter", "call"]
 #: Stands for the driver where seats are named.
 DRIVER = -1
 
@@ -46,6 +46,8 @@ class Fault:
         Bytes that still pass; a share of the frame below 1.
     seconds : float
         How long "hold" waits.
+    call : callable, optional
+        Called for "call" with the client's port.
     """
 
     kind: type[Message]
@@ -54,6 +56,7 @@ class Fault:
     seat: int = 0
     after: float = 0
     seconds: float = 0.0
+    call: Callable[[int], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Moment:
 class _Link:
     """One client's connection and that of the relay to the server."""
 
+    port: int
     seat: int = DRIVER
     ending: Act = "close"
     sealed: bool = False
@@ -158,7 +162,7 @@ class Relay:
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = listener.accept()
+                client, (_, port) = listener.accept()
             except OSError:
                 return
             try:
@@ -169,7 +173,7 @@ class Relay:
             with self._lock:
                 self.connections += 1
                 self._open += [client, server]
-            link = _Link()
+            link = _Link(port)
             for ends in ((client, server), (server, client)):
                 threading.Thread(target=self._pass_on, args=(*ends, link), daemon=True).start()
 
@@ -214,6 +218,8 @@ class Relay:
             while source.recv(1 << 16):
                 pass
             return False
+        if fault.call is not None:
+            fault.call(link.port)
         if fault.act == "hold":
             self._released.wait(fault.seconds)
         target.sendall(frame[passed:])
