@@ -309,7 +309,9 @@ class History:
         -------
         pandas.DataFrame
             The fields of `WindowRecord`, the metrics as columns of their own after ``loss``; a
-            metric that has the name of a field becomes ``metric_<name>``.
+            metric that has the name of a field becomes ``metric_<name>``. ``epoch`` is the worker's
+            own pass over its rows: after an early stop without rounds it may be higher than the
+            number of epochs in `history`.
         """
         return _frame(WindowRecord, self.records, [dict(r.metrics) for r in self.records])
 

@@ -80,7 +80,8 @@ class WindowRecord(Record, frozen=True, tag="window"):
     worker, attempt : int
         The worker, from 0, and the attempt of its Spark task that sent the window.
     epoch, window : int
-        The worker's own pass over its rows, and the window within it.
+        The worker's own pass over its rows, and the window within it. Without rounds a fast
+        worker's pass is ahead of the run's epoch, which `EpochRecord` counts.
     steps, samples : int
         Batches and rows in this window.
     loss : float

@@ -2,7 +2,7 @@
 
 Keras itself knows which names exist. Importing it takes seconds, so a table is used if Keras has
 not been imported yet, as on the command line. A test compares the table with Keras' own registry.
-With another version of Keras, which may know more names, the table refuses nothing.
+Another version of Keras may know more names: for one that the table lacks it is imported and asked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, Literal, TypeAlias
 
+from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 
 Kind: TypeAlias = Literal["optimizer", "loss", "metric"]
@@ -88,7 +89,11 @@ def check_names(
     ------
     ConfigurationError
         If Keras does not know a name. The message has the argument, the name and a similar one.
+    EnvironmentMismatchError
+        If Keras must be asked, and its backend is not installed.
     """
+    # Before the first name is looked up, which may import it.
+    imported = "keras" in sys.modules
     compiled, own = _compiled_with(model), custom_objects or {}
     given: Mapping[Kind, Any] = {
         "optimizer": optimizer,
@@ -97,7 +102,7 @@ def check_names(
     }
     for kind, argument in given.items():
         for name in _names(argument):
-            if name not in own and not _is_known(kind, name):
+            if name not in own and not _is_known(kind, name, imported):
                 near = difflib.get_close_matches(name, NAMES[kind], n=1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise ConfigurationError(
@@ -106,21 +111,28 @@ def check_names(
                 )
 
 
-def _is_known(kind: Kind, name: str) -> bool:
+def _is_known(kind: Kind, name: str, imported: bool) -> bool:
     if kind == "metric" and name in SPECIAL_METRICS:
         return True
-    return _known_to_keras(kind, name) if "keras" in sys.modules else _in_table(kind, name)
+    if imported:
+        return _known_to_keras(kind, name)
+    if _in_table(kind, name):
+        return True
+    return metadata.version("keras") != KERAS and _known_to_keras(kind, name)
 
 
 def _in_table(kind: Kind, name: str) -> bool:
-    """Look a name up without Keras; what is registered under a package passes, "package>name"."""
-    if ">" in name or metadata.version("keras") != KERAS:
-        return True
+    """Look a name up without Keras.
+
+    What is registered under a package passes, "package>name": the user's module, which registers
+    it, may not have been imported yet.
+    """
     # Optimizers are found by any spelling of their class.
-    return (name.lower() if kind == "optimizer" else name) in NAMES[kind]
+    return ">" in name or (name.lower() if kind == "optimizer" else name) in NAMES[kind]
 
 
 def _known_to_keras(kind: Kind, name: str) -> bool:
+    current_backend()  # Tells in words if Keras cannot be imported.
     import keras
 
     modules = {"optimizer": keras.optimizers, "loss": keras.losses, "metric": keras.metrics}

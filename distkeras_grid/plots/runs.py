@@ -147,7 +147,8 @@ def staleness_histogram(history: History) -> Figure:
 def timeline(history: History) -> Figure:
     """Draw when each worker computed: a bar a window, colored by the worker's pass over its rows.
 
-    What is white between the bars is exchange and waiting.
+    What is white between the bars is exchange and waiting. Without rounds the passes of fast
+    workers are ahead of the run's epochs.
 
     Parameters
     ----------
@@ -174,7 +175,7 @@ def timeline(history: History) -> Figure:
     axes.set_xlabel(_time_title(history))
     axes.set_title("Windows of each worker over time")
     if len(passes) <= MAX_NAMED:
-        add_legend(figure, axes, [Patch(color=colors[e], label=f"epoch {e}") for e in passes])
+        add_legend(figure, axes, [Patch(color=colors[e], label=f"pass {e}") for e in passes])
     return figure
 
 

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
-from distkeras_grid.engine.registry import BACKENDS, backend_named, current_backend
+from distkeras_grid.engine.registry import (
+    BACKENDS,
+    backend_named,
+    configured_backend,
+    current_backend,
+)
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AsynchronousRule, Rule
 from distkeras_grid.rules.parameters import check_positive
@@ -38,25 +43,44 @@ def check_backend() -> None:
     backend_named(current_backend())
 
 
-def checked_engine(engine: Any) -> str | None:
+def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
     """Return the backend on which workers are to train: a name, `AUTO`, or None for the driver's.
+
+    Parameters
+    ----------
+    engine : object
+        The trainer's argument.
+    rule : Rule
+        The update rule.
+    who : str
+        Name of the trainer, for the error.
 
     Raises
     ------
     ConfigurationError
-        If it is something else.
+        If it is something else. If the optimizer's state travels, whose types are those of the
+        driver's backend, and the workers' may be another one.
 
     Examples
     --------
-    >>> checked_engine("jax")
+    >>> from distkeras_grid.rules import DownpourRule
+    >>> checked_engine("jax", DownpourRule(), "DOWNPOUR")
     'jax'
     """
-    if engine in (None, AUTO) or (isinstance(engine, str) and engine in BACKENDS):
-        return engine  # type: ignore[no-any-return]
-    raise ConfigurationError(
-        f"engine is {AUTO!r}, for the fastest, a backend of Keras ({', '.join(BACKENDS)}), or None "
-        f"for the driver's. Received: {engine!r}."
-    )
+    if engine is None:
+        return None
+    if engine != AUTO and not (isinstance(engine, str) and engine in BACKENDS):
+        raise ConfigurationError(
+            f"engine is {AUTO!r}, for the fastest, a backend of Keras ({', '.join(BACKENDS)}), or "
+            f"None for the driver's. Received: {engine!r}."
+        )
+    if rule.traits.steps_on_workers and engine != (here := configured_backend()):
+        raise ConfigurationError(
+            f"{who}'s workers exchange the optimizer's state in the types of the driver's backend. "
+            f"Received: engine={engine!r}, and Keras on {here!r} in the driver. Leave it out, or "
+            "choose a backend by KERAS_BACKEND before Keras is imported."
+        )
+    return str(engine)
 
 
 def check_tensorflow(who: str, engine: str | None = None) -> None:

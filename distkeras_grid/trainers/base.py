@@ -19,7 +19,7 @@ from distkeras_grid.judges import Judge, judge_spec
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
-from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.rules import compression_spec, rule_of, spec_of
 from distkeras_grid.signals import terminable
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import (
@@ -585,7 +585,7 @@ class Trainer(ABC):
             asked,
             self._server_request(),
             self._saving_request(),
-            checked_engine(self.engine),
+            self._engine_request(draft),
         )
 
     def get_training_time(self) -> float:
@@ -716,10 +716,10 @@ class Trainer(ABC):
                 f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
             )
         # Refuses wrong arguments at once, not after the data have been read.
-        self.draft()
+        draft = self.draft()
         self._server_request()
         self._saving_request()
-        checked_engine(self.engine)
+        self._engine_request(draft)
         check_names(
             self.keras_model,
             optimizer=self.worker_optimizer,
@@ -747,6 +747,9 @@ class Trainer(ABC):
         if metrics is not None:
             metrics = checked_whole("metrics_port", metrics, least=0, most=65535)
         return ServerRequest(self.master_host, port, metrics)
+
+    def _engine_request(self, draft: DraftSpec) -> str | None:
+        return checked_engine(self.engine, rule_of(draft.algorithm.rule), type(self).__name__)
 
     def _saving_request(self) -> SavingRequest:
         every = checked_every(self.checkpoint_every)

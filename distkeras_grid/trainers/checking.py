@@ -186,6 +186,11 @@ def check(
     """
     check_backend()
     draft, method = request.draft, request.method
+    if request.engine == AUTO and isinstance(request.data.data, LocalSets):
+        raise ConfigurationError(
+            "The workers draw the rows of local sets, and there are none yet to measure with. "
+            f"Received: engine={AUTO!r}. Leave it out, or name a backend."
+        )
     spark = active_session()
     _check_local_slots(spark, draft.pace.num_workers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
@@ -242,17 +247,6 @@ def _on_fastest(
     data: CheckedData,
 ) -> tuple[RunSpec, tuple[EngineSpeed, ...]]:
     """Return the run on the backend that measures fastest, and what was measured."""
-    rule, who = build_from(spec.rule), spec.algorithm.trainer
-    if data.local is not None or rule.traits.steps_on_workers:
-        reason = (
-            "draws its rows on the workers, and there are none yet to measure with"
-            if data.local is not None
-            else "exchanges the optimizer's state in the types of the driver's backend"
-        )
-        raise ConfigurationError(
-            f"{who} {reason}. Received: engine={AUTO!r}. Leave it out, or choose a backend by "
-            "KERAS_BACKEND."
-        )
     block = measured_block(data.frame, data.columns, spec)
     speeds = measure_backends(spark, spec, compiled.archive, compiled.objects, block)
     backend = speeds[0].backend

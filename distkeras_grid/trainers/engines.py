@@ -24,7 +24,7 @@ from distkeras_grid.spark.interpreters import (
     training_packages,
 )
 from distkeras_grid.spark.launch import Launch
-from distkeras_grid.trainers.arguments import AUTO
+from distkeras_grid.trainers.arguments import AUTO, checked_engine
 from distkeras_grid.trainers.validation import collect
 from distkeras_grid.worker.speed import SPEED_SCHEMA, measure_speed
 from distkeras_grid.worker.task import EnginePlan
@@ -78,18 +78,10 @@ def backend_of(engine: str | None, rule: Rule, who: str) -> str:
     Raises
     ------
     ConfigurationError
-        If the optimizer's state travels, whose types are those of the driver's backend.
+        As `checked_engine` does.
     """
-    here = current_backend()
-    if engine in (None, AUTO, here):
-        return here
-    if rule.traits.steps_on_workers:
-        raise ConfigurationError(
-            f"{who}'s workers exchange the optimizer's state in the types of the driver's backend. "
-            f"Received: engine={engine!r}, and Keras on {here!r} in the driver. Set KERAS_BACKEND="
-            f"{engine} before Keras is imported."
-        )
-    return str(engine)
+    asked, here = checked_engine(engine, rule, who), current_backend()
+    return here if asked in (None, AUTO) else str(asked)
 
 
 def measured_block(frame: DataFrame, columns: Columns, spec: RunSpec) -> Block:

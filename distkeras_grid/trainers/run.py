@@ -564,13 +564,13 @@ def skip_line(record: SkippedRecord, count: int) -> str:
     --------
     >>> record = SkippedRecord(1, 7, "node-3", 2, 5, 64, 9e9, 1e6, "its loss is 9e+09", 40, 0.0)
     >>> skip_line(record, 4)
-    'Worker 1 on node-3: window 5 of epoch 2 was not folded (4 so far): its loss is 9e+09'
+    'Worker 1 on node-3: window 5 of its pass 2 was not folded (4 so far): its loss is 9e+09'
     """
     host = f" on {record.host}" if record.host else ""
     so_far = f" ({count} so far)" if count > 1 else ""
     return (
-        f"Worker {record.worker}{host}: window {record.window} of epoch {record.epoch} was not "
-        f"folded{so_far}: {record.reason}"
+        f"Worker {record.worker}{host}: window {record.window} of its pass {record.epoch} was "
+        f"not folded{so_far}: {record.reason}"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from distkeras_grid.engine import names
 from distkeras_grid.engine.names import KERAS, NAMES, SPECIAL_METRICS, check_names
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
 
 # A model that was compiled with names of its own.
 COMPILED = SimpleNamespace(
@@ -66,11 +66,54 @@ def test_a_name_that_keras_does_not_know_is_refused(given):
         check_names(None, **given)
 
 
-def test_the_table_passes_what_another_keras_or_a_package_may_know(monkeypatch):
+def test_what_is_registered_under_a_package_passes_the_table(monkeypatch):
     monkeypatch.delitem(sys.modules, "keras", raising=False)
     check_names(None, loss="mine>charbonnier")
+
+
+def test_another_version_of_keras_is_not_imported_for_a_name_in_the_table(monkeypatch):
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
     monkeypatch.setattr(names, "KERAS", "2.0.0")
-    check_names(None, loss="of_the_future")
+    check_names(None, optimizer="Adam", loss=["mse", "mine>charbonnier"], metrics=["accuracy"])
+    assert "keras" not in sys.modules
+
+
+@pytest.mark.tensorflow
+def test_another_version_of_keras_is_asked_for_a_name_that_is_not_in_the_table():
+    """It may know more names, and it knows which are misspelt."""
+    code = (
+        "import sys\n"
+        "from distkeras_grid.engine import names\n"
+        "from distkeras_grid.errors import ConfigurationError\n"
+        "names.KERAS = '2.0.0'\n"
+        "names.NAMES = {**names.NAMES, 'loss': frozenset(['mae'])}\n"
+        "names.check_names(None, loss='mae')\n"
+        "early = 'keras' in sys.modules\n"
+        # What the user registers is registered when the model is loaded, after this check.
+        "names.check_names(None, loss='mse', metrics=['mine>charbonnier'])\n"
+        "try: names.check_names(None, loss='maee')\n"
+        "except ConfigurationError as error: sys.exit(early or \"'mae'\" not in str(error))\n"
+        "sys.exit('not refused')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_keras_without_its_backend_is_told_in_words(monkeypatch):
+    """As where another backend than the installed one is configured."""
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    monkeypatch.setattr(names, "KERAS", "2.0.0")
+
+    class NoBackend:
+        def find_spec(self, name, *_):
+            if name == "keras":
+                raise ModuleNotFoundError("No module named 'abacus'", name="abacus")
+
+    monkeypatch.setattr(sys, "meta_path", [NoBackend(), *sys.meta_path])
+    with pytest.raises(EnvironmentMismatchError, match="abacus"):
+        check_names(None, loss="of_the_future")
 
 
 def test_names_are_refused_without_importing_keras():

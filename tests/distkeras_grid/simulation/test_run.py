@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distkeras_grid import plots
 from distkeras_grid.errors import (
     ConfigurationError,
     NonFiniteLossError,
@@ -630,6 +631,18 @@ def test_every_run_ends_whole_or_says_who_is_missing(outages, late, together):
 
 
 # -- what is recorded ---------------------------------------------------------------------------
+
+
+def test_without_rounds_a_fast_workers_pass_is_ahead_of_the_runs_epoch():
+    """As a run looks that a callback has stopped."""
+    found = build(rows=(4, 4), run={"epochs": 8}, speeds=(5, 1))
+    while len(found.history.epoch_records) < 2:
+        found.advance()
+    assert [len(values) for values in found.history.history.values()] == [2]
+    windows = found.history.to_pandas()
+    assert windows.groupby("worker")["epoch"].max().to_dict() == {0: 4, 1: 1}
+    (legend,) = plots.timeline(found.history).legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"pass {n}" for n in range(1, 5)]
 
 
 def test_the_history_says_that_its_time_is_simulated():

@@ -10,7 +10,7 @@ import pytest
 from distkeras_grid.engine.registry import BACKENDS
 from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.rows import Block
-from distkeras_grid.trainers import engines
+from distkeras_grid.trainers import arguments, checking, engines
 from tests.distkeras_grid.trainers.small import WIDTH, build, trained
 from tests.specs import make_spec
 
@@ -136,12 +136,37 @@ def test_an_engine_that_is_not_there_is_refused_at_once():
         distkeras_grid.DOWNPOUR(build(), engine="abacus")
 
 
-@pytest.mark.spark
-@pytest.mark.tensorflow
+class AnyModel:
+    """What a trainer needs of a model to check its other arguments, as on the command line."""
+
+    get_config = fit = None
+
+
 @pytest.mark.parametrize("engine", ["auto", "jax"])
-def test_a_trainer_whose_workers_exchange_the_optimizers_state_stays_on_the_drivers(frame, engine):
-    with pytest.raises(ConfigurationError, match="driver's backend"):
-        trained("SynchronousSGD", build(), frame, engine=engine)
+def test_a_trainer_whose_workers_exchange_the_optimizers_state_stays_on_the_drivers(
+    monkeypatch, engine
+):
+    import distkeras_grid
+
+    monkeypatch.setattr(arguments, "configured_backend", lambda: "tensorflow")
+    for fine in (None, "tensorflow"):
+        distkeras_grid.SynchronousSGD(AnyModel(), engine=fine)
+    with pytest.raises(ConfigurationError, match=f"driver's backend.*engine='{engine}'"):
+        distkeras_grid.SynchronousSGD(AnyModel(), engine=engine)
+
+
+@pytest.mark.tensorflow
+def test_local_sets_have_no_rows_to_measure_with_and_are_refused_before_spark(monkeypatch):
+    import distkeras_grid
+
+    def spark():
+        raise AssertionError("Spark has been asked")
+
+    monkeypatch.setattr(checking, "active_session", spark)
+    sets = distkeras_grid.LocalSets("tiles", iterations=1, local_train=8)
+    request = distkeras_grid.DOWNPOUR(build(), engine="auto").request(sets)
+    with pytest.raises(ConfigurationError, match=r"local sets.*engine='auto'"):
+        checking.check(request, None, None, None)
 
 
 @pytest.mark.tensorflow
