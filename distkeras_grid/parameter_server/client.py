@@ -329,8 +329,8 @@ class WorkerClient:
         Raises
         ------
         RefusedError
-            If the server has not folded it, because of NaN, a gap in the sequence, or a round that
-            took too long.
+            If the server has not folded it: it holds NaN or infinity, the center would, or it is
+            not the worker's next window.
         FencedError
             If a newer attempt has taken the seat.
         ServerUnreachableError
@@ -762,7 +762,7 @@ class DriverClient:
         Raises
         ------
         RefusedError
-            If the update rule has failed, so that there is no center.
+            If the server has ended the run, because a rule or a judge has failed, for example.
         """
         self._ask(Gather(at_once), Done)
 
