@@ -265,6 +265,10 @@ def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
         (sessions[0], ParameterServerError),
     ]
     assert failures(mind) == [], "the driver has it as the answer to its request"
+    assert mind.handle(Lost(sessions[1]), 2.0) == [], "told once"
+    with pytest.raises(ParameterServerError) as caught:
+        send(mind, sessions[0])
+    assert isinstance(caught.value.__cause__, MemoryError)
 
 
 @pytest.mark.parametrize("event", [Lost, lambda _: Join(1, 1)])
