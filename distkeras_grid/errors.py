@@ -37,6 +37,7 @@
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
+    │   ├── JudgeFailedError                the judge of commits failed; the center is whole
     │   ├── OutlierError                    a commit is an outlier, and the run stops then
     │   └── FencedError                     a newer attempt has taken this seat, or run
     └── TrainingError
@@ -298,8 +299,36 @@ class RuleFailedError(ParameterServerError):
         >>> RuleFailedError.of("mine", ValueError("wrong shape"))
         RuleFailedError("The update rule 'mine' failed with ValueError: wrong shape.")
         """
-        failed = cls(f"The update rule {rule!r} failed with {type(error).__name__}: {error}.")
+        failed = cls(f"The update rule {rule!r} failed with {name_and_text(error)}.")
         failed.rule, failed.error = rule, type(error).__name__
+        return failed
+
+
+class JudgeFailedError(ParameterServerError):
+    """The judge of commits failed. What it was to judge is not folded; the center is whole.
+
+    Attributes
+    ----------
+    judge : str
+        Name of the judge; empty where only the message is known.
+    error : str
+        Class name of what the judge raised, likewise.
+    """
+
+    judge: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, judge: str, error: Exception) -> JudgeFailedError:
+        """Build the error of a judge that raised `error`.
+
+        Examples
+        --------
+        >>> JudgeFailedError.of("mine", KeyError("loss"))
+        JudgeFailedError("The judge 'mine' failed with KeyError: 'loss'.")
+        """
+        failed = cls(f"The judge {judge!r} failed with {name_and_text(error)}.")
+        failed.judge, failed.error = judge, type(error).__name__
         return failed
 
 
@@ -321,6 +350,25 @@ class NonFiniteLossError(TrainingError):
 
 class WorkerFailedError(TrainingError):
     """A worker failed; the message is its own."""
+
+
+def name_and_text(error: BaseException) -> str:
+    """Return the class of an error and what it says, in characters that can be sent.
+
+    Names of files in another encoding have lone surrogates, and an error of a user's own may fail
+    to say anything.
+
+    Examples
+    --------
+    >>> name_and_text(ValueError("wrong shape"))
+    'ValueError: wrong shape'
+    """
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001
+        text = "it cannot be put into words"
+    told = f"{type(error).__name__}: {text}"
+    return told.encode("utf-8", "backslashreplace").decode()
 
 
 _Error = TypeVar("_Error", bound=GridError)

@@ -117,7 +117,8 @@ class Judge(ABC):
         Returns
         -------
         list of str
-            For each commit what is wrong, in words; empty if it may be folded.
+            For each commit what is wrong, in words; empty if it may be folded. Whatever else is
+            returned or raised ends the run with `JudgeFailedError`.
         """
 
 

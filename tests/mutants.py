@@ -48,6 +48,7 @@ SERVER = tuple(
         "center",
         "atomic_folds",
         "mind",
+        "failing_judge",
         "broken_mind",
     )
 )
@@ -67,7 +68,10 @@ SUITES = {
         "../invariants/test_checkpoint.py",
         "worker/test_own_state.py",
     ),
-    "parameter_server/judging.py": ("parameter_server/test_mind.py",),
+    "parameter_server/judging.py": (
+        "parameter_server/test_mind.py",
+        "parameter_server/test_failing_judge.py",
+    ),
     "parameter_server/lingering.py": ("parameter_server/test_replacing.py",),
     "parameter_server/shards.py": (
         "parameter_server/test_shards.py",
@@ -117,7 +121,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "nothing that is not finite is folded, and a fold is whole": {
         "parameter_server/state.py": ("check_finite",),
         "parameter_server/center.py": ("_change", "_ruling", "_check"),
-        "parameter_server/mind.py": ("_not_folded", "_begin_anew", "_open_gate"),
+        "parameter_server/mind.py": (*("_not_folded", "_begin_anew", "_open_gate", "_break"),),
     },
     "a checkpoint is of one moment": {
         "parameter_server/gathering.py": (

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.errors import AuthenticationError, ServerUnreachableError
 
 _Result = TypeVar("_Result")
 #: Seconds of the first pause and of the longest. A random part, at most half, is taken off.
@@ -50,10 +50,14 @@ class Allowance:
     ----------
     seconds : float
         Total time [s].
+    known : bool, default False
+        Whether the two ends have proved before that they have the same key. If so, the bytes of
+        another proof may have been altered on their way, and it is tried again.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, known: bool = False) -> None:
         self._left = seconds
+        self._heals = (ServerUnreachableError, *([AuthenticationError] if known else []))
         self._pauses = pauses()
         self._tried = False
 
@@ -78,10 +82,11 @@ class Allowance:
 
         Raises
         ------
-        ServerUnreachableError
-            The error of the last attempt.
+        ServerUnreachableError, AuthenticationError
+            The error of the last attempt, or an `AuthenticationError` of the one before.
         """
         until = time.monotonic() + self._left
+        refused: AuthenticationError | None = None
         try:
             while True:
                 if self._tried:
@@ -89,8 +94,10 @@ class Allowance:
                 self._tried = True
                 try:
                     return attempt(max(0.001, until - time.monotonic()))
-                except ServerUnreachableError:
+                except self._heals as error:
                     if time.monotonic() >= until or not worthwhile():
-                        raise
+                        # The last attempt may have had no time left to find out what is wrong.
+                        raise refused or error from None
+                    refused = error if isinstance(error, AuthenticationError) else None
         finally:
             self._left = max(0.0, until - time.monotonic())

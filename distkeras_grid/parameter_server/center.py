@@ -277,9 +277,12 @@ class Center:
             before = [each.copy() for each in kept]
             with self._ruling(), np.errstate(over="ignore", invalid="ignore"):
                 small = fold()
-            if not all(map(is_finite, kept)):
-                for each, copy in zip(kept, before, strict=True):
-                    np.copyto(each, copy)
+                # In here, too: whatever fails before the copies are back leaves no center to use.
+                finite = all(map(is_finite, kept))
+                if not finite:
+                    for each, copy in zip(kept, before, strict=True):
+                        np.copyto(each, copy)
+            if not finite:
                 raise NonFiniteCenterError(
                     "The center would become NaN or infinite: nothing was folded. A commit or a "
                     "weight is above 1e15: lower the learning rate, or look for values in the data "

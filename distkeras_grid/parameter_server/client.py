@@ -329,12 +329,14 @@ class WorkerClient:
         Raises
         ------
         RefusedError
-            If the server has not folded it, because of NaN, a gap in the sequence, or a round that
-            took too long.
+            If the server has not folded it: it holds NaN or infinity, the center would, or it is
+            not the worker's next window.
         FencedError
             If a newer attempt has taken the seat.
         ServerUnreachableError
             If the connection broke and there was no new one in `RECONNECT_SECONDS`.
+        AuthenticationError
+            If it broke, and what answered in this time did not have the key.
         """
         for vector in (payload, reply):
             if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
@@ -472,7 +474,7 @@ class WorkerClient:
         with self._turn:
             self._running = False
             self._forget_replaced()
-            Allowance(self.patience).connect(self._open_again)
+            Allowance(self.patience, known=True).connect(self._open_again)
             return self.ready(self._rows, self._window_seconds, self._digest)
 
     def finish(self) -> None:
@@ -507,7 +509,7 @@ class WorkerClient:
             self._forget_replaced()
             try:
                 if not self._conversation.channel.connection.may_send(Fail):
-                    Allowance(self.patience).connect(self._open_again)
+                    Allowance(self.patience, known=True).connect(self._open_again)
                 self._again(lambda: self._conversation.ask(failure, Done))
             except ParameterServerError:
                 return False
@@ -613,7 +615,7 @@ class WorkerClient:
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Make a request, and repeat it on a new connection whenever the connection breaks."""
-        allowance = Allowance(self.patience)
+        allowance = Allowance(self.patience, known=True)
         with self._turn:
             # A sign of life may have met the other server first.
             self._check_generation()
@@ -760,7 +762,7 @@ class DriverClient:
         Raises
         ------
         RefusedError
-            If the update rule has failed, so that there is no center.
+            If the server has ended the run, because a rule or a judge has failed, for example.
         """
         self._ask(Gather(at_once), Done)
 
@@ -828,8 +830,10 @@ class DriverClient:
         ------
         ServerUnreachableError
             If the server does not answer in `RECONNECT_SECONDS`.
+        AuthenticationError
+            If what answers in this time does not have the key.
         """
-        Allowance(RECONNECT_SECONDS).connect(self._reopen, self._lives)
+        Allowance(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
 
     def close(self) -> None:
         """Close the connection."""
@@ -848,7 +852,7 @@ class DriverClient:
         This takes at most `seconds` in all. `fits` refuses an answer to another request.
         """
         until = time.monotonic() + seconds
-        allowance = Allowance(seconds)
+        allowance = Allowance(seconds, known=True)
         while True:
             try:
                 self._conversation.channel.connection.vector = vector

@@ -102,14 +102,19 @@ class Coordinator:
             If there is no such seat.
         FencedError
             If a newer attempt has it.
+        ParameterServerError
+            If the server has failed, and the run ends.
         """
         with self._lock:
             first, *rest = self._mind.handle(Join(seat, attempt), self._now())
-            if not isinstance(first, Seat):
-                raise _no_answer(f"attempt {attempt} of worker {seat} to join")
-            self._mailboxes[first.session] = _Mailbox()
+            if isinstance(first, Seat):
+                self._mailboxes[first.session] = _Mailbox()
             self._deliver(rest)
-            return first.session
+        if isinstance(first, Dismiss):
+            raise first.error
+        if not isinstance(first, Seat):
+            raise _no_answer(f"attempt {attempt} of worker {seat} to join")
+        return first.session
 
     def post(
         self,
@@ -152,7 +157,7 @@ class Coordinator:
         Raises
         ------
         ParameterServerError
-            If there will be no answer: the seat was taken over, or the update rule has failed.
+            If there will be no answer: the seat was taken over, or the run has ended.
         """
         letter = self._mailboxes[session].take(seconds)
         if letter is None:
@@ -174,10 +179,14 @@ class Coordinator:
         ------
         RefusedError
             If the request is refused; nothing has changed.
+        ParameterServerError
+            If the server has failed, and the run ends.
         """
         with self._lock:
             first, *rest = self._mind.handle(Received(DRIVER, message), self._now())
             self._deliver(rest)
+        if isinstance(first, Dismiss):
+            raise first.error
         if not isinstance(first, Send):
             raise _no_answer(f"the driver's {message!r}")
         return first

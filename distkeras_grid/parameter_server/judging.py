@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from distkeras_grid.errors import JudgeFailedError
 from distkeras_grid.judges import Judge, Measure, Seen
 from distkeras_grid.rules import Sends, Traits
 from distkeras_grid.rules.magnitudes import chunks
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Share of the course that each folded commit leaves of it; it is that of the last ten or so.
 DECAY = 0.9
+#: Characters of a finding that are kept; each goes to the driver, and into the history.
+LONGEST_FINDING = 1000
 
 
 class Judging:
@@ -81,6 +86,29 @@ class Judging:
             self._cosine(payload, center),
         )
 
+    def find(self, measures: Sequence[Measure]) -> list[str]:
+        """Let the judge say what is wrong with each of some commits.
+
+        Parameters
+        ----------
+        measures : sequence of Measure
+            The commits.
+
+        Returns
+        -------
+        list of str
+            For each what is wrong, in words; empty if it may be folded.
+
+        Raises
+        ------
+        JudgeFailedError
+            If the judge fails, or returns something else than a text for each commit.
+        """
+        if self.judge is None:
+            return [""] * len(measures)
+        with self._asking(self.judge):
+            return _findings(self.judge.find(measures, self.seen), len(measures))
+
     def course_after(self, payloads: Sequence[Vector], centers: Sequence[Vector]) -> Vector | None:
         """Return the course with the changes of commits that are about to be folded.
 
@@ -88,8 +116,17 @@ class Judging:
         ----------
         payloads, centers : sequence of ndarray
             The commits, and the center of each, before the fold.
+
+        Raises
+        ------
+        JudgeFailedError
+            If the judge cannot say whether it needs the course.
         """
-        if self.judge is None or not self.judge.needs_course:
+        if self.judge is None:
+            return None
+        with self._asking(self.judge):
+            needed = bool(self.judge.needs_course)
+        if not needed:
             return None
         # The memory of the course before last: a new vector for each commit would take longer.
         course = np.empty_like(payloads[0][self._ruled]) if self._spare is None else self._spare
@@ -132,6 +169,14 @@ class Judging:
         self.seen = msgspec.convert(msgspec.to_builtins(told["seen"]), Seen)
         self.course = None if told["course"] is None else told["course"].copy()
 
+    @contextmanager
+    def _asking(self, judge: Judge) -> Iterator[None]:
+        """Name the judge if it fails. Users write judges, which may raise anything."""
+        try:
+            yield
+        except Exception as error:
+            raise JudgeFailedError.of(judge.name, error) from error
+
     def _changes(self, payload: Vector, center: Vector) -> Iterator[Vector]:
         """Yield the change of the trainable weights, chunk by chunk."""
         sent = payload[self._ruled]
@@ -159,6 +204,32 @@ class Judging:
         """Yield chunks of a vector and of the change beside them."""
         parts = (vector[place] for place in chunks(vector.size))
         return zip(parts, self._changes(payload, center), strict=True)
+
+
+def _findings(told: Iterable[Any], commits: int) -> list[str]:
+    """Return what a judge has said, as texts that can be sent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not one text for each commit.
+    """
+    found = told if isinstance(told, str) else list(told)
+    if isinstance(found, str) or not all(isinstance(each, str) for each in found):
+        raise TypeError(
+            "its method find returns a list with a text for each commit, empty if it may be "
+            f"folded. Received: {reprlib.repr(told)}"
+        )
+    if len(found) != commits:
+        raise ValueError(
+            f"its method find returns a list with a text for each commit, here {commits}. "
+            f"Received: {reprlib.repr(found)}"
+        )
+    # Plain texts, whatever class they are of. Lone surrogates cannot be sent.
+    return [
+        "".join(each)[:LONGEST_FINDING].encode("utf-8", "backslashreplace").decode()
+        for each in found
+    ]
 
 
 def _differences(one: Vector, other: Vector) -> Iterator[Vector]:

@@ -9,6 +9,11 @@ start, synchronous rounds, snapshots (`snapshots`), and the steps of workers tha
 An error that concerns only the sender of an event is raised. After a `RefusedError` nothing has
 changed and the conversation continues; any other `ParameterServerError` ends it. Whatever concerns
 other connections is an action.
+
+What ends the run for everybody breaks the mind: a rule or a judge that fails, an outlier where the
+run is to stop, or anything that is no `ParameterServerError`, such as a `MemoryError`. A commit may
+be in the center then and not in the books, so none is folded any more. Whoever waits is told, and
+the driver is told once.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import (
     DataError,
+    JudgeFailedError,
     NonFiniteCenterError,
     OutlierError,
     ParameterServerError,
@@ -31,6 +37,7 @@ from distkeras_grid.errors import (
     RefusedError,
     RuleFailedError,
     error_named,
+    name_and_text,
 )
 from distkeras_grid.judges import Measure, judge_of
 from distkeras_grid.parameter_server.center import Center
@@ -330,6 +337,17 @@ class ServerMind:
         ParameterServerError
             If the sender's conversation ends.
         """
+        # Who waits now; what fails later may have taken them from where they wait.
+        waiting, leaving = [*self._gate, *self._round.values()], [*self._leaving]
+        try:
+            return self._process(event, now)
+        except ParameterServerError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            sessions = [*(entry.session for entry in waiting), *leaving]
+            return self._break(event, sessions, error)
+
+    def _process(self, event: Event, now: float) -> list[Action]:
         if isinstance(event, Received):
             actions = self._handlers[type(event.message)](event, now)
         elif isinstance(event, Join):
@@ -340,6 +358,27 @@ class ServerMind:
             # Whoever the first commits waited for may have gone.
             actions = [*actions, *self._close_round(now)]
         return actions
+
+    def _break(self, event: Event, waiting: list[Session], error: Exception) -> list[Action]:
+        """End the run for all after an error that nothing has foreseen; the sender is told first.
+
+        The event may have changed one thing and not the other, so there is no going on.
+        """
+        sender = _sender(event)
+        if self._broken is None:
+            self._broken = ParameterServerError(
+                f"The parameter server failed with {name_and_text(error)}. The run ends, because "
+                "a commit may have been folded and not counted. Start it again."
+            )
+            self._broken.__cause__ = error
+            if sender != DRIVER:
+                self._log_broken(sender, self._broken)
+        self._gate, self._round, self._leaving = [], {}, []
+        told = dict.fromkeys([sender, *waiting])
+        return [Dismiss(session, self._broken) for session in told]
+
+    def _log_broken(self, session: Session, error: ParameterServerError) -> None:
+        self.books.log_failure(session, type(error).__name__, str(error))
 
     # Seats
 
@@ -501,6 +540,8 @@ class ServerMind:
             self._find_outliers(judged)
         except OutlierError as error:
             return self._not_folded(entries, error, by=next(e for e in judged if e.reason))
+        except JudgeFailedError as error:
+            return self._not_folded(entries, error)
         taken = [entry for entry in entries if not entry.reason]
         skipped = [entry for entry in entries if entry.reason]
         actions: list[Action] = []
@@ -518,6 +559,8 @@ class ServerMind:
         ------
         OutlierError
             If something is, and the run is to stop then.
+        JudgeFailedError
+            If the judge fails.
         """
         judging = self._judging
         if judging.judge is None or not entries:
@@ -531,8 +574,7 @@ class ServerMind:
                     entry.vector, center, commit.loss, from_center=not own
                 )
         measures = [entry.measure for entry in entries if entry.measure is not None]
-        found = judging.judge.find(measures, judging.seen)
-        for entry, reason in zip(entries, found, strict=True):
+        for entry, reason in zip(entries, judging.find(measures), strict=True):
             entry.reason = reason
             if reason and entry.arrival is not None and judging.judge.on_outlier == "stop":
                 raise OutlierError(
@@ -577,8 +619,8 @@ class ServerMind:
             return self._not_folded(entries, self._broken)
         arrivals = [entry.arrival for entry in entries if entry.arrival is not None]
         centers = [self.center.of(entry.session.seat) for entry in entries]
-        course = self._judging.course_after([entry.vector for entry in entries], centers)
         try:
+            course = self._judging.course_after([entry.vector for entry in entries], centers)
             self._move_center(entries, arrivals)
         except NonFiniteCenterError as error:
             if not self._spec.skips_nonfinite:
@@ -620,15 +662,15 @@ class ServerMind:
     ) -> list[Action]:
         """Say why nothing was folded, or nobody starts.
 
-        Whatever is not refused, such as a rule that failed, ends the run. The driver is told once,
-        of the worker `by`, or the last one, and whoever else waits is not answered any more.
+        Whatever is not refused, such as a rule or a judge that failed, ends the run. The driver is
+        told once, of the worker `by`, or the last one, and whoever else waits is not answered any
+        more.
         """
         if isinstance(error, RefusedError):
             return [Dismiss(entry.session, error) for entry in entries]
         if self._broken is None:
             self._broken = error
-            seat = (by or entries[-1]).session
-            self.books.log_failure(seat, type(error).__name__, str(error))
+            self._log_broken((by or entries[-1]).session, error)
         waiting = [*entries, *self._gate, *self._round.values()]
         self._gate, self._round = [], {}
         return [Dismiss(entry.session, self._broken) for entry in waiting]
@@ -992,6 +1034,11 @@ def _said(event: Received, kind: type[_Said]) -> _Said:
     if not isinstance(event.message, kind):
         raise ProtocolError(f"{kind.__name__} is expected. Received: {event.message!r}.")
     return event.message
+
+
+def _sender(event: Event) -> Session:
+    """Return who an event is of; whoever joins has no session yet, or none that it knows of."""
+    return Session(event.seat, event.attempt, 0) if isinstance(event, Join) else event.sender
 
 
 def _vector(event: Received) -> Vector:

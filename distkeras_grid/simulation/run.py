@@ -310,6 +310,8 @@ class Simulation:
             self._look_at(self.now + LOOK_SECONDS)
             return
         first, *rest = self._mind.handle(Join(event.worker, event.attempt), self.now)
+        if isinstance(first, Dismiss):
+            raise first.error
         if isinstance(first, Seat):
             worker.join(first.session)
             self._do(rest)
@@ -322,6 +324,8 @@ class Simulation:
     def _rejoin(self, worker: SimulatedWorker, session: Session) -> None:
         """Take a seat anew, by the same attempt."""
         first, *rest = self._mind.handle(Join(session.seat, session.attempt), self.now)
+        if isinstance(first, Dismiss):
+            raise first.error
         if isinstance(first, Seat):
             worker.session = first.session
             self._do(rest)
@@ -490,6 +494,8 @@ class Simulation:
 
     def _driver_asks(self, message: Message) -> Send:
         first, *rest = self._mind.handle(Received(DRIVER, message), self.now)
+        if isinstance(first, Dismiss):
+            raise first.error
         self._do(rest)
         if not isinstance(first, Send):
             raise ParameterServerError(f"The driver expects an answer. Received: {first!r}.")

@@ -215,12 +215,12 @@ def checked_class_weight(class_weight: Any) -> ClassWeight:
         if not (whole or isinstance(number, str)):
             raise ConfigurationError(
                 f"class_weight names classes by their numbers or names, {example}. "
-                f"Received the class {number!r}."
+                f"Received: the class {number!r}."
             )
         if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
             raise ConfigurationError(
                 "class_weight holds finite numbers of at least 0. "
-                f"Received {weight!r} for class {number!r}."
+                f"Received: {weight!r} for class {number!r}."
             )
     return {
         number if isinstance(number, str) else int(number): float(weight)

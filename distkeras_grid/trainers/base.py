@@ -381,7 +381,7 @@ class Trainer(ABC):
             raise ConfigurationError(
                 f"{type(self).__name__}.train() takes one data set: a DataFrame or a path, with "
                 "features and labels as columns (features_col, label_col of the trainer). "
-                f"Received {1 + len(positional)} positional arguments; all others go by keyword. "
+                f"Received: {1 + len(positional)} positional arguments; all others go by keyword. "
                 "Arrays go to simulate((features, labels), cluster), or into "
                 "spark.createDataFrame()."
             )

@@ -485,3 +485,20 @@ def test_the_worker_reads_the_error_of_the_rule(serve, tools, monkeypatch):
     with pytest.raises(RuleFailedError) as caught:
         tools.exchange(client, tools.commit(0))
     assert "my own mistake" in str(caught.value)
+
+
+def test_the_driver_is_told_of_a_rule_whose_error_names_a_file_in_another_encoding(
+    serve, tools, monkeypatch
+):
+    """A lone surrogate cannot be sent: before, the driver's connection broke at each poll."""
+
+    def fold(*_):
+        raise OSError("no file \udcff")
+
+    monkeypatch.setitem(RULES, "failing", Failing)
+    monkeypatch.setattr(Failing, "fold", fold)
+    bench = serve(rule=Failing())
+    with pytest.raises(RuleFailedError, match="no file"):
+        tools.exchange(bench.started(), tools.commit(0))
+    (told,) = (event for event in bench.driver().poll(5).events if getattr(event, "error", None))
+    assert told.message.endswith("OSError: no file \\udcff.")

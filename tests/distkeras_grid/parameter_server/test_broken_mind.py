@@ -1,4 +1,4 @@
-"""The server's mind with a rule that raises at a drawn moment, or a judge that stops the run.
+"""The server's mind with a rule or a judge that raises, or a judge that stops the run.
 
 Whoever waits is told, the driver is told once, and nobody is given a center that is folded by half.
 """
@@ -13,8 +13,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from distkeras_grid.errors import OutlierError, ParameterServerError, RefusedError, RuleFailedError
-from distkeras_grid.judges import Outliers
+from distkeras_grid.errors import (
+    JudgeFailedError,
+    OutlierError,
+    ParameterServerError,
+    RefusedError,
+    RuleFailedError,
+)
+from distkeras_grid.judges import JUDGES, Outliers
 from distkeras_grid.parameter_server.messages import (
     Command,
     FetchCenter,
@@ -42,7 +48,7 @@ from tests.distkeras_grid.parameter_server.test_mind import (
 
 
 class Mistake:
-    """Where the rules of this file raise, and after how many calls there."""
+    """Where the rules and the judge of this file raise, and after how many calls there."""
 
     where: ClassVar[str | None] = None
     after: ClassVar[int] = 0
@@ -54,7 +60,8 @@ class Mistake:
         cls.after -= 1
         if cls.after < 0:
             # A fold is left by half, as if this had been the first chunk.
-            center[0] += place == "fold"
+            if place == "fold":
+                center[0] += 1
             raise LookupError("my own mistake")
 
 
@@ -90,6 +97,15 @@ class MistakenMean(AveragingRule):
     def repeat(self, center, payload):
         Mistake.at("repeat", center)
         super().repeat(center, payload)
+
+
+@dataclass(frozen=True)
+class MistakenJudge(Outliers):
+    name: ClassVar[str] = "mistaken_judge"
+
+    def find(self, commits, seen):
+        Mistake.at("find", None)
+        return super().find(commits, seen)
 
 
 class Broke(Exception):
@@ -137,6 +153,11 @@ class Breaking:
             self.begin(all_there=True)
         finally:
             Mistake.where, self.watches = None, False
+
+    def all_commit(self, payload):
+        for number, worker in enumerate(self.workers):
+            if idle(worker):
+                self.commit_one(number, payload, 1)
 
     # What holds then
 
@@ -222,11 +243,6 @@ class FailingRule(Breaking):
 
         self.breaks(where, 0, again)
 
-    def all_commit(self, payload):
-        for number, worker in enumerate(self.workers):
-            if idle(worker):
-                self.commit_one(number, payload, 1)
-
 
 class BreakingMachine(FailingRule, MindMachine):
     rule_name = MistakenRate.name
@@ -242,8 +258,36 @@ class BreakingJudged(FailingRule, JudgedMachine):
     rule_name = MistakenRate.name
 
 
-class StoppingMachine(Breaking, JudgedMachine):
-    """An outlier stops the run. Nothing of it is in the center, which can be had and saved."""
+class WholeCenter(Breaking):
+    """Nothing of what was judged is in the center, which can be had and saved."""
+
+    def check_center(self):
+        self.mind = ServerMind.from_state(self.spec, self.mind.to_state())
+        (told,) = self.say(DRIVER, FetchCenter(None, 0))
+        assert np.isfinite(told.vector).all()
+
+
+class FailingJudgeMachine(WholeCenter, JudgedMachine):
+    """The judge raises, at the first commits of all workers or at a later one."""
+
+    judge = MistakenJudge()
+    error = JudgeFailedError
+
+    @rule(after=st.sampled_from([0, 0, 1]), payload=VALUES)
+    def the_judge_fails(self, after, payload):
+        self.breaks("find", after, lambda: self.all_commit(payload))
+
+    def find(self, entries):
+        """The model asks the same judge, which does not count."""
+        where, Mistake.where = Mistake.where, None
+        try:
+            return super().find(entries)
+        finally:
+            Mistake.where = where
+
+
+class StoppingMachine(WholeCenter, JudgedMachine):
+    """An outlier stops the run."""
 
     judge = Outliers(on_outlier="stop")
     error = OutlierError
@@ -257,16 +301,12 @@ class StoppingMachine(Breaking, JudgedMachine):
 
         self.breaks(None, 0, poisoned)
 
-    def check_center(self):
-        self.mind = ServerMind.from_state(self.spec, self.mind.to_state())
-        (told,) = self.say(DRIVER, FetchCenter(None, 0))
-        assert np.isfinite(told.vector).all()
-
 
 @pytest.fixture(autouse=True)
 def _rules(monkeypatch):
     for each in (MistakenRate, MistakenMean):
         monkeypatch.setitem(RULES, each.name, each)
+    monkeypatch.setitem(JUDGES, MistakenJudge.name, MistakenJudge)
 
 
 TestBreaking = pytest.mark.slow(BreakingMachine.TestCase)
@@ -277,3 +317,5 @@ TestBreakingJudged = pytest.mark.slow(BreakingJudged.TestCase)
 TestBreakingJudged.settings = LONG
 TestStopping = pytest.mark.slow(StoppingMachine.TestCase)
 TestStopping.settings = LONG
+TestFailingJudge = pytest.mark.slow(FailingJudgeMachine.TestCase)
+TestFailingJudge.settings = LONG

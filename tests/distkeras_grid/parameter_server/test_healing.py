@@ -9,13 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ProtocolError, ServerUnreachableError
+from distkeras_grid.errors import AuthenticationError, ProtocolError, ServerUnreachableError
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import service
 from distkeras_grid.parameter_server.messages import (
     Center,
+    Challenge,
     Command,
     Done,
+    DriverHello,
     DriverWelcome,
     Exchanged,
     Fail,
@@ -138,13 +140,69 @@ def test_what_is_altered_while_a_worker_connects_again_comes_again(
     assert len(relay.struck) == 1
 
 
-def test_what_is_altered_while_the_driver_connects_again_comes_again(serve, relayed):
+#: Of a frame: a bit of its magic number, of its first field, of the middle, and of its last byte.
+@pytest.mark.parametrize("after", [1, 24, 0.5, 0.999])
+@pytest.mark.parametrize("kind", [WorkerHello, Challenge, Proof])
+@pytest.mark.promise(
+    "connection: alters bytes of the proof with which it is opened again",
+    "It is opened once more.",
+)
+def test_what_is_altered_before_the_proof_of_a_worker_that_connects_again_comes_again(
+    serve, tools, relayed, kind, after
+):
+    """No seal is on these frames, so what is altered looks like another key."""
     bench = serve()
-    relay = relayed(bench, Fault(DriverWelcome, "alter", 2, seat=DRIVER, after=12))
+    relay = relayed(bench, Fault(kind, "alter", 2, after=after))
+    client = bench.started(address=relay.address)
+    relay.cut()
+    assert tools.exchange(client, tools.commit(0))[1] == 1
+    assert len(relay.struck) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth", "after"),
+    [
+        (DriverWelcome, 2, 12),
+        *((kind, 2, after) for kind in (DriverHello, Challenge, Proof) for after in (1, 0.5)),
+    ],
+)
+def test_what_is_altered_while_the_driver_connects_again_comes_again(
+    serve, relayed, kind, nth, after
+):
+    bench = serve()
+    relay = relayed(bench, Fault(kind, "alter", nth, seat=DRIVER, after=after))
     driver = bench.driver(relay.address)
     relay.cut()
     assert driver.poll(5).version == 0
     assert len(relay.struck) == 1
+
+
+def test_what_is_altered_before_the_proof_of_the_first_connection_looks_like_another_key(
+    serve, relayed
+):
+    bench = serve()
+    relay = relayed(bench, Fault(Challenge, "alter", after=0.5))
+    with pytest.raises(AuthenticationError):
+        bench.worker(address=relay.address)
+    assert len(relay.struck) == 1
+
+
+def test_a_server_with_another_key_is_named_when_the_time_for_a_new_connection_is_used_up(
+    serve, tools, relayed, monkeypatch
+):
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 1.0)
+    bench, other = serve(), serve()
+    relay = relayed(bench)
+    client, driver = bench.started(address=relay.address), bench.driver(relay.address)
+    relay._server = other.address
+    relay.cut()
+    clock = time.monotonic()
+    with pytest.raises(AuthenticationError):
+        tools.exchange(client, tools.commit(0))
+    with pytest.raises(AuthenticationError):
+        driver.poll(1)
+    assert 0.8 < time.monotonic() - clock < 5.0
+    assert 4 <= relay.connections <= 24
 
 
 @pytest.mark.parametrize(("kind", "folded"), [(WindowCommit, 0), (Exchanged, 1)])

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 from distkeras_grid import plots
 from distkeras_grid.errors import (
     ConfigurationError,
+    JudgeFailedError,
     NonFiniteLossError,
     StartTimeoutError,
     TrainingError,
     WorkerFailedError,
 )
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.judges import judge_spec
+from distkeras_grid.judges import JUDGES, Outliers, judge_spec
 from distkeras_grid.rules import (
     AveragingRule,
     DeepGradientCompression,
@@ -125,6 +128,20 @@ def test_without_a_judge_a_poisoned_worker_spoils_the_center():
 def test_a_run_of_which_nothing_can_be_folded_ends():
     with pytest.raises(TrainingError, match="could be folded"):
         finished(rows=(8, 8), targets=[np.nan, np.nan], run={"on_nonfinite": "skip", "epochs": 3})
+
+
+@pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
+def test_a_judge_that_fails_ends_the_run_with_its_own_error(rule, monkeypatch):
+    @dataclass(frozen=True)
+    class Mistaken(Outliers):
+        name: ClassVar[str] = "mistaken"
+
+        def find(self, commits, seen):
+            return super().find(commits, seen)[1:]
+
+    monkeypatch.setitem(JUDGES, Mistaken.name, Mistaken)
+    with pytest.raises(JudgeFailedError, match="'mistaken' failed with ValueError"):
+        finished(rule, rows=(4, 4), run={"judge": judge_spec(Mistaken())})
 
 
 def test_the_first_commits_do_not_wait_for_a_worker_that_hangs():
