@@ -406,7 +406,7 @@ def _filtered(planned: PlannedSource, dropped: int) -> PlannedSource:
 
 
 def _bytes(planned: Iterable[PlannedSource]) -> float:
-    return sum(each.tiles * each.tile_bytes for each in planned)
+    return sum(each.stored_bytes for each in planned)
 
 
 def divide_shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]:
@@ -418,5 +418,5 @@ def divide_shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]
             shards.append([])
             room = SHARD_BYTES
         shards[-1].append(each)
-        room -= each.tiles * each.tile_bytes
+        room -= each.stored_bytes
     return shards
