@@ -6,7 +6,7 @@ last update, it is not read again. Otherwise it is read, and its digest decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +14,10 @@ from data_prep.alike import joining, still_true
 from data_prep.by_hand import decided_of, predecessors, said_of
 from data_prep.labels import Annotation
 from data_prep.links import folders_of
-from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry, revised
+from data_prep.manifest import LEFT_OUT, QUARANTINED, REMOVED, TILED, Entry, Waiting, revised
 from data_prep.near_duplicates import Likeness
 from data_prep.schema import white_of
-from data_prep.split import SPLITS, Source, assign_splits, newly_torn, same_as
+from data_prep.split import SPLITS, Source, assign_splits, newly_torn, same_as, units_of
 from data_prep.stages import Inspected
 from data_prep.zones import ZoneRules
 from distkeras_grid.feeding.schema import Field
@@ -516,12 +516,13 @@ def splits_of(
     fractions: Mapping[str, float],
     seed: int,
     pairs: Sequence[Likeness] = (),
+    waiting: Iterable[Waiting] = (),
 ) -> dict[str, str]:
     """Assign the images to tile to splits. An image keeps its split, by path and by content.
 
     Groups count under their present names, those of removed images under their last ones. A new
-    image gets the split that a table has chosen for it. One that would join images of different
-    splits is left out.
+    image gets the split that a table has chosen for it, else the one that a killed update has
+    decided for it. One that would join images of different splits is left out.
 
     Parameters
     ----------
@@ -535,6 +536,9 @@ def splits_of(
         See `data_prep.split.assign_splits`.
     pairs : sequence of Likeness
         Images that go together because they show the same place.
+    waiting : iterable of Waiting
+        Images that a killed update has left to this one. No tile of them is published, so what was
+        decided gives way to corrections.
 
     Raises
     ------
@@ -565,8 +569,48 @@ def splits_of(
         for path, split in kept.items()
         if table.get(path, split) != split
     }
-    assigned = assign_splits(sources, fractions, seed, {**chosen, **kept}, links)
+    standing = {**chosen, **kept}
+    decided = _decided(changes, said, found, waiting)
+    standing |= _fitting(decided, sources, links, standing)
+    assigned = assign_splits(sources, fractions, seed, standing, links)
     return {path: assigned[path] for path in changes.work}
+
+
+def _decided(
+    changes: Changes,
+    said: Mapping[str, Annotation],
+    found: Mapping[str, Inspected],
+    waiting: Iterable[Waiting],
+) -> dict[str, str]:
+    """Return the splits that a killed update decided, by path, where they are still good.
+
+    They are not if the label or the group was corrected, on which they were based.
+    """
+    known = {(each.content, each.label, each.group): each.split for each in waiting}
+    decided = {}
+    for path in changes.work:
+        key = (found[path].content, said[path].label, said[path].group)
+        if key in known:
+            decided[path] = known[key]
+    return decided
+
+
+def _fitting(
+    decided: Mapping[str, str],
+    sources: Sequence[Source],
+    links: Iterable[tuple[str, str]],
+    standing: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the decided splits without those that would tear what belongs together now."""
+    fitting: dict[str, str] = {}
+    if not decided:
+        return fitting
+    for unit in units_of(sources, links):
+        paths = [source.path for source in unit]
+        if standing.keys().isdisjoint(paths):
+            first = min((path for path in paths if path in decided), default=None)
+            fitting |= {first: decided[first]} if first is not None else {}
+    return fitting
 
 
 def _standing_again(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str]:

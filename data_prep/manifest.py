@@ -200,6 +200,29 @@ def revised(entry: Entry, **now: Any) -> Entry:
     return replace(new, **differ)
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An image that an update has still to tile, and the split that it has decided for it.
+
+    A long update publishes several times. If it is killed, the next one must not decide anew: what
+    is left would fill up the shares in another way. Such an image is no source of the data set yet,
+    so it has no entry.
+
+    Parameters
+    ----------
+    content : str
+        Digest that identifies the picture; see `Entry.content`.
+    label : str
+    split : {"train", "validation", "test"}
+    group : str, optional
+    """
+
+    content: str
+    label: str
+    split: Split
+    group: str | None = None
+
+
 class _Content(msgspec.Struct):
     """The parts of ``_dataset.json`` that must be there."""
 
@@ -211,6 +234,7 @@ class _Content(msgspec.Struct):
     last_update: Annotated[int, msgspec.Meta(ge=-1)]
     near_duplicates: tuple[Likeness, ...] = ()
     folds: dict[str, Folds] = msgspec.field(default_factory=dict)
+    waiting: tuple[Waiting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -231,6 +255,8 @@ class DataSet:
         Folds by the prefix of their names.
     content : dict
         The whole content of the manifest.
+    waiting : tuple of Waiting, default ()
+        Images that an update has not tiled yet, because it goes on or was killed.
     """
 
     image: Field
@@ -240,6 +266,7 @@ class DataSet:
     pairs: tuple[Likeness, ...]
     folds: dict[str, Folds]
     content: dict[str, Any] = field(repr=False)
+    waiting: tuple[Waiting, ...] = field(default=(), repr=False)
 
     @classmethod
     def from_text(cls, text: str) -> DataSet:
@@ -271,6 +298,7 @@ class DataSet:
             pairs=known.near_duplicates,
             folds=known.folds,
             content=content,
+            waiting=known.waiting,
         )
 
     def check_settings(self, settings: TilingSettings) -> None:

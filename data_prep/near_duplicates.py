@@ -37,8 +37,11 @@ PARSED = 1024
 # Number of others to which a picture is joined, even if the links join nothing new: if a picture is
 # replaced later, the others stay joined.
 LINKS = 3
-# If this many pictures share a feature, it says nothing about two of them.
+# A feature that more pictures share belongs to a long series of one place, or to something that was
+# drawn into all of them. So it proposes only neighbours, and these must agree in this part of the
+# features of one picture: what was drawn into two different pictures is a smaller part.
 CROWD = 32
+LEAST_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,8 @@ def find_near_duplicates(
     contents = [fingerprints[name] for name in names]
     sketches = [sketch(content) for content in contents]
     wanted = np.array([new is None or name in new for name in names], bool)
-    pairs = {*_pairs_by_features(sketches, wanted), *_pairs_by_hash(sketches, wanted)}
+    pairs = dict.fromkeys(_pairs_by_hash(sketches, wanted), 0.0)
+    pairs = dict(_pairs_by_features(sketches, wanted)) | pairs
     # A picture is compared with several others in turn.
     picture = lru_cache(maxsize=PARSED)(lambda place: parse(contents[place]))
     links = _Links(len(names))
@@ -97,9 +101,9 @@ def find_near_duplicates(
         if one in places and other in places:
             links.add(places[one], places[other])
     found = []
-    for i, j in sorted(pairs):
+    for (i, j), share in sorted(pairs.items()):
         if links.need(i, j):
-            why = compare(picture(i), picture(j))
+            why = compare(picture(i), picture(j), share)
             if why is not None:
                 links.add(i, j)
                 found.append(Likeness(names[i], names[j], why))
@@ -137,13 +141,22 @@ class _Links:
         return place
 
 
-def compare(one: Fingerprint, other: Fingerprint) -> str | None:
-    """Return why two pictures show the same place, None if they do not."""
-    return _same_field(one, other) or _same_thumbnail(one, other)
+def compare(one: Fingerprint, other: Fingerprint, share: float = 0.0) -> str | None:
+    """Return why two pictures show the same place, None if they do not.
+
+    Parameters
+    ----------
+    one, other : Fingerprint
+    share : float, default 0
+        Part of the features of the picture with fewer of them that must agree at least.
+    """
+    return _same_field(one, other, share) or _same_thumbnail(one, other)
 
 
-def _same_field(one: Fingerprint, other: Fingerprint) -> str | None:
-    if min(len(one.points), len(other.points)) < LEAST_FEATURES:
+def _same_field(one: Fingerprint, other: Fingerprint, share: float) -> str | None:
+    fewest = min(len(one.points), len(other.points))
+    least = max(LEAST_FEATURES, share * fewest)
+    if fewest < LEAST_FEATURES:
         return None
     matcher = cv2.BFMatcher(cv2.NORM_HAMMING, crossCheck=True)
     near = [
@@ -151,7 +164,7 @@ def _same_field(one: Fingerprint, other: Fingerprint) -> str | None:
         for match in matcher.match(one.descriptors, other.descriptors)
         if match.distance <= LIKE_BITS
     ]
-    if len(near) < LEAST_FEATURES:
+    if len(near) < least:
         return None
     here = one.points[[match.queryIdx for match in near]]
     there = other.points[[match.trainIdx for match in near]]
@@ -163,7 +176,7 @@ def _same_field(one: Fingerprint, other: Fingerprint) -> str | None:
         return None
     inside = agree.ravel().astype(bool)
     scale = float(np.hypot(motion[0, 0], motion[1, 0]))
-    if inside.sum() < LEAST_FEATURES or not SCALES[0] <= scale <= SCALES[1]:
+    if inside.sum() < least or not SCALES[0] <= scale <= SCALES[1]:
         return None
     spans = [_span(here[inside], one), _span(there[inside], other)]
     if max(spans) < LEAST_SPAN:
@@ -191,8 +204,11 @@ def _same_thumbnail(one: Fingerprint, other: Fingerprint) -> str | None:
 
 def _pairs_by_features(
     pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[tuple[tuple[int, int], float]]:
     """Yield pairs with features that agree in some randomly chosen bits, for several tables.
+
+    With each pair comes the part of their features that must agree: `LEAST_SHARE` if nothing else
+    than features of a crowd proposes it.
 
     The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
     only the few keys that occur more than once are kept.
@@ -200,12 +216,34 @@ def _pairs_by_features(
     bits = key_bits(len(pictures))
     rng = np.random.default_rng(0)
     votes: list[NDArray[np.int64]] = []
+    crowded: list[NDArray[np.int64]] = []
     for _ in range(TABLES):
         chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
-        votes.append(_together(*_shared_keys(pictures, chosen, wanted), wanted))
+        owners, group, sizes = _grouped(*_shared_keys(pictures, chosen, wanted))
+        few = sizes <= CROWD
+        votes.append(_neighbours(owners[few], group[few], wanted, CROWD))
+        crowded.append(_neighbours(owners[~few], group[~few], wanted, LINKS))
     pairs, times = np.unique(np.concatenate(votes), return_counts=True)
-    for pair in pairs[times >= LEAST_VOTES].tolist():
-        yield divmod(pair, len(pictures))
+    pairs = pairs[times >= LEAST_VOTES]
+    for pair in _best(np.concatenate(crowded), len(pictures)).tolist():
+        yield divmod(pair, len(pictures)), LEAST_SHARE
+    for pair in pairs.tolist():
+        yield divmod(pair, len(pictures)), 0.0
+
+
+def _best(votes: NDArray[np.int64], pictures: int) -> NDArray[np.int64]:
+    """Return, of each picture, the `LINKS` pairs with later ones that have most votes.
+
+    So features that all pictures have cost few comparisons, however many they are. In a series each
+    frame has a link to a later one, and all meet in the last.
+    """
+    pairs, times = np.unique(votes, return_counts=True)
+    pairs, times = pairs[times >= LEAST_VOTES], times[times >= LEAST_VOTES]
+    order = np.lexsort((pairs, -times, pairs // pictures))
+    pairs = pairs[order]
+    first = np.searchsorted(pairs // pictures, pairs // pictures)
+    best: NDArray[np.int64] = pairs[np.arange(len(pairs)) - first < LINKS]
+    return best
 
 
 def _shared_keys(
@@ -293,23 +331,16 @@ def _pairs_by_hash(
     for width in HASH_BANDS:
         keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         shift += width
-        pairs = _together(keys.astype(np.int64), seen, wanted, crowd=len(seen), hashes=hashes)
+        owners, group, _ = _grouped(keys.astype(np.int64), seen)
+        pairs = _neighbours(owners, group, wanted, len(seen), hashes)
         for pair in np.unique(pairs).tolist():
             yield divmod(pair, len(pictures))
 
 
-def _together(
-    keys: NDArray[np.int64],
-    owners: NDArray[np.int64],
-    wanted: NDArray[np.bool_],
-    crowd: int = CROWD,
-    hashes: NDArray[np.uint64] | None = None,
-) -> NDArray[np.int64]:
-    """Return pairs of different owners with equal keys, as ``smaller * pictures + larger``.
-
-    Keys that more than `crowd` owners have are skipped. So are pairs without a wanted picture, and
-    pairs whose hashes differ in more than `HASH_BITS`.
-    """
+def _grouped(
+    keys: NDArray[np.int64], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the owners of each key in their order, a number of the key, and how many it has."""
     order = np.lexsort((owners, keys))
     keys, owners = keys[order], owners[order]
     # Several features of one picture under one key count once.
@@ -318,13 +349,23 @@ def _together(
     keys, owners = keys[first], owners[first]
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, int)
     sizes = np.diff(np.r_[starts, len(keys)])
-    crowded = np.repeat(sizes > crowd, sizes)
-    group = np.repeat(np.arange(len(starts)), sizes)
-    keep = ~crowded
-    owners, group = owners[keep], group[keep]
+    return owners, np.repeat(np.arange(len(starts)), sizes), np.repeat(sizes, sizes)
+
+
+def _neighbours(
+    owners: NDArray[np.int64],
+    group: NDArray[np.int64],
+    wanted: NDArray[np.bool_],
+    most: int,
+    hashes: NDArray[np.uint64] | None = None,
+) -> NDArray[np.int64]:
+    """Return pairs of owners of one key, as ``smaller * pictures + larger``.
+
+    At most `most` - 1 owners of the key stand between the two. Pairs without a wanted picture are
+    skipped, and pairs whose hashes differ in more than `HASH_BITS`.
+    """
     found: list[NDArray[np.int64]] = []
-    # Neighbours at distance 1, 2, ... of the same key.
-    for distance in range(1, min(crowd, int(sizes.max(initial=0))) + 1):
+    for distance in range(1, most + 1):
         same = group[distance:] == group[:-distance]
         if not same.any():
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ MOST_FILE_BYTES = 256 << 20
 LEAST_FILE_BYTES = 32 << 20
 # Safety margin: compression is measured on a sample of each image.
 MARGIN = 1.1
+# Of the tiles that --keep seems to drop, this part is planned for all the same: what is kept is
+# known from the tiles at one angle, and those at other angles show other parts of an image.
+DOUBT = 0.1
 # Time of a sample of tiles, cut at one angle and encoded, as a part of the whole job's: Arrow, the
 # JVM and Parquet add to it, but angles that differ by quarter turns share their pixels.
 TASK_SHARE = 0.6
@@ -104,6 +108,16 @@ class PlannedSource:
         """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
         return self.pixel_sha256 or self.sha256
 
+    @property
+    def stored_tiles(self) -> float:
+        """Number of tiles to plan for: those that seem to be kept, and some of the others."""
+        return self.tiles * (self.kept + DOUBT * (1 - self.kept))
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes to plan for."""
+        return self.stored_tiles * self.tile_bytes
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -129,13 +143,18 @@ class Plan:
 
     @property
     def tiles(self) -> int:
-        """Number of tiles of all sources."""
+        """Number of tiles of all sources, as they are cut."""
         return sum(source.tiles for source in self.sources)
+
+    @property
+    def stored_tiles(self) -> float:
+        """Expected number of tiles of the data set, carefully; see `PlannedSource`."""
+        return sum(source.stored_tiles for source in self.sources)
 
     @property
     def stored_bytes(self) -> int:
         """Expected size of the data set, bytes."""
-        return round(sum(source.tiles * source.tile_bytes for source in self.sources))
+        return round(sum(source.stored_bytes for source in self.sources))
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -154,7 +173,7 @@ class Plan:
         free : int
             Free space, bytes.
         """
-        raw = self.tiles * self.raw_tile_bytes
+        raw = self.stored_tiles * self.raw_tile_bytes
         lines = [
             f"{counted(len(self.sources), 'image')}, {counted(self.angles, 'angle')}: "
             f"{counted(self.tiles, 'tile')}, about "
@@ -219,7 +238,7 @@ class Plan:
         lines = []
         for encoding, loss in LOSS.items():
             name = f"{encoding}_bytes"
-            if size := sum(each.tiles * getattr(each, name) for each in self.sources):
+            if size := sum(each.stored_tiles * getattr(each, name) for each in self.sources):
                 lines.append(f"  --encoding {encoding}: {format_bytes(size)}, {loss}")
         files = _count_files(self, slots)
         mean = format_bytes(self.stored_bytes / files)
@@ -269,10 +288,13 @@ class Plan:
         needed = round(self.stored_bytes * MARGIN) + copied
         if needed > free:
             copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
+            stored, kept = round(self.stored_tiles), ""
+            if stored < self.tiles:
+                kept = f" (--keep drops others of {self.tiles:,})"
             raise NoSpaceError(
-                f"{self.tiles:,} tiles need about {format_bytes(needed)}{copies}, and {output} has "
-                f"{format_bytes(free)} free. Take fewer angles, less overlap, --mode inscribed, "
-                "--encoding difference or jpeg, or another output."
+                f"{stored:,} tiles{kept} need about {format_bytes(needed)}{copies}, and {output} "
+                f"has {format_bytes(free)} free. Take fewer angles, less overlap, "
+                "--mode inscribed, --encoding difference or jpeg, or another output."
             )
 
 
@@ -311,7 +333,7 @@ def plan_units(plan: Plan, slots: int) -> list[Unit]:
     first = 0
     for split in plan.counts:
         sources = [source for source in plan.sources if source.split == split]
-        tasks = divide([source.tiles * source.tile_bytes for source in sources], size)
+        tasks = divide([source.stored_bytes for source in sources], size)
         units += [Unit(each, first + task) for each, task in zip(sources, tasks, strict=True)]
         first += tasks[-1] + 1
     return units
@@ -348,15 +370,15 @@ def divide(sizes: Sequence[float], wanted: float) -> list[int]:
 
 
 def _count_files(plan: Plan, slots: int) -> int:
-    tiles: Counter[int] = Counter()
+    tiles: dict[int, float] = {}
     for unit in plan_units(plan, slots):
-        tiles[unit.partition] += unit.source.tiles
-    return sum(-(-count // rows_of_a_file(plan)) for count in tiles.values())
+        tiles[unit.partition] = tiles.get(unit.partition, 0) + unit.source.stored_tiles
+    return sum(math.ceil(count / rows_of_a_file(plan)) for count in tiles.values())
 
 
 def rows_of_a_file(plan: Plan) -> int:
     """Return the largest number of tiles in a file: large images are divided into several files."""
-    mean = plan.stored_bytes / max(1, plan.tiles)
+    mean = plan.stored_bytes / max(1.0, plan.stored_tiles)
     largest = max(source.tile_bytes for source in plan.sources)
     # A few large tiles among many small ones must not make all files small.
     return max(1, int(MOST_FILE_BYTES / max(1.0, min(largest, 2 * mean))))

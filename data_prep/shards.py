@@ -105,6 +105,7 @@ class _State:
     basis: str | None
     change: Change = field(default_factory=Change)
     done: dict[str, PlannedSource] = field(default_factory=dict)  # what was cut, by path
+    waiting: set[str] = field(default_factory=set)  # paths of what is to be cut
     size: float = 0.0  # bytes that are not published
     begun: bool = False  # whether something is published
 
@@ -146,12 +147,12 @@ class Shards:
         """
         state = self._begin(night)
         most = _bytes(night.planned) / PUBLICATIONS
-        waiting = {each.source for each in night.planned}
+        state.waiting = {each.source for each in night.planned}
         shards = divide_shards(night.planned) or [[]]
         for shard in shards:
-            waiting -= {each.source for each in shard}
+            state.waiting -= {each.source for each in shard}
             tiled = self._cut(shard, night, state) if shard else {}
-            self._drop({path for path in state.going if path not in waiting}, night, state)
+            self._drop({path for path in state.going if path not in state.waiting}, night, state)
             state.entries |= tiled
             state.size += _bytes(shard)
             if shard is shards[-1]:
@@ -369,7 +370,7 @@ class Shards:
         shards = sorted({entry.shard for entry in listed if entry.shard is not None})
         built = build_manifest(self._settings, night.image, listed, tiling_versions())
         built["folds"] = {name: folds.to_json() for name, folds in night.folds.items()}
-        return {
+        told = {
             **built,
             "hash": version_hash(built),
             "shards": [shard_name(number) for number in shards],
@@ -377,6 +378,9 @@ class Shards:
             "last_update": state.update,
             "near_duplicates": to_json(night.pairs),
         }
+        if waiting := [each for each in night.planned if each.source in state.waiting]:
+            told["waiting"] = [_waiting(each) for each in waiting]
+        return told
 
 
 def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
@@ -388,6 +392,11 @@ def _entry(planned: PlannedSource, state: _State, night: Night) -> Entry:
     return tiled_entry(planned, shard=shard, update=state.update, **stamp)
 
 
+def _waiting(planned: PlannedSource) -> dict[str, Any]:
+    told = {"content": planned.content, "label": planned.label, "split": planned.split}
+    return told | ({"group": planned.group} if planned.group is not None else {})
+
+
 def _is_removed(entry: Entry | None) -> bool:
     return entry is not None and entry.status == REMOVED
 
@@ -397,7 +406,7 @@ def _filtered(planned: PlannedSource, dropped: int) -> PlannedSource:
 
 
 def _bytes(planned: Iterable[PlannedSource]) -> float:
-    return sum(each.tiles * each.tile_bytes for each in planned)
+    return sum(each.stored_bytes for each in planned)
 
 
 def divide_shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]:
@@ -409,5 +418,5 @@ def divide_shards(planned: Sequence[PlannedSource]) -> list[list[PlannedSource]]
             shards.append([])
             room = SHARD_BYTES
         shards[-1].append(each)
-        room -= each.tiles * each.tile_bytes
+        room -= each.stored_bytes
     return shards

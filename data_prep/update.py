@@ -416,7 +416,8 @@ class _Night:
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
         contents = contents_of(changes, found)
-        splits = splits_of(changes, known, said, found, fractions, seed, joined)
+        waiting = before.waiting if before else ()
+        splits = splits_of(changes, known, said, found, fractions, seed, joined, waiting)
         # Images that were left out now have their former pictures, or none.
         pairs = still_true(pairs, contents, names_of(changes, found))
         image = with_classes(image, _labels(changes, said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from data_prep.changes import (
     with_zones,
 )
 from data_prep.labels import Annotation
-from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry, revised
+from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry, Waiting, revised
 from data_prep.near_duplicates import Likeness
 from data_prep.stages import Inspected
 from data_prep.zones import Zone, ZoneRules
@@ -93,10 +94,11 @@ class Night:
         )
         return self.changes
 
-    def splits(self, fractions=None, pairs=()):
+    def splits(self, fractions=None, pairs=(), waiting=()):
         fractions = fractions or {"train": 1.0}
         pairs = [Likeness(one, other, "w") for one, other in pairs]
-        return splits_of(self.changes, self.entries, self.said, self.found, fractions, 0, pairs)
+        what = self.changes, self.entries, self.said, self.found
+        return splits_of(*what, fractions, 0, pairs, waiting)
 
 
 def test_only_new_and_touched_images_are_looked_at():
@@ -395,6 +397,71 @@ def test_new_images_fill_what_is_missing_from_the_shares():
     }
 
 
+def waits(path, split, **more):
+    """What a killed night has decided for an image that waited for its turn."""
+    values = {"label": path.split("/")[0], **more}
+    return Waiting(f"pixels of sha of {path}", values["label"], split, values.get("group"))
+
+
+SAME_GROUP = {"a/0": "g", "a/1": "g"}
+SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}
+
+
+def sized(weights):
+    return [replace(seen(path), tiles=tiles) for path, tiles in weights.items()]
+
+
+@pytest.mark.parametrize("done", list(itertools.combinations(range(6), 3)))
+def test_what_a_killed_night_has_decided_stays(done):
+    weights = {f"a/{i}": tiles for i, tiles in enumerate([50, 50, 40, 40, 20, 20])}
+    night = Night([], weights)
+    night.decide(*sized(weights))
+    whole = night.splits(SHARES)
+    there = [tiled(p, split=whole[p], tiles=weights[p]) for p in (f"a/{i}" for i in done)]
+    names = {entry.source for entry in there}
+    waiting = [waits(path, split) for path, split in whole.items() if path not in names]
+    again = Night(there, weights)
+    again.decide(*(each for each in sized(weights) if each.uri not in names))
+    rest = {path: split for path, split in whole.items() if path not in names}
+    assert again.splits(SHARES, waiting=waiting) == rest
+
+
+def test_what_a_killed_night_has_decided_goes_with_the_picture():
+    night = Night([], ["a/renamed", "a/1"])
+    night.decide(seen("a/renamed", "sha of a/0"), seen("a/1", "another picture"))
+    waiting = [waits("a/0", "test"), waits("a/1", "test"), waits("a/gone", "test")]
+    assert night.splits(SHARES, waiting=waiting) == {"a/renamed": "test", "a/1": "train"}
+
+
+@pytest.mark.parametrize(
+    ("decided", "groups", "chosen"),
+    [
+        # A group that was corrected since then joins it to an image whose tiles are there.
+        (waits("a/1", "test"), SAME_GROUP, {}),
+        (waits("a/1", "test", group="h"), {}, {}),
+        (waits("a/1", "test", label="b"), {}, {}),
+        # So does a member of its group, by a correction of its own.
+        (waits("a/1", "test", group="g"), SAME_GROUP, {}),
+        (waits("a/1", "test"), {}, {"a/0": "train", "a/1": "train"}),
+    ],
+)
+def test_what_a_killed_night_has_decided_gives_way_to_corrections(decided, groups, chosen):
+    night = Night([tiled("a/0")], ["a/0", "a/1"], groups=groups, chosen=chosen)
+    night.decide(seen("a/1"))
+    assert night.splits(waiting=[decided]) == {"a/1": "train"}
+    assert night.changes.problems == {}
+
+
+def test_what_a_killed_night_has_decided_tears_no_unit_that_came_since_then():
+    """A new image shows the places of two that wait: neither is left out."""
+    night = Night([], ["a/0", "a/1", "a/2"])
+    night.decide(*map(seen, ["a/0", "a/1", "a/2"]))
+    waiting = [waits("a/0", "validation"), waits("a/1", "test")]
+    splits = night.splits(SHARES, [("a/0", "a/2"), ("a/1", "a/2")], waiting)
+    assert splits == dict.fromkeys(["a/0", "a/1", "a/2"], "validation")
+    assert night.changes.problems == {}
+
+
 def test_new_members_of_a_group_follow_it():
     old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
     groups = {"a/0": "g", "a/1": "h", "a/2": "h"}
@@ -431,9 +498,6 @@ def test_a_new_image_that_joins_two_splits_is_left_out_and_named():
     assert night.splits() == {"a/new": "test"}
     assert set(changes.problems) == {"a/copy"}
     assert night.changes.entries["a/copy"].group is None
-
-
-SAME_GROUP = {"a/0": "g", "a/1": "g"}
 
 
 @pytest.mark.parametrize(("groups", "pairs"), [(SAME_GROUP, []), ({}, [("a/0", "a/1")])])

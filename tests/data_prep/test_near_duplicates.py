@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from data_prep import near_duplicates
 from data_prep.images import decode_image
 from data_prep.likeness import HEADER, burned_in, fingerprint, parse, sketch
 from data_prep.near_duplicates import LINKS, _Links, _shared_keys, find_near_duplicates
@@ -154,6 +155,45 @@ def test_a_series_of_one_place_is_joined_by_few_pairs():
     for gone in frames:
         left = [each for each in found if gone not in (each.one, each.other)]
         assert components([name for name in frames if name != gone], left) == 1
+
+
+def test_a_series_of_any_length_is_joined():
+    """Of more than 32 frames the features were passed over, and none were found."""
+    _, place = synthetic(0)
+    frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(200)}
+    others = {f"{i:03}x": synthetic(1000 + i)[0] for i in range(0, 200, 2)}
+    found = find_near_duplicates({**frames, **others})
+    assert {each.one for each in found} | {each.other for each in found} == set(frames)
+    assert 199 <= len(found) <= LINKS * 200
+    assert components(frames, found) == 1
+    known = [(each.one, each.other) for each in found]
+    for new in ("0000", "0999", "1999"):
+        more = {**frames, **others, new: synthetic(2000, like=place, noise=3)[0]}
+        links = find_near_duplicates(more, {new}, known)
+        assert links
+        assert {new in (each.one, each.other) for each in links} == {True}
+
+
+@pytest.mark.parametrize("part", [0.5, 1.0])
+def test_what_was_drawn_into_all_pictures_joins_none_and_costs_few_comparisons(monkeypatch, part):
+    _, drawn = synthetic(0, features=12)
+    prints = {}
+    for i in range(400):
+        rng = np.random.default_rng(i + 1)
+        _, descriptors = synthetic(i + 1)
+        has = np.flatnonzero(rng.random(len(drawn)) < part)
+        descriptors[has] = drawn[has]
+        prints[f"{i:03}"] = synthetic(0, like=descriptors)[0]
+    compared = []
+    compare = near_duplicates.compare
+
+    def counting(*pictures):
+        compared.append(pictures)
+        return compare(*pictures)
+
+    monkeypatch.setattr(near_duplicates, "compare", counting)
+    assert find_near_duplicates(prints) == []
+    assert 0 < len(compared) <= LINKS * len(prints)
 
 
 def test_two_series_that_meet_in_one_place_are_joined_once():

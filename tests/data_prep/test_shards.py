@@ -125,9 +125,15 @@ def next_night(disk, there, **entries):
     said, problems = annotate_each(there, SETTINGS.labels, str, SETTINGS.group)
     comparison = compare(known, listed, said, problems, before.image.classes, prune=False)
     changes = decide(known, listed, said, comparison, found, before.image, prune=False)
-    splits = splits_of(changes, known, said, found, SETTINGS.fractions, SETTINGS.seed)
+    shares = SETTINGS.fractions, SETTINGS.seed
+    splits = splits_of(changes, known, said, found, *shares, waiting=before.waiting)
     planned = [
-        planned_source(found[path], path, label=said[path].label, split=splits[path], group=None)
+        planned_source(
+            *(found[path], path),
+            label=said[path].label,
+            split=splits[path],
+            group=said[path].group,
+        )
         for path in changes.work
     ]
     text = disk.held["/tiles/_dataset.json"]
@@ -256,6 +262,39 @@ def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypat
     assert {each.split for each in again.planned if each.source == name} == {former.split}
     whole = DataSet.from_json(publish(monkeypatch, disk, again, update=True))
     assert {entry.status for entry in whole.entries.values()} == {TILED}
+
+
+@pytest.mark.parametrize("kills", [[6], [18], [6, 6]])
+def test_images_that_wait_in_a_killed_night_get_the_splits_that_it_decided(monkeypatch, kills):
+    """The next night divided them anew, around those that were there: other splits came out."""
+    monkeypatch.setattr(f"{__name__}.IMAGES", 800)
+    equal = found_in
+
+    def unequal(listed):
+        return {
+            name: replace(each, tiles=1 + int(each.sha256[:4], 16))
+            for name, each in equal(listed).items()
+        }
+
+    monkeypatch.setattr(f"{__name__}.found_in", unequal)
+    night = first_night()
+    names = [each.source for each in night.planned]
+    whole = publish(monkeypatch, Disk(), night, update=True)
+    disk, waiting = Disk(), len(names)
+    night = first_night()
+    for number in kills:
+        with pytest.raises(KeyboardInterrupt):
+            publish(monkeypatch, disk, night, killed_in=number, update=True)
+        part = json.loads(disk.held["/tiles/_dataset.json"])
+        # What waits is told, and is no image of the data set yet.
+        assert len(part["sources"]) + len(part["waiting"]) == len(names)
+        assert 0 < len(part["waiting"]) < waiting
+        waiting = len(part["waiting"])
+        night = next_night(disk, names)
+    again = publish(monkeypatch, disk, night, update=True)
+    for told in ("source", "split"):
+        assert [e[told] for e in again["sources"]] == [e[told] for e in whole["sources"]]
+    assert (again["hash"], "waiting" in again) == (whole["hash"], False)
 
 
 def test_a_night_whose_first_shards_keep_no_tile_goes_on(monkeypatch):

@@ -809,7 +809,7 @@ def test_a_killed_first_run_is_not_there_and_the_same_command_finishes_it(
         for step in (*range(1, 8), 11, 13)
     ],
 )
-def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, cut, tmp_path):
+def test_a_killed_night_is_finished_by_the_next(spark, once, settings, folder, step, cut, tmp_path):
     """Killed before each rename of a change: that decides nothing, of two shards, and so on.
 
     1: ``_update.json``. 2 and 3: two shards. 4: ``_dataset.json``. 5: the former shard goes. 6
@@ -829,10 +829,14 @@ def test_a_killed_night_is_finished_by_the_next(spark, settings, folder, step, c
     decided = step > 1
     assert any("finished the change" in line for line in said) == (1 < step < 6)
     assert sorted(cut) == ["a/new.png"] * (step < 11) + ["b/1.png"] * (not decided)
+    undisturbed = replace(settings, output=str(tmp_path / "undisturbed"))
+    once.copy_tiles(undisturbed.output)
+    assert done.manifest["hash"] == update_tiles(undisturbed, spark=spark).manifest["hash"]
     fresh = replace(settings, output=str(tmp_path / "fresh"), update=False)
     tile_images(fresh, spark=spark)
     assert rows_of(spark, settings.output) == rows_of(spark, fresh.output)
     now = splits_of(spark, settings.output)
+    assert now == splits_of(spark, undisturbed.output)
     assert {path: now[path] for path in splits} == splits
     assert hidden(settings) == ["_dataset.json"]
     assert list(Path(settings.output).glob("_likeness/_*")) == []
