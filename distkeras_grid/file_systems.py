@@ -20,8 +20,8 @@ _SAFE_MODE = (
     "dfsadmin -safemode leave."
 )
 _LOST = (
-    "A block has no copy that can be read: its DataNodes are dead, or all copies are damaged. "
-    "`distkeras-grid get` with the file tells which, as does: hdfs fsck PATH -files -blocks."
+    "A block has no copy that can be read: its DataNodes are dead, or all copies are damaged. Look "
+    "with: hdfs fsck PATH -files -blocks -locations."
 )
 _DAMAGED = (
     "A block is damaged. If this comes again, all its copies are: delete the file and write it "

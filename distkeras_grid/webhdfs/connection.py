@@ -39,6 +39,7 @@ from distkeras_grid.webhdfs.tries import (
     Trouble,
     TryFailed,
     Unreachable,
+    is_for_exclusion,
     may_be_another,
     may_pass,
     next_pause,
@@ -260,15 +261,15 @@ class Connection:
         """
         began = time.monotonic()
         tries = 0
-        told: TryFailed | None = None
+        last: TryFailed | None = None
         try:
             while True:
                 try:
                     result = attempt()
                 except TryFailed as failure:
                     tries += 1
-                    # Where the only DataNode with a block is left out, HDFS says that it has none.
-                    told = failure if told is None or not self._excluded else told
+                    # Why a DataNode was left out says more than that it was needed.
+                    last = last if last and is_for_exclusion(failure) else failure
                     pause = next_pause(
                         failure,
                         tries=tries,
@@ -279,7 +280,7 @@ class Connection:
                     # A definite no is an answer, too.
                     self._patient = self._patient or not may_pass(failure)
                     if pause is None or self._stopped.is_set():
-                        raise self._explained(action, path, told) from failure
+                        raise self._explained(action, path, last) from failure
                     self._excluded = None if self._excluded else self._datanode(failure)
                     self._stopped.wait(pause)
                 else:
@@ -393,7 +394,7 @@ class Connection:
                 told = _read_all(answer, time.monotonic() + TIMEOUTS[1])
             return lost(action, path, decode_blocks(told))
         except (TryFailed, ValueError):
-            # HttpFS before Hadoop 3.4 does not know the question. The failure itself is told then.
+            # An older server may not know the question. The failure itself is told then.
             return None
 
 

@@ -70,10 +70,9 @@ def may_be_lost(failure: TryFailed) -> bool:
 
     A DataNode that meets a damaged block in the middle of an answer only ends the connection.
     """
-    if isinstance(failure, Unreachable):
-        return failure.trouble is Trouble.BROKEN
-    told = f"{getattr(failure, 'exception', None)}: {failure.message}"
-    return meaning(file_systems.NODES, told) is not None
+    if isinstance(failure, Refused):
+        return meaning(file_systems.NODES, f"{failure.exception}: {failure.message}") is not None
+    return isinstance(failure, Unreachable) and failure.trouble is Trouble.BROKEN
 
 
 def lost(action: str, path: str, blocks: Iterable[Block]) -> StorageError | None:

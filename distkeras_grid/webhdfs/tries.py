@@ -120,6 +120,11 @@ def may_pass(failure: TryFailed) -> bool:
     return True
 
 
+def is_for_exclusion(failure: TryFailed) -> bool:
+    """Tell whether HDFS says no more than that the DataNode that was left out is needed."""
+    return isinstance(failure, Refused) and "not excluded nodes contain" in failure.message
+
+
 def may_be_another(failure: TryFailed) -> bool:
     """Tell whether another NameNode may answer what this one did not."""
     return isinstance(failure, Unreachable) or (

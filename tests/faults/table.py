@@ -38,9 +38,10 @@ other. Nobody else is blamed, the run ends in bounded time, and memory is bounde
 
 `faults/test_statistics.py` strikes workers on a cluster while statistics are measured (**C**).
 
-On Spark's own executors, workers of `DOWNPOUR` with plain SGD are also killed or stopped in the
-middle of the frames of greeting, gate, commit, reply and finish, while a step is traced, and when
-an epoch ends (`faults/test_matrix.py`). For the other families, and for spooling, (**P**) stands.
+On Spark's own executors, workers of `DOWNPOUR` with plain SGD are also killed or stopped while the
+frames of greeting, gate, commit, reply and finish pass (whole), while a step is traced, and when an
+epoch ends (`faults/test_matrix.py`). For broken frames, other families and spooling, (**P**)
+stands.
 
 {head}
 {rule}

@@ -200,13 +200,16 @@ def test_a_worker_that_hangs_is_started_again_and_every_sample_counts_once(
     ids=["killed", "stopped"],
 )
 @pytest.mark.promise(
-    "worker: killed or stopped in the middle of a frame, on a cluster",
+    "worker: killed or stopped while its frame passes, on a cluster",
     "Its next attempt goes on; exact.",
 )
 def test_workers_are_struck_in_the_middle_of_their_frames(
     cluster, project, tmp_path, number, frames
 ):
-    """In the greeting, at the gate, in a commit, in its reply, and when a worker has finished."""
+    """In the greeting, at the gate, in a commit, in its reply, and when a worker has finished.
+
+    The rest of the frame still arrives: frames that end in the middle are those of `test_pairs.py`.
+    """
     arguments = {"round_timeout": 5.0} if number == signal.SIGSTOP else {}
     strikes = [(*each, number) for each in frames]
     result = run(cluster, project, tmp_path, frames=strikes, arguments=arguments)

@@ -14,6 +14,7 @@ import pytest
 
 from distkeras_grid.errors import (
     ConfigurationError,
+    NoSpaceError,
     OutputExistsError,
     PathNotFoundError,
     StorageError,
@@ -89,6 +90,48 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_not(
     assert len(hdfs.asked) == count
     fault.times = 2 if count == 4 else 0
     assert Connection(hdfs.address, patient=True).status("/") is not None
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "told"),
+    [
+        (
+            Fault("FileNotFoundException", message="/x does not exist."),
+            PathNotFoundError,
+            None,
+        ),
+        (Fault("DSQuotaExceededException", message="The DiskSpace quota"), NoSpaceError, None),
+        # HDFS says so because the DataNode was left out that failed before.
+        (
+            Fault("IOException", message="No active and not excluded nodes contain this block."),
+            StorageError,
+            "the DataNode at .* broke",
+        ),
+    ],
+)
+def test_what_is_told_after_a_datanode_was_left_out(
+    hdfs: Loopback,
+    monkeypatch: pytest.MonkeyPatch,
+    second: Fault,
+    kind: type[StorageError],
+    told: str | None,
+) -> None:
+    monkeypatch.setattr(tries, "PAUSES", (0.0,))
+    hdfs.files["/x"] = b"content"
+    hdfs.faults["OPEN data"] = Fault("reset")
+    connection = Connection(hdfs.address, patient=True)
+
+    def attempt() -> bytes:
+        try:
+            with connection.pieces("/x") as pieces:
+                return b"".join(pieces)
+        finally:
+            hdfs.faults["OPEN"] = second
+
+    with pytest.raises(kind, match=told) as raised:
+        connection.again("read", "/x", attempt)
+    assert type(raised.value) is kind
+    assert "excludedatanodes" in hdfs.queries[2]
 
 
 def test_before_anybody_has_answered_nothing_is_tried_again(hdfs: Loopback) -> None:
