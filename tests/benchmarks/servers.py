@@ -7,9 +7,11 @@ is a process, and clients are processes, too, up to eight; more of them are thre
 with one server is that of users: the plain client, without the copy that several servers need. By
 TCP frames are encrypted, by a Unix socket nothing is; shared memory is used for vectors as long as
 the server maps no more than its limit of them, and the other workers use the socket. The column
-"lent" says how many did lend. Several servers pay where one has no core left, on a host that has
-more, so the cores that all servers and all clients use are in the table: their number on this host
-is the limit. Sides take turns, and figures are medians of the repetitions.
+"lent" says how many did lend. The rate is that of the time in which all clients exchange and each
+has made its first exchange: that one also maps and touches the memory of both ends. Several servers
+pay where one has no core left, on a host that has more, so the cores that all servers and all
+clients use are in the table: their number on this host is the limit. Sides take turns, and figures
+are medians of the repetitions.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import numpy as np
 import psutil
 
 from distkeras_grid.comparison.machine import processor_name
+from distkeras_grid.errors import TrainingError
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
@@ -47,7 +50,7 @@ from tests.specs import make_settings
 MEGABYTES = 20
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 SERVERS = (1, 2, 4)
-SECONDS = 2.0
+SECONDS = 6.0
 ROWS = 1_000_000
 # What a client sends: not zero, since untouched pages of zeros are all one page in the cache.
 SMALL = np.float32(1e-6)
@@ -67,7 +70,7 @@ class Load:
         One of `ROADS`.
     seconds : float
         How long each client exchanges [s].
-    least : int, default 1
+    least : int, default 2
         Exchanges of each client at least, however long they take.
     """
 
@@ -76,7 +79,7 @@ class Load:
     servers: int
     road: str
     seconds: float
-    least: int = 1
+    least: int = 2
 
     @property
     def size(self) -> int:
@@ -96,11 +99,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Did:
-    """What a client did: exchanges, from when to when, and how many connections lent memory."""
+    """What a client did: when it began, when exchanges ended [s], how many connections lent."""
 
-    count: int
     began: float
-    ended: float
+    ends: tuple[float, ...]
     lent: int
 
 
@@ -132,16 +134,16 @@ def run_client(job: Job, seat: int) -> Did:
         if payload is None:
             payload = np.empty(job.spec.size, np.float32)
         payload[:] = SMALL
-        began, count = time.monotonic(), 0
-        while count < job.load.least or time.monotonic() < began + job.load.seconds:
+        began, ends = time.monotonic(), list[float]()
+        while len(ends) < job.load.least or ends[-1] < began + job.load.seconds:
+            count = len(ends)
             commit = WindowCommit(count, 0, 1, count, 1, 1, 0.0, {}, time.time(), 0.0)
             client.exchange(commit, payload, reply)
-            count += 1
-        ended = time.monotonic()
+            ends.append(time.monotonic())
         parts = client._clients if isinstance(client, ShardedClient) else (client,)
         lent = sum(part.road == "shared memory" for part in parts)
         client.finish()
-    return Did(count, began, ended, lent)
+    return Did(began, tuple(ends), lent)
 
 
 def run_clients(job: Job, seats: range, pipe: Connection) -> None:
@@ -156,6 +158,28 @@ def run_clients(job: Job, seats: range, pipe: Connection) -> None:
         done = list(pool.map(lambda seat: run_client(job, seat), seats))
     pipe.send((done, time.process_time() - began))
     pipe.recv()
+
+
+def steady_rate(ends: Sequence[Sequence[float]]) -> float:
+    """Return the exchanges per second of all clients while each is between its first and last one.
+
+    Parameters
+    ----------
+    ends : sequence of sequences of float
+        When the exchanges of each client ended [s], at least two of each.
+
+    Examples
+    --------
+    >>> steady_rate([[1.0, 2.0, 3.0, 4.0], [2.0, 3.0, 4.0, 9.0]])
+    2.0
+    """
+    since, until = max(each[0] for each in ends), min(each[-1] for each in ends)
+    if until <= since:
+        raise TrainingError(
+            "Clients did not exchange at the same time. Received: a common time of "
+            f"{until - since:.1f} s. Give them more seconds."
+        )
+    return sum(since < end <= until for each in ends for end in each) / (until - since)
 
 
 def seconds_of(pids: Sequence[int]) -> float:
@@ -211,9 +235,9 @@ def measure(load: Load, watch: Watch = unwatched) -> Found:
             pipe.send(None)
             process.join()
     results = [did for done, _ in told for did in done]
-    seconds = max(did.ended for did in results) - min(did.began for did in results)
+    seconds = max(did.ends[-1] for did in results) - min(did.began for did in results)
     return Found(
-        sum(did.count for did in results) / seconds,
+        steady_rate([did.ends for did in results]),
         used / seconds,
         sum(theirs for _, theirs in told) / seconds,
         sum(did.lent for did in results),
@@ -241,7 +265,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", nargs="+", type=int, default=CLIENTS)
     parser.add_argument("--servers", nargs="+", type=int, default=SERVERS)
     parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of the vector (20)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each client (2)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each client (6)")
     parser.add_argument("--repetitions", type=int, default=1, help="sides take turns (1)")
     return parser
 
