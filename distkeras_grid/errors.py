@@ -39,6 +39,7 @@
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
     │   ├── JudgeFailedError                the judge of commits failed; the center is whole
     │   ├── OutlierError                    a commit is an outlier, and the run stops then
+    │   │   └── OutlierRefusedError         its worker trains the window again
     │   └── FencedError                     a newer attempt has taken this seat, or run
     └── TrainingError
         ├── NonFiniteLossError              the loss became NaN or infinite
@@ -334,6 +335,10 @@ class JudgeFailedError(ParameterServerError):
 
 class OutlierError(ParameterServerError):
     """A commit was judged to be an outlier, and the run was asked to stop then."""
+
+
+class OutlierRefusedError(OutlierError):
+    """A worker's commit is an outlier and was refused; its next attempt trains the window again."""
 
 
 class FencedError(ParameterServerError):

@@ -22,8 +22,9 @@ from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.spec import JudgeSpec
 
-#: What happens to a commit that a judge does not want: it is left out, or the run stops.
-OnOutlier = Literal["skip", "stop"]
+#: What happens to a commit that a judge does not want: it is left out, trained again, or the run
+#: stops.
+OnOutlier = Literal["skip", "refuse", "stop"]
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,9 +84,12 @@ class Judge(ABC):
 
     Parameters
     ----------
-    on_outlier : {"skip", "stop"}, default "skip"
-        "skip": the commit is not folded, and its worker begins anew from the center. "stop": the
-        run ends with `OutlierError`.
+    on_outlier : {"skip", "refuse", "stop"}, default "skip"
+        "skip": the commit is not folded, its rows are lost, and its worker begins anew from the
+        center. "refuse": the commit is not folded, and its worker is started again, as one that has
+        died. It reads its rows again and trains the same window from the present center, so no row
+        is lost. This helps if the fault passes (a flipped bit, a damaged local file); a worker that
+        is refused four times in a row is given up. "stop": the run ends with `OutlierError`.
     """
 
     name: ClassVar[str]
@@ -94,7 +98,7 @@ class Judge(ABC):
     def __post_init__(self) -> None:
         if self.on_outlier not in get_args(OnOutlier):
             raise ConfigurationError(
-                f"on_outlier is 'skip' or 'stop'. Received: {self.on_outlier!r}."
+                "on_outlier is 'skip', 'refuse' or 'stop'. Received: " + repr(self.on_outlier) + "."
             )
 
     @property
@@ -134,7 +138,7 @@ class Outliers(Judge):
 
     Parameters
     ----------
-    on_outlier : {"skip", "stop"}, default "skip"
+    on_outlier : {"skip", "refuse", "stop"}, default "skip"
         What happens then; see `Judge`.
     factor : float, default 10
         How many times as large; above 1. Norms follow the learning rate and the number of batches,

@@ -279,11 +279,12 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         The worker, from 0, and the attempt of its Spark task.
     status : str
         ``joined``, ``ready``, ``continued``, ``resumed``, ``finished``, ``lost``, ``fenced``,
-        ``failed`` or ``given up``.
+        ``refused``, ``failed`` or ``given up``.
     rows : int or None
         Rows of the data that the worker holds; None before it has read them.
     error, message : str
-        Class name and text of the error that ended a failed worker, or one that was given up.
+        Class name and text of the error that ended a failed worker, one that was given up, or one
+        whose commit was refused.
     window_seconds : float or None
         How long the batches of a window take, which a worker measures before it is ready [s].
     locality : str or None

@@ -61,6 +61,11 @@ class Judging:
         """Whether there is nothing yet to compare a commit with, but those of other workers."""
         return self.judge is not None and not self.seen.recent
 
+    @property
+    def refuses(self) -> bool:
+        """Whether workers whose commits are outliers are to train them again."""
+        return self.judge is not None and self.judge.on_outlier == "refuse"
+
     def measure(
         self, payload: Vector, center: Vector, loss: float, *, from_center: bool = True
     ) -> Measure:

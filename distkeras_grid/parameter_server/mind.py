@@ -32,6 +32,7 @@ from distkeras_grid.errors import (
     JudgeFailedError,
     NonFiniteCenterError,
     OutlierError,
+    OutlierRefusedError,
     ParameterServerError,
     ProtocolError,
     RefusedError,
@@ -531,9 +532,10 @@ class ServerMind:
         return self.books.needed(self._round)
 
     def _judge(self, entries: list[_Waiting], now: float) -> list[Action]:
-        """Fold the commits that may be folded, and skip the others.
+        """Fold the commits that may be folded, and skip or refuse the others.
 
-        A commit that is skipped counts as come: its round does not wait for another one.
+        A commit that is skipped counts as come: its round does not wait for another one. For the
+        next attempt of a worker whose commit is refused it does wait, as for one that has died.
         """
         judged = [entry for entry in entries if not entry.reason]
         try:
@@ -542,9 +544,14 @@ class ServerMind:
             return self._not_folded(entries, error, by=next(e for e in judged if e.reason))
         except JudgeFailedError as error:
             return self._not_folded(entries, error)
+        refused = [entry for entry in judged if entry.reason] if self._judging.refuses else []
+        actions = [self._refuse(entry) for entry in refused]
+        entries = [entry for entry in entries if entry not in refused]
+        if refused and not isinstance(self._rule, AsynchronousRule):
+            self._round.update({entry.session.seat: entry for entry in entries})
+            return actions + self._close_round(now)
         taken = [entry for entry in entries if not entry.reason]
         skipped = [entry for entry in entries if entry.reason]
-        actions: list[Action] = []
         if isinstance(self._rule, AsynchronousRule):
             for entry in taken:
                 actions += self._fold([entry], now)
@@ -581,6 +588,16 @@ class ServerMind:
                     f"{self.books.describe(entry.arrival)}: {reason}. The run stops, because "
                     "on_outlier is 'stop'. Look at the rows of this worker."
                 )
+
+    def _refuse(self, entry: _Waiting) -> Action:
+        """End the conversation with a worker, whose next attempt trains the window again."""
+        about = "" if entry.arrival is None else f"{self.books.describe(entry.arrival)}: "
+        error = OutlierRefusedError(
+            f"{about}{entry.reason}. The commit was refused, because on_outlier is 'refuse'. If "
+            "this happens again, look at the rows of this worker and at its host."
+        )
+        self.books.log_refused(entry.session, error)
+        return Dismiss(entry.session, error)
 
     def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""

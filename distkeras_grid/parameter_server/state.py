@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.errors import FencedError, OutlierRefusedError, RefusedError
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.gathering import SavedBooks
@@ -783,6 +783,12 @@ class ServerState:
         """Report an error that ends a worker to the driver, by its class name and its message."""
         rows = self._seats[session.seat].rows
         self.events.add(WorkerRecord(session.seat, session.attempt, "failed", rows, error, message))
+
+    def log_refused(self, session: Session, error: OutlierRefusedError) -> None:
+        """Tell the driver that a worker's commit was refused, and that it is to train it again."""
+        told = type(error).__name__, str(error)
+        rows = self._seats[session.seat].rows
+        self.events.add(WorkerRecord(session.seat, session.attempt, "refused", rows, *told))
 
     def _log_worker(self, number: int, status: str, road: str | None = None) -> None:
         seat = self._seats[number]

@@ -168,8 +168,9 @@ class Trainer(ABC):
     validate : "outliers" or Judge, optional
         Judges every commit before it is folded. `Outliers` finds commits whose change or loss is
         ten times as large as those of the others. They are not folded, and their worker begins anew
-        from the center; or, with ``Outliers(on_outlier="stop")``, the run stops. The history's
-        `skipped` names worker, host and window, and says what was seen.
+        from the center; with ``Outliers(on_outlier="refuse")`` the worker is started again and
+        trains the window again, and with ``"stop"`` the run stops. The history's `skipped` and
+        `workers` name worker and window, and say what was seen.
     on_nonfinite : {"stop", "skip"}, default "stop"
         What happens if a window's loss or weights become NaN or infinite. "stop": the run ends with
         `NonFiniteLossError`. "skip": as for an outlier.

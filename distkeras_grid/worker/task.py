@@ -15,6 +15,7 @@ from distkeras_grid.errors import (
     GridError,
     LocalDiskError,
     NoSpaceError,
+    OutlierRefusedError,
     RemoteProtocolError,
     ServerRestartedError,
     ServerUnreachableError,
@@ -48,9 +49,10 @@ SUMMARY_SCHEMA = (
 )
 
 # Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection, a
-# disk of this host, which is full or fails.
+# commit that was refused, a disk of this host, which is full or fails.
 MAY_HEAL = (
     *(FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError),
+    OutlierRefusedError,
     *(NoSpaceError, LocalDiskError),
 )
 

@@ -90,7 +90,7 @@ def test_a_change_may_point_away_from_the_course(cosine, wrong):
         {"factor": "10"},
         {"least_cosine": 2},
         {"least_cosine": "0"},
-        {"on_outlier": "refuse"},
+        {"on_outlier": "repeat"},
     ],
 )
 def test_parameters_out_of_range(given):

@@ -79,6 +79,41 @@ def waiting(counts: Callable[..., object], folder: Path, seat: int) -> Callable[
     return loss
 
 
+def spoiled(
+    counts: Callable[..., object], folder: Path, seat: int, times: int = 1
+) -> Callable[..., object]:
+    """Return a loss that is wrong so many times on a seat, whose weights are right all the same."""
+    marks = str(Path(folder) / "spoiled")
+
+    def loss(labels, predicted):
+        import tensorflow as tf
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        here = context is not None and context.partitionId() == seat
+
+        def spoil() -> float:
+            import os
+
+            try:
+                done = os.path.getsize(marks)
+            except OSError:
+                done = 0
+            if done >= times:
+                return 0.0
+            with open(marks, "ab") as file:
+                file.write(b".")
+            return 1e9
+
+        if not here:
+            return counts(labels, predicted)
+        none = tf.py_function(spoil, [], tf.float32)
+        none.set_shape(())
+        return counts(labels, predicted) + none
+
+    return loss
+
+
 def counting_data(spark, rows: int):
     return spark.range(rows, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
 

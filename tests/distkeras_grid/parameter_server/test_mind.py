@@ -16,7 +16,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from distkeras_grid.errors import DataError, FencedError, OutlierError, RefusedError
+from distkeras_grid.errors import (
+    DataError,
+    FencedError,
+    OutlierError,
+    OutlierRefusedError,
+    RefusedError,
+)
 from distkeras_grid.judges import Measure, Outliers, Seen, judge_spec
 from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.gathering import dealt_anew
@@ -1337,6 +1343,75 @@ def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poison
         send(mind, session, 0, 1e6 if seat == poisoned else 0.5)
     (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
     assert (failed.worker, failed.error) == (poisoned, "OutlierError")
+
+
+def refusals(mind):
+    return [
+        (event.worker, event.attempt, event.error)
+        for event in events(mind, WorkerRecord)
+        if event.status == "refused"
+    ]
+
+
+def back(mind, seat, attempt=1):
+    """Let a worker whose conversation was ended come again; return its session and start."""
+    (seated, *_) = mind.handle(Join(seat, attempt), 2.0)
+    ready = Received(seated.session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
+    (sent,) = mind.handle(ready, 2.0)
+    return seated.session, sent.message
+
+
+@pytest.mark.parametrize("first", ["folded", "waiting"])
+def test_a_window_that_is_refused_is_trained_again_and_counts_once(first):
+    """Also if its commit is among the first ones, which are judged together."""
+    _, mind = judged(judge=Outliers(on_outlier="refuse"))
+    one, other = started(mind)
+    send(mind, one, 0, 0.5)
+    if first == "folded":
+        send(mind, other, 0, 0.5)
+    at = 1 if first == "folded" else 0
+    folded = mind.books.version
+    answers = send(mind, other, at, 1e6)
+    dismissed = [each for each in answers if isinstance(each, Dismiss)]
+    assert [(each.to, type(each.error)) for each in dismissed] == [(other, OutlierRefusedError)]
+    # The others' commits are folded as if this one had not come.
+    assert mind.books.version == max(folded, 1)
+    mind.handle(Lost(other), 1.0)
+    assert refusals(mind) == [(1, 0, "OutlierRefusedError")]
+    again, start = back(mind, 1)
+    assert start.next_sequence == at
+    (reply,) = send(mind, again, at, 0.5)
+    assert not reply.message.skipped
+    assert events(mind, SkippedRecord) == []
+    assert mind.books.version == max(folded, 1) + 1
+    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 1 + 0.5 * (2 + at)))
+
+
+def test_a_round_waits_for_the_next_attempt_of_a_worker_that_was_refused():
+    _, mind = judged({"name": "averaging"}, judge=Outliers(on_outlier="refuse"), workers=3)
+    sessions = started(mind, 3)
+    for session, value in zip(sessions, (2, 2, 1e6), strict=True):
+        answers = send(mind, session, 0, value)
+    assert [(each.to, type(each.error)) for each in answers] == [(sessions[2], OutlierRefusedError)]
+    mind.handle(Lost(sessions[2]), 1.0)
+    assert mind.books.version == 0
+    again, _ = back(mind, 2)
+    replies = send(mind, again, 0, 2)
+    assert {each.to for each in replies} == {*sessions[:2], again}
+    assert mind.books.version == 1
+    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 2))
+
+
+def test_a_quorum_does_not_wait_for_a_worker_that_was_refused():
+    judge = Outliers(on_outlier="refuse")
+    _, mind = judged({"name": "averaging"}, judge=judge, workers=3, quorum=2 / 3)
+    sessions = started(mind, 3)
+    assert send(mind, sessions[2], 0, 2) == []
+    (dismissed,) = send(mind, sessions[1], 0, 1e6)
+    assert (dismissed.to, type(dismissed.error)) == (sessions[1], OutlierRefusedError)
+    replies = send(mind, sessions[0], 0, 2)
+    assert {each.to for each in replies} == {sessions[0], sessions[2]}
+    assert mind.books.version == 1
 
 
 def test_a_mind_that_refuses_still_refuses_after_it_was_saved():

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import (
+    ClusterError,
     ConfigurationError,
     LabelError,
     NonFiniteLossError,
@@ -23,6 +24,7 @@ from distkeras_grid.errors import (
     OutputExistsError,
 )
 from distkeras_grid.history import History
+from distkeras_grid.judges import Outliers
 from distkeras_grid.rules import RULES, build_rule, compression_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
@@ -430,6 +432,56 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
     assert "Worker 1 on " in capsys.readouterr().err
     again = History.from_jsonl_text(history.to_jsonl_text())
     assert again.skipped == history.skipped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer"])
+def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_path, name):
+    """Each weight counts how often its row was trained: no row is lost, and none counts twice."""
+    import distkeras_grid
+    from tests.faults.counting import counting_data, counting_model, negative_sum, spoiled
+
+    loss = spoiled(negative_sum(tmp_path), tmp_path, seat=1)
+    trainer = getattr(distkeras_grid, name)(
+        counting_model(40, loss),
+        features_col="x",
+        custom_objects={"loss": loss},
+        num_workers=2,
+        batch_size=4,
+        num_epoch=3,
+        communication_window=2,
+        validate=Outliers(on_outlier="refuse"),
+    )
+    trainer.train(counting_data(spark, 40), seed=1)
+    refused = [record for record in trainer.history.workers if record.status == "refused"]
+    assert [(record.worker, record.error) for record in refused] == [(1, "OutlierRefusedError")]
+    assert trainer.history.skipped == []
+    assert trainer.history.samples == 3 * 40
+    assert len({record.attempt for record in trainer.history.records if record.worker == 1}) == 2
+    if name == "DOWNPOUR":
+        assert weights(trainer.model).tolist() == [3.0] * 40
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_a_worker_that_is_refused_each_time_is_given_up(spark, tmp_path):
+    import distkeras_grid
+    from tests.faults.counting import counting_data, counting_model, negative_sum, spoiled
+
+    loss = spoiled(negative_sum(tmp_path), tmp_path, seat=1, times=100)
+    trainer = distkeras_grid.AveragingTrainer(
+        counting_model(40, loss),
+        features_col="x",
+        custom_objects={"loss": loss},
+        num_workers=2,
+        batch_size=4,
+        communication_window=2,
+        validate=Outliers(on_outlier="refuse"),
+    )
+    with pytest.raises(ClusterError, match="OutlierRefusedError"):
+        trainer.train(counting_data(spark, 40), seed=1)
+    refused = [record for record in trainer.history.workers if record.status == "refused"]
+    assert [record.worker for record in refused] == [1] * 4
 
 
 @pytest.mark.slow
