@@ -85,28 +85,20 @@ def start(flags: argparse.Namespace) -> ExitCode:
         kerberos=flags.kerberos,
         say=lambda text: tell(f"{text} ..."),
     )
-    _start(sandbox)
+    sandbox.start()
+    _tell_ready(sandbox)
     return ExitCode.OK
 
 
 def restart(flags: argparse.Namespace) -> ExitCode:
     """Stop the sandbox of a folder, and start it with the same memory and DataNodes."""
-    state = Sandbox(flags.folder).state
-    stop(flags)
-    sandbox = Sandbox(
-        flags.folder,
-        datanodes=state.datanodes,
-        memory_mb=state.memory_mb,
-        cores=state.cores,
-        kerberos=state.kerberos,
-        say=lambda text: tell(f"{text} ..."),
-    )
-    _start(sandbox)
+    sandbox = Sandbox(flags.folder, say=lambda text: tell(f"{text} ..."))
+    sandbox.start_anew()
+    _tell_ready(sandbox)
     return ExitCode.OK
 
 
-def _start(sandbox: Sandbox) -> None:
-    sandbox.start()
+def _tell_ready(sandbox: Sandbox) -> None:
     tell(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
 
 

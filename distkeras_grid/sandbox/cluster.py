@@ -227,8 +227,37 @@ class Sandbox:
             If it runs already, something is missing, or a daemon does not come up; with the end of
             its log. Nothing is left running then.
         """
-        with self._alone(new=True), ExitStack() as undo:
+        with self._alone(new=True):
             self._refuse_if_running()
+            self._begin()
+        if not self._kerberos:
+            logger.warning("%s", neighbours.warning())
+
+    def start_anew(self) -> None:
+        """Stop all daemons, and start them with the memory and the DataNodes that they had.
+
+        No other command can start or stop it in between.
+
+        Raises
+        ------
+        BusyError, SandboxError
+            As from `start`, or if there is no sandbox in the folder.
+        """
+        with self._alone():
+            state = self.state
+            self._wanted = (state.datanodes, state.memory_mb, state.cores)
+            self._kerberos = state.kerberos
+            if state.kerberos:
+                ticket_authentication()
+            self._say(f"stopping {sum(self.status().values())} daemons (up to half a minute)")
+            self._end()
+            self._begin()
+        if not self._kerberos:
+            logger.warning("%s", neighbours.warning())
+
+    def _begin(self) -> None:
+        """Start all daemons; nothing is left running if one does not come up."""
+        with ExitStack() as undo:
             self._say("looking for Hadoop's jars (64 MB are fetched the first time)")
             path = daemon_class_path()
             deadline = time.monotonic() + START_SECONDS
@@ -239,8 +268,6 @@ class Sandbox:
             self._configure()
             self._start_all(path, deadline)
             undo.pop_all()
-        if not self._kerberos:
-            logger.warning("%s", neighbours.warning())
 
     def stop(self) -> Leftovers:
         """End all daemons and containers; the data stay, unless the folder was made here.

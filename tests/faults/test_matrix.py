@@ -208,13 +208,18 @@ def test_workers_are_struck_in_the_middle_of_their_frames(
 ):
     """In the greeting, at the gate, in a commit, in its reply, and when a worker has finished.
 
-    The rest of the frame still arrives: frames that end in the middle are those of `test_pairs.py`.
+    Half of the frame arrives, and no more of it.
     """
     arguments = {"round_timeout": 5.0} if number == signal.SIGSTOP else {}
     strikes = [(*each, number) for each in frames]
     result = run(cluster, project, tmp_path, frames=strikes, arguments=arguments)
     assert sorted(result["struck"]) == sorted(kind for kind, *_ in frames)
     assert result["error"] is None
+    # In the greeting a worker has no seat yet, so that attempt has not joined.
+    struck = [seat for kind, seat, *_ in frames if kind != "WorkerHello"]
+    assert [len(joined(result, seat)) for seat in (0, 1)] == [
+        1 + struck.count(seat) for seat in (0, 1)
+    ]
     assert result["samples"] == ROWS * EPOCHS
     assert result["weights"] == [EPOCHS] * ROWS
 

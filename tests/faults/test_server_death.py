@@ -5,6 +5,7 @@ With checkpoints another server takes its place, and the result is that of an un
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -25,8 +26,8 @@ WAIT_SECONDS = 120.0
 
 
 @contextmanager
-def killed_server(trainer, samples):
-    """Kill the server once, when the run has folded so many samples."""
+def killed_server(trainer, samples, by=signal.SIGKILL):
+    """Kill the server once, when the run has folded so many samples, or stop it."""
     killed, ended = [], threading.Event()
 
     def watch():
@@ -34,7 +35,7 @@ def killed_server(trainer, samples):
         while not killed and not ended.wait(0.01) and time.monotonic() < deadline:
             if trainer.history is not None and trainer.history.samples >= samples:
                 killed.append(server_pid())
-                kill(killed[0])
+                kill(killed[0], by)
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -50,6 +51,35 @@ def killed_server(trainer, samples):
 
 def saving(folder, every):
     return {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": every}
+
+
+@pytest.mark.promise(
+    "server: hangs for good, with checkpoints",
+    "After two minutes another one takes its place; exact.",
+)
+def test_a_server_that_does_not_answer_is_replaced(spark, tmp_path):
+    from distkeras_grid import DOWNPOUR
+
+    rows = spark.range(ROWS, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
+    noted = tmp_path / "noted"
+    noted.mkdir()
+    loss = negative_sum(noted)
+    trainer = DOWNPOUR(
+        counting_model(ROWS, loss),
+        num_workers=2,
+        batch_size=4,
+        num_epoch=60,
+        communication_window=3,
+        features_col="x",
+        custom_objects={"loss": loss},
+        progress=False,
+        **saving(tmp_path, 0.2),
+    )
+    with killed_server(trainer, 20 * ROWS, by=signal.SIGSTOP):
+        model = trainer.train(rows, seed=1)
+    assert trainer.history.samples == 60 * ROWS
+    np.testing.assert_array_equal(model.get_weights()[0][:, 0], np.full(ROWS, 60))
+    assert [len(attempts(noted, seat)) for seat in (0, 1)] == [1, 1]
 
 
 @EVERY

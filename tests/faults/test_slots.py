@@ -36,6 +36,29 @@ def test_a_worker_whose_slot_is_gone_trains_when_another_one_has_finished(projec
 
 
 @pytest.mark.promise(
+    "executors: come and go by dynamic allocation, and one is killed",
+    "Spark brings another one; exact.",
+)
+def test_executors_that_spark_allocates_while_the_run_goes_on(project, tmp_path):
+    """None is there when the run begins. One without work goes after a second."""
+    conf = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+    }
+    with standalone_cluster(tmp_path, workers=2) as cluster:
+        settings = {"fault": "executor", "conf": conf, "epochs": EPOCHS}
+        result = run(cluster, project, tmp_path, **settings)
+    assert result["error"] is None
+    assert result["samples"] == ROWS * EPOCHS
+    assert result["weights"] == [EPOCHS] * ROWS
+    assert len(joined(result, 0)) == 2
+
+
+@pytest.mark.promise(
     "executor: comes after the run has begun without it",
     "Trainers without rounds take its worker; exact.",
 )

@@ -41,6 +41,8 @@ DEFAULTS = {
     "frames": [],
     # Whether the run writes checkpoints.
     "saved": False,
+    # More settings of the Spark session.
+    "conf": {},
     # The cluster's file system, where it has one.
     "file_system": "",
 }
@@ -202,7 +204,7 @@ def main(master: str, folder: str, text: str) -> None:
     settings = {**DEFAULTS, **json.loads(text)}
     hadoop = {"spark.hadoop.fs.defaultFS": settings["file_system"]}
     more = hadoop if settings["file_system"] else {}
-    spark = build_session("faults", master=master, settings={**DRIVER, **more})
+    spark = build_session("faults", master=master, settings={**DRIVER, **more, **settings["conf"]})
     home = Path(folder)
     results = {}
     if settings["trainer"] == "AveragingTrainer":

@@ -22,7 +22,7 @@ from distkeras_grid.parameter_server.seals import SEAL_BYTES
 
 #: What happens to a frame: both ends are reset or closed, the rest of the direction is thrown
 #: away, the rest of the frame waits, the frame is sent twice, or the last bit of what still passes
-#: is another one. With "call" something is done to the client, and the rest follows.
+#: is another one. With "call" something is done to the client, and the rest is thrown away.
 Act = Literal["reset", "close", "swallow", "hold", "duplicate", "alter", "call"]
 #: Stands for the driver where seats are named.
 DRIVER = -1
@@ -214,12 +214,12 @@ class Relay:
         if fault.act in ("reset", "close"):
             link.ending = fault.act
             return False
-        if fault.act == "swallow":
+        if fault.call is not None:
+            fault.call(link.port)
+        if fault.act in ("swallow", "call"):
             while source.recv(1 << 16):
                 pass
             return False
-        if fault.call is not None:
-            fault.call(link.port)
         if fault.act == "hold":
             self._released.wait(fault.seconds)
         target.sendall(frame[passed:])

@@ -55,12 +55,30 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
 
 def test_a_second_command_is_told_of_the_first(sandbox: Sandbox) -> None:
     """Two starts at once both failed, and left a DataNode that no command knew."""
-    for act in (sandbox.start, sandbox.stop, sandbox.repair, sandbox.delete):
+    for act in (sandbox.start, sandbox.start_anew, sandbox.stop, sandbox.repair, sandbox.delete):
         with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
             act()
     with Sandbox(sandbox.layout.root)._alone(), pytest.raises(BusyError):
         sandbox.restart("namenode")
     assert all(sandbox.status().values())
+
+
+def test_no_other_command_comes_between_the_stop_and_the_start_of_a_restart(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one that took the lock there left the sandbox stopped, or deleted it."""
+
+    def class_path() -> list[str]:
+        assert not sandbox.running()
+        with pytest.raises(BusyError):
+            Sandbox(sandbox.layout.root).delete()
+        raise SandboxError("no jars")
+
+    monkeypatch.setattr(cluster, "daemon_class_path", class_path)
+    again = Sandbox(sandbox.layout.root, datanodes=2)
+    with pytest.raises(SandboxError, match="no jars"):
+        again.start_anew()
+    assert again._wanted == (1, 1024, 8)
 
 
 def test_a_start_says_what_has_ended_and_how_it_comes_back(sandbox: Sandbox) -> None:

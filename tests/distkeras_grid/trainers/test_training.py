@@ -435,6 +435,10 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
 
 
 @pytest.mark.slow
+@pytest.mark.promise(
+    'worker: a passing fault spoils its commit, with `on_outlier="refuse"`',
+    "Its next attempt trains the window again; exact.",
+)
 @pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer"])
 def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_path, name):
     """Each weight counts how often its row was trained: no row is lost, and none counts twice."""
@@ -464,6 +468,10 @@ def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.full
+@pytest.mark.promise(
+    'worker: all its commits are spoiled, with `on_outlier="refuse"`',
+    "After four refusals the run ends with one error that says what was seen.",
+)
 def test_a_worker_that_is_refused_each_time_is_given_up(spark, tmp_path):
     import distkeras_grid
     from tests.faults.counting import counting_data, counting_model, negative_sum, spoiled
