@@ -79,37 +79,36 @@ def waiting(counts: Callable[..., object], folder: Path, seat: int) -> Callable[
     return loss
 
 
+#: In the folder of a run: the losses of a worker are too large while this is there.
+SPOILS = "spoils"
+
+
 def spoiled(
-    counts: Callable[..., object], folder: Path, seat: int, times: int = 1
+    counts: Callable[..., object], folder: Path, seat: int, *, passing: bool
 ) -> Callable[..., object]:
-    """Return a loss that is wrong so many times on a seat, whose weights are right all the same."""
-    marks = str(Path(folder) / "spoiled")
+    """Return a loss that is too large on a seat while the folder says so, or only once."""
+    mark = str(Path(folder) / SPOILS)
 
     def loss(labels, predicted):
         import tensorflow as tf
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        here = context is not None and context.partitionId() == seat
+        if context is None or context.partitionId() != seat:
+            return counts(labels, predicted)
 
         def spoil() -> float:
             import os
 
-            try:
-                done = os.path.getsize(marks)
-            except OSError:
-                done = 0
-            if done >= times:
+            if not os.path.exists(mark):
                 return 0.0
-            with open(marks, "ab") as file:
-                file.write(b".")
+            if passing:
+                os.remove(mark)
             return 1e9
 
-        if not here:
-            return counts(labels, predicted)
-        none = tf.py_function(spoil, [], tf.float32)
-        none.set_shape(())
-        return counts(labels, predicted) + none
+        more = tf.py_function(spoil, [], tf.float32)
+        more.set_shape(())
+        return counts(labels, predicted) * (1.0 + more)
 
     return loss
 

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import (
-    ClusterError,
     ConfigurationError,
     LabelError,
     NonFiniteLossError,
     NotEnoughSlotsError,
+    OutlierRefusedError,
     OutputExistsError,
 )
 from distkeras_grid.history import History
@@ -39,6 +39,7 @@ from tests.distkeras_grid.trainers.small import (
     trained,
     weights,
 )
+from tests.faults import counting
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -442,28 +443,16 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
 @pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer"])
 def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_path, name):
     """Each weight counts how often its row was trained: no row is lost, and none counts twice."""
-    import distkeras_grid
-    from tests.faults.counting import counting_data, counting_model, negative_sum, spoiled
-
-    loss = spoiled(negative_sum(tmp_path), tmp_path, seat=1)
-    trainer = getattr(distkeras_grid, name)(
-        counting_model(40, loss),
-        features_col="x",
-        custom_objects={"loss": loss},
-        num_workers=2,
-        batch_size=4,
-        num_epoch=3,
-        communication_window=2,
-        validate=Outliers(on_outlier="refuse"),
-    )
-    trainer.train(counting_data(spark, 40), seed=1)
+    trainer = counting_trainer(name, tmp_path, passing=True, num_epoch=40)
+    spoil = counting.at_epoch(2, (tmp_path / counting.SPOILS).touch)
+    trainer.train(counting.counting_data(spark, 40), seed=1, callbacks=[spoil])
     refused = [record for record in trainer.history.workers if record.status == "refused"]
     assert [(record.worker, record.error) for record in refused] == [(1, "OutlierRefusedError")]
     assert trainer.history.skipped == []
-    assert trainer.history.samples == 3 * 40
+    assert trainer.history.samples == 40 * 40
     assert len({record.attempt for record in trainer.history.records if record.worker == 1}) == 2
     if name == "DOWNPOUR":
-        assert weights(trainer.model).tolist() == [3.0] * 40
+        assert weights(trainer.model).tolist() == [40.0] * 40
 
 
 @pytest.mark.slow
@@ -473,23 +462,29 @@ def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_p
     "After four refusals the run ends with one error that says what was seen.",
 )
 def test_a_worker_that_is_refused_each_time_is_given_up(spark, tmp_path):
-    import distkeras_grid
-    from tests.faults.counting import counting_data, counting_model, negative_sum, spoiled
+    trainer = counting_trainer("AveragingTrainer", tmp_path, passing=False, num_epoch=40)
+    spoil = counting.at_epoch(2, (tmp_path / counting.SPOILS).touch)
+    with pytest.raises(OutlierRefusedError, match="worker 1 on "):
+        trainer.train(counting.counting_data(spark, 40), seed=1, callbacks=[spoil])
+    refused = [record for record in trainer.history.workers if record.status == "refused"]
+    assert [record.worker for record in refused] == [1] * 4
 
-    loss = spoiled(negative_sum(tmp_path), tmp_path, seat=1, times=100)
-    trainer = distkeras_grid.AveragingTrainer(
-        counting_model(40, loss),
+
+def counting_trainer(name, folder, *, passing, num_epoch):
+    """Return a trainer whose worker 1 sends a wrong loss when the folder says so."""
+    import distkeras_grid
+
+    loss = counting.spoiled(counting.negative_sum(folder), folder, seat=1, passing=passing)
+    return getattr(distkeras_grid, name)(
+        counting.counting_model(40, loss),
         features_col="x",
         custom_objects={"loss": loss},
         num_workers=2,
         batch_size=4,
+        num_epoch=num_epoch,
         communication_window=2,
         validate=Outliers(on_outlier="refuse"),
     )
-    with pytest.raises(ClusterError, match="OutlierRefusedError"):
-        trainer.train(counting_data(spark, 40), seed=1)
-    refused = [record for record in trainer.history.workers if record.status == "refused"]
-    assert [record.worker for record in refused] == [1] * 4
 
 
 @pytest.mark.slow
