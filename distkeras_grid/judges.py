@@ -89,7 +89,8 @@ class Judge(ABC):
         center. "refuse": the commit is not folded, and its worker is started again, as one that has
         died. It reads its rows again and trains the same window from the present center, so no row
         is lost. This helps if the fault passes (a flipped bit, a damaged local file); a worker that
-        is refused four times in a row is given up. "stop": the run ends with `OutlierError`.
+        is refused each time is given up, as one that dies each time. "stop": the run ends with
+        `OutlierError`.
     """
 
     name: ClassVar[str]

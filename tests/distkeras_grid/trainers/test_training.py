@@ -459,7 +459,7 @@ def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_p
 @pytest.mark.full
 @pytest.mark.promise(
     'worker: all its commits are spoiled, with `on_outlier="refuse"`',
-    "After four refusals the run ends with one error that says what was seen.",
+    "It is given up, as one that dies each time, with one error that says what was seen.",
 )
 def test_a_worker_that_is_refused_each_time_is_given_up(spark, tmp_path):
     trainer = counting_trainer("AveragingTrainer", tmp_path, passing=False, num_epoch=40)
@@ -467,7 +467,9 @@ def test_a_worker_that_is_refused_each_time_is_given_up(spark, tmp_path):
     with pytest.raises(OutlierRefusedError, match="worker 1 on "):
         trainer.train(counting.counting_data(spark, 40), seed=1, callbacks=[spoil])
     refused = [record for record in trainer.history.workers if record.status == "refused"]
-    assert [record.worker for record in refused] == [1] * 4
+    assert {record.worker for record in refused} == {1}
+    # Spark's own four attempts, and as many more, because it had trained before the first of them.
+    assert 4 <= len(refused) <= 8
 
 
 def counting_trainer(name, folder, *, passing, num_epoch):
