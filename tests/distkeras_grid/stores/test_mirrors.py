@@ -1,10 +1,11 @@
-"""Mirrors that fail, lie and disappear, as real servers on loopback: M1, M3 and M4."""
+"""Mirrors that share the load, fail, lie and disappear, as real servers on loopback: M1 to M4."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import socket
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -110,6 +111,37 @@ def test_M1_with_any_mirror_down_the_same_bytes_come(down, mirrors, tmp_path):
     # Where it is the first choice it is asked once, and then only where no other has the piece.
     assert reader.failures.total() <= 1
     assert set(reader.failures) <= {shown(gone)}
+
+
+def counting_server(folder, served, name):
+    """Start a server that counts the bytes it sends."""
+
+    class Counted(Ranges):
+        def part(self, content):
+            served[name] += len(content)
+            return content
+
+    return http_server(folder, Counted)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["all up", "one down"])
+def test_M2_each_mirror_serves_its_share(folder, mirrors, down):
+    """As servers count it; within five deviations, because the choice depends on their ports."""
+    served, pieces, size = Counter(), 600, 100
+    with contextlib.ExitStack() as stack:
+        names = ("one", "two", "three")
+        up = [stack.enter_context(counting_server(folder, served, name)) for name in names]
+        gone = [f"http://127.0.0.1:{free_port()}"] if down else []
+        reader = mirrors([*up, *gone], node=1)
+        for number in range(pieces):
+            asked = piece(number * 400, number * 400 + size)
+            assert reader.fetch(asked) == CONTENT[asked.start : asked.stop]
+    expected, deviation = pieces / 3, (pieces / 3 * (2 / 3)) ** 0.5
+    assert served.total() == pieces * size
+    assert sorted(served.values()) == sorted(reader.bytes_read.values())
+    assert set(served) == set(names)
+    for count in served.values():
+        assert abs(count / size - expected) < 5 * deviation
 
 
 def test_M4_wrong_bytes_are_never_used_and_asked_for_elsewhere(folder, mirrors):
