@@ -86,7 +86,7 @@ class ConvolutionSplit(Trainer):
         """Refuse layers that cannot be divided, and more devices than task slots."""
         from distkeras_grid.model_parallel.described import find_convolutions
 
-        check_tensorflow(type(self).__name__, self.engine)
+        check_tensorflow(type(self).__name__)
         layers = self._layers()
         found = find_convolutions(self.keras_model)
         if layers not in ("auto", "all"):

@@ -114,7 +114,7 @@ class PlacedLayers(Trainer):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse models that cannot be cut, and more stages than task slots."""
-        check_tensorflow(type(self).__name__, self.engine)
+        check_tensorflow(type(self).__name__)
         spark, wanted = active_session(), self._stages_asked()
         count = settled_slots(spark, wanted)
         settle([check_slots(count, wanted)])

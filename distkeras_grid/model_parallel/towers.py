@@ -91,7 +91,7 @@ class Towers(Trainer):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse more towers than task slots."""
-        check_tensorflow(type(self).__name__, self.engine)
+        check_tensorflow(type(self).__name__)
         count = len(self.towers)
         settle([check_slots(settled_slots(active_session(), count), count)])
 

@@ -83,15 +83,35 @@ def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
     return str(engine)
 
 
-def check_tensorflow(who: str, engine: str | None = None) -> None:
+def check_cutting_engine(who: str, engine: object) -> None:
+    """Refuse a trainer that cuts models up if its workers are to run on another backend.
+
+    Parameters
+    ----------
+    who : str
+        Name of the trainer.
+    engine : object
+        The argument of this name.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is neither None nor "tensorflow".
+    """
+    if engine not in (None, "tensorflow"):
+        raise ConfigurationError(
+            f"{who} cuts models up with TensorFlow's own operations. Received: engine={engine!r}. "
+            "Leave it out."
+        )
+
+
+def check_tensorflow(who: str) -> None:
     """Refuse a trainer that cuts models up if Keras does not run on TensorFlow.
 
     Parameters
     ----------
     who : str
         Name of the trainer.
-    engine : str, optional
-        The argument of this name.
 
     Raises
     ------
@@ -102,11 +122,6 @@ def check_tensorflow(who: str, engine: str | None = None) -> None:
         raise ConfigurationError(
             f"{who} cuts models up with TensorFlow's own operations. Received: Keras on {name!r}. "
             "Set KERAS_BACKEND=tensorflow before Keras is imported, or use another trainer."
-        )
-    if engine not in (None, name):
-        raise ConfigurationError(
-            f"{who} cuts models up with TensorFlow's own operations. Received: engine={engine!r}. "
-            "Leave it out."
         )
 
 

@@ -32,6 +32,7 @@ from distkeras_grid.spec import (
 )
 from distkeras_grid.trainers.arguments import (
     MOST_SERVERS,
+    check_cutting_engine,
     checked_class_weight,
     checked_engine,
     checked_positive,
@@ -750,7 +751,10 @@ class Trainer(ABC):
         return ServerRequest(self.master_host, port, metrics)
 
     def _engine_request(self, draft: DraftSpec) -> str | None:
-        return checked_engine(self.engine, rule_of(draft.algorithm.rule), type(self).__name__)
+        who = type(self).__name__
+        if self.divides_model:
+            check_cutting_engine(who, self.engine)
+        return checked_engine(self.engine, rule_of(draft.algorithm.rule), who)
 
     def _saving_request(self) -> SavingRequest:
         every = checked_every(self.checkpoint_every)

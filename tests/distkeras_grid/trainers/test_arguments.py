@@ -103,9 +103,7 @@ def test_another_backend_is_refused_with_what_to_set(monkeypatch):
     import keras
 
     check_backend()
-    check_tensorflow("Towers", "tensorflow")
-    with pytest.raises(ConfigurationError, match=r"Towers .*engine='auto'"):
-        check_tensorflow("Towers", "auto")
+    check_tensorflow("Towers")
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     check_backend()
     with pytest.raises(ConfigurationError, match=r"Towers .*'jax'.*KERAS_BACKEND=tensorflow"):
