@@ -225,6 +225,7 @@ class Uncut(Shards):
 def planning(spark: Any, root: Path, images: int) -> None:
     """Decide and publish a night of images that are not there, and one image more."""
     settings = TilingSettings("/raw", str(root / "planned"), SPEC, labels="folder:1", update=True)
+    print(f"{format_bytes(int(_of_all(_memory)))} of Python and the JVM before the first image")
     for night, count in (("a first", images), ("another", images + 1)):
         with measuring() as cost, Ownership(Storage(spark), settings.output, print) as owner:
             planned = _planned(spark, count, settings)
