@@ -31,11 +31,11 @@ KINDS = pytest.mark.parametrize("kind", [ConvolutionSplit, Towers, PlacedLayers]
 
 @KINDS
 @pytest.mark.parametrize("engine", ["jax", "auto"])
-def test_other_engines_are_refused_before_any_work(kind, engine):
-    trainer = build(kind)
-    trainer.engine = engine
-    with pytest.raises(ConfigurationError, match=f"{kind.__name__}.*engine='{engine}'"):
-        trainer.check_request(None, ())
+def test_other_engines_are_refused_at_once(kind, engine):
+    """Before, this was so only after Spark had started."""
+    assert build(kind, engine="tensorflow").engine == "tensorflow"
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cuts .*engine='{engine}'"):
+        build(kind, engine=engine)
 
 
 @KINDS

@@ -155,19 +155,6 @@ def test_a_trainer_whose_workers_exchange_the_optimizers_state_stays_on_the_driv
         distkeras_grid.SynchronousSGD(AnyModel(), engine=engine)
 
 
-@pytest.mark.parametrize("engine", ["auto", "jax"])
-@pytest.mark.parametrize("name", ["ConvolutionSplit", "PlacedLayers"])
-def test_a_trainer_that_cuts_models_up_refuses_other_engines_at_once(name, engine):
-    """Before, it did so only after Spark had started."""
-    import distkeras_grid
-
-    trainer = getattr(distkeras_grid, name)
-    for fine in (None, "tensorflow"):
-        trainer(AnyModel(), engine=fine)
-    with pytest.raises(ConfigurationError, match=f"{name} cuts .*engine='{engine}'"):
-        trainer(AnyModel(), engine=engine)
-
-
 @pytest.mark.tensorflow
 def test_local_sets_have_no_rows_to_measure_with_and_are_refused_before_spark(monkeypatch):
     import distkeras_grid

@@ -490,6 +490,42 @@ def counting_trainer(name, folder, *, passing, num_epoch):
 
 
 @pytest.mark.slow
+def test_the_policy_of_types_belongs_to_the_model_and_travels_with_it(frame, arrays, tmp_path):
+    """Layers compute in bfloat16 on the workers, too; weights and exchanges stay float32."""
+    import keras
+
+    noted = str(tmp_path / "types")
+
+    def noting(values):
+        import keras
+
+        with open(noted, "a") as file:
+            file.write(f"{keras.backend.standardize_dtype(values.dtype)} ")
+        return keras.ops.tanh(values)
+
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layers = [
+            keras.Input((WIDTH,)),
+            keras.layers.Dense(8, activation=noting),
+            keras.layers.Dense(CLASSES, activation="softmax", dtype="float32"),
+        ]
+        model = keras.Sequential(layers)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    before = model.evaluate(*arrays, verbose=0)
+    (tmp_path / "types").unlink()
+    objects = {"noting": noting}
+    terms = {"num_workers": 2, "num_epoch": 4, "batch_size": 8, "custom_objects": objects}
+    trainer = trained("DOWNPOUR", model, frame, **terms)
+    assert set((tmp_path / "types").read_text().split()) == {"bfloat16"}
+    assert {weight.dtype.name for weight in trainer.model.get_weights()} == {"float32"}
+    assert trainer.model.evaluate(*arrays, verbose=0) < before
+
+
+@pytest.mark.slow
 def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays):
     """A tenth of the rows have no numbers: about half of the windows of eight rows."""
     broken = "transform(features, f -> cast('NaN' as float))"
