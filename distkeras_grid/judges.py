@@ -99,7 +99,8 @@ class Judge(ABC):
     def __post_init__(self) -> None:
         if self.on_outlier not in get_args(OnOutlier):
             raise ConfigurationError(
-                "on_outlier is 'skip', 'refuse' or 'stop'. Received: " + repr(self.on_outlier) + "."
+                f"on_outlier is one of {', '.join(map(repr, get_args(OnOutlier)))}. Received: "
+                f"{self.on_outlier!r}."
             )
 
     @property

@@ -591,7 +591,14 @@ class ServerMind:
 
     def _refuse(self, entry: _Waiting) -> Action:
         """End the conversation with a worker, whose next attempt trains the window again."""
-        about = "" if entry.arrival is None else f"{self.books.describe(entry.arrival)}: "
+        about = ""
+        if entry.arrival is not None:
+            about = f"{self.books.describe(entry.arrival)}: "
+            kept = self._keeping.of(entry.session.seat)
+            if kept is not None and kept.sequence == entry.arrival.commit.sequence:
+                # The window began from this state, which may hold the fault. One from which an
+                # earlier window was folded does not.
+                self._keeping.leave(entry.session.seat)
         error = OutlierRefusedError(
             f"{about}{entry.reason}. The commit was refused, because on_outlier is 'refuse'. If "
             "this happens again, look at the rows of this worker and at its host."

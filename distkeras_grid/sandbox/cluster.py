@@ -230,8 +230,6 @@ class Sandbox:
         with self._alone(new=True):
             self._refuse_if_running()
             self._begin()
-        if not self._kerberos:
-            logger.warning("%s", neighbours.warning())
 
     def start_anew(self) -> None:
         """Stop all daemons, and start them with the memory and the DataNodes that they had.
@@ -252,8 +250,6 @@ class Sandbox:
             self._say(f"stopping {sum(self.status().values())} daemons (up to half a minute)")
             self._end()
             self._begin()
-        if not self._kerberos:
-            logger.warning("%s", neighbours.warning())
 
     def _begin(self) -> None:
         """Start all daemons; nothing is left running if one does not come up."""
@@ -268,6 +264,8 @@ class Sandbox:
             self._configure()
             self._start_all(path, deadline)
             undo.pop_all()
+        if not self._kerberos:
+            logger.warning("%s", neighbours.warning())
 
     def stop(self) -> Leftovers:
         """End all daemons and containers; the data stay, unless the folder was made here.

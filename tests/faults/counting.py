@@ -86,7 +86,10 @@ SPOILS = "spoils"
 def spoiled(
     counts: Callable[..., object], folder: Path, seat: int, *, passing: bool
 ) -> Callable[..., object]:
-    """Return a loss that is too large on a seat while the folder says so, or only once."""
+    """Return a loss that is too large on a seat while `SPOILS` is in the folder.
+
+    If it is `passing`, the first batch that finds the file removes it, so one window is spoiled.
+    """
     mark = str(Path(folder) / SPOILS)
 
     def loss(labels, predicted):

@@ -15,7 +15,14 @@ import pytest
 
 from distkeras_grid import Field, LocalSets, catalogue_tiles
 from distkeras_grid.trainers.local_data import LocalData
-from tests.faults.counting import attempts, counting_model, kill, negative_sum, server_pid
+from tests.faults.counting import (
+    attempts,
+    counting_data,
+    counting_model,
+    kill,
+    negative_sum,
+    server_pid,
+)
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.full]
 
@@ -53,28 +60,31 @@ def saving(folder, every):
     return {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": every}
 
 
+def counting(loss, every, folder, **terms):
+    """Return a trainer of two workers that counts how often each row is trained."""
+    from distkeras_grid import DOWNPOUR
+
+    return DOWNPOUR(
+        counting_model(ROWS, loss),
+        num_workers=2,
+        batch_size=4,
+        communication_window=3,
+        custom_objects={"loss": loss},
+        progress=False,
+        **terms,
+        **saving(folder, every),
+    )
+
+
 @pytest.mark.promise(
     "server: hangs for good, with checkpoints",
     "After two minutes another one takes its place; exact.",
 )
 def test_a_server_that_does_not_answer_is_replaced(spark, tmp_path):
-    from distkeras_grid import DOWNPOUR
-
-    rows = spark.range(ROWS, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
     noted = tmp_path / "noted"
     noted.mkdir()
-    loss = negative_sum(noted)
-    trainer = DOWNPOUR(
-        counting_model(ROWS, loss),
-        num_workers=2,
-        batch_size=4,
-        num_epoch=60,
-        communication_window=3,
-        features_col="x",
-        custom_objects={"loss": loss},
-        progress=False,
-        **saving(tmp_path, 0.2),
-    )
+    trainer = counting(negative_sum(noted), 0.2, tmp_path, num_epoch=60, features_col="x")
+    rows = counting_data(spark, ROWS)
     with killed_server(trainer, 20 * ROWS, by=signal.SIGSTOP):
         model = trainer.train(rows, seed=1)
     assert trainer.history.samples == 60 * ROWS
@@ -88,25 +98,12 @@ def test_a_server_that_does_not_answer_is_replaced(spark, tmp_path):
     "Another one takes its place; the sets are drawn again; exact, and each set is told once.",
 )
 def test_local_sets_are_drawn_as_often_as_without(spark, tmp_path, every):
-    from distkeras_grid import DOWNPOUR
-
     iterations, path = 20, str(tmp_path / "rows")
-    rows = spark.range(ROWS, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
-    rows.write.parquet(path)
+    counting_data(spark, ROWS).write.parquet(path)
     field, noted = Field("x", (1,), "float32"), tmp_path / "noted"
     noted.mkdir()
     sets = LocalSets(path, iterations=iterations, local_train=60, split=None)
-    loss = negative_sum(noted)
-    trainer = DOWNPOUR(
-        counting_model(ROWS, loss),
-        num_workers=2,
-        batch_size=4,
-        communication_window=3,
-        features_col=field,
-        custom_objects={"loss": loss},
-        progress=False,
-        **saving(tmp_path, every),
-    )
+    trainer = counting(negative_sum(noted), every, tmp_path, features_col=field)
     with killed_server(trainer, 60 * iterations):
         model = trainer.train(sets, seed=1)
     found = catalogue_tiles(path, features_col=field, hashed=False)

@@ -1402,6 +1402,51 @@ def test_a_round_waits_for_the_next_attempt_of_a_worker_that_was_refused():
     np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 2))
 
 
+@pytest.mark.parametrize(("windows", "kept"), [(0, False), (1, True)])
+def test_a_state_from_which_a_refused_window_began_is_not_used_again(windows, kept):
+    """It may hold the fault, and each attempt would begin with it. A later window clears it."""
+    _, mind = judged(judge=Outliers(on_outlier="refuse"), workers=1, kept_limit=64)
+    (session,) = started(mind, 1)
+    send(mind, session, 0, 0.5)
+    mind.handle(Received(session, Keep(1, 1), state=state_of(7)), 1.0)
+    for number in range(1, 1 + windows):
+        send(mind, session, number, 0.5, version=number)
+    send(mind, session, 1 + windows, 1e6, version=1 + windows)
+    mind.handle(Lost(session), 1.0)
+    _, start = back(mind, 0)
+    assert (start.next_sequence, start.has_kept) == (1 + windows, kept)
+
+
+def test_a_window_may_be_refused_again():
+    _, mind = judged(judge=Outliers(on_outlier="refuse"), workers=1)
+    (session,) = started(mind, 1)
+    send(mind, session, 0, 0.5)
+    for attempt in (1, 2, 3):
+        (dismissed,) = send(mind, session, 1, 1e6, version=1)
+        assert type(dismissed.error) is OutlierRefusedError
+        mind.handle(Lost(session), 1.0)
+        session, start = back(mind, 0, attempt)
+        assert start.next_sequence == 1
+    assert [attempt for _, attempt, _ in refusals(mind)] == [0, 1, 2]
+    send(mind, session, 1, 0.5, version=1)
+    assert mind.books.version == 2
+
+
+def test_a_round_may_have_a_commit_that_is_skipped_and_one_that_is_refused():
+    judge = Outliers(on_outlier="refuse")
+    _, mind = judged({"name": "averaging"}, 4, judge, on_nonfinite="skip")
+    sessions = started(mind, 4)
+    for session, value in zip(sessions, (2, np.nan, 2, 1e6), strict=True):
+        answers = send(mind, session, 0, value)
+    assert [each.to for each in answers] == [sessions[3]]
+    mind.handle(Lost(sessions[3]), 1.0)
+    again, _ = back(mind, 3)
+    replies = {each.to: each.message.skipped for each in send(mind, again, 0, 2)}
+    assert replies == {sessions[0]: False, sessions[1]: True, sessions[2]: False, again: False}
+    assert [event.worker for event in events(mind, SkippedRecord)] == [1]
+    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 2))
+
+
 def test_a_quorum_does_not_wait_for_a_worker_that_was_refused():
     judge = Outliers(on_outlier="refuse")
     _, mind = judged({"name": "averaging"}, judge=judge, workers=3, quorum=2 / 3)

@@ -441,7 +441,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
     "Its next attempt trains the window again; exact.",
 )
 @pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer"])
-def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_path, name):
+def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_path, name, capsys):
     """Each weight counts how often its row was trained: no row is lost, and none counts twice."""
     trainer = counting_trainer(name, tmp_path, passing=True, num_epoch=40)
     spoil = counting.at_epoch(2, (tmp_path / counting.SPOILS).touch)
@@ -453,6 +453,8 @@ def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_p
     assert len({record.attempt for record in trainer.history.records if record.worker == 1}) == 2
     if name == "DOWNPOUR":
         assert weights(trainer.model).tolist() == [40.0] * 40
+    # The progress names the worker and the window.
+    assert "Worker 1, epoch" in capsys.readouterr().err
 
 
 @pytest.mark.slow
