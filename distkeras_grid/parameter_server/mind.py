@@ -545,7 +545,11 @@ class ServerMind:
         except JudgeFailedError as error:
             return self._not_folded(entries, error)
         refused = [entry for entry in judged if entry.reason] if self._judging.refuses else []
-        actions = [self._refuse(entry) for entry in refused]
+        actions = [
+            self._refuse(entry.arrival, entry.reason)
+            for entry in refused
+            if entry.arrival is not None
+        ]
         entries = [entry for entry in entries if entry not in refused]
         if refused and not isinstance(self._rule, AsynchronousRule):
             self._round.update({entry.session.seat: entry for entry in entries})
@@ -589,22 +593,20 @@ class ServerMind:
                     "on_outlier is 'stop'. Look at the rows of this worker."
                 )
 
-    def _refuse(self, entry: _Waiting) -> Action:
+    def _refuse(self, arrival: Arrival, reason: str) -> Action:
         """End the conversation with a worker, whose next attempt trains the window again."""
-        about = ""
-        if entry.arrival is not None:
-            about = f"{self.books.describe(entry.arrival)}: "
-            kept = self._keeping.of(entry.session.seat)
-            if kept is not None and kept.sequence == entry.arrival.commit.sequence:
-                # The window began from this state, which may hold the fault. One from which an
-                # earlier window was folded does not.
-                self._keeping.leave(entry.session.seat)
+        session = arrival.session
+        kept = self._keeping.of(session.seat)
+        if kept is not None and kept.sequence == arrival.commit.sequence:
+            # The window began from this state, which may hold the fault. One from which an
+            # earlier window was folded does not.
+            self._keeping.leave(session.seat)
         error = OutlierRefusedError(
-            f"{about}{entry.reason}. The commit was refused, because on_outlier is 'refuse'. If "
-            "this happens again, look at the rows of this worker and at its host."
+            f"{self.books.describe(arrival)}: {reason}. The commit was refused, because on_outlier "
+            "is 'refuse'. If this happens again, look at the rows of this worker and at its host."
         )
-        self.books.log_refused(entry.session, error)
-        return Dismiss(entry.session, error)
+        self.books.log_refused(session, error)
+        return Dismiss(session, error)
 
     def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""
