@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -51,6 +52,9 @@ class LocalFiles:
         Path(uri).write_bytes(content[: len(content) // 2])
         self._do("write", uri)
         Path(uri).write_bytes(content)
+
+    def sha256(self, uri):
+        return hashlib.sha256(self.read_bytes(uri)).hexdigest()
 
     def make_dirs(self, uri):
         self._do("make", uri)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from distkeras_grid.checkpoints import (
     MANIFEST,
@@ -55,6 +55,8 @@ TRIES = 8
 # Messages of file systems about a file whose bytes are corrupt. Any other error may be temporary,
 # so it is not a reason to go back to an earlier checkpoint.
 DAMAGED = ("ChecksumException", "BlockMissingException", "EOFException")
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -331,11 +333,14 @@ class CheckpointStore:
             If another driver has taken the directory over. Nothing is written then.
         StorageError
             If the file system refuses. The former checkpoints stay as they were.
+        TornError
+            If a shared piece that is not in `shared` is not as it was written. The next
+            checkpoint must not consist of it.
         """
         self._check_generation()
         try:
             self._publish(manifest, contents, shared)
-        except StorageError:
+        except (StorageError, TornError):
             # Whoever takes the directory over deletes what this driver has not finished.
             self._check_generation()
             raise
@@ -344,15 +349,12 @@ class CheckpointStore:
     def _publish(
         self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
     ) -> None:
-        for name, content in shared.items():
-            target = f"{self.uri}/{SHARED}/{name}"
-            if self._files.exists(target):
-                continue
-            try:
-                self._files.write_bytes(target, bytes(content))
-            except OutputExistsError:
-                # Its name tells its content, so a replaced driver has just written the same.
-                continue
+        # Read again each time: a piece that was damaged since would make all later checkpoints
+        # useless. The model is about as long as the center that this checkpoint adds, and the
+        # bytes do not pass through Python.
+        for piece in manifest.pieces:
+            if piece.shared:
+                self._share(piece, shared.get(piece.name))
         temporary = f"{self.uri}/_{manifest.folder}.{secrets.token_hex(8)}.tmp"
         try:
             for name, content in contents.items():
@@ -363,6 +365,25 @@ class CheckpointStore:
         except BaseException:
             self._files.delete(temporary)
             raise
+
+    def _share(self, piece: Piece, content: Content | None) -> None:
+        """Make sure that a shared piece lies in the directory as it is due."""
+        uri = f"{self.uri}/{SHARED}/{piece.name}"
+        try:
+            found = self._as_torn(self._files.sha256, uri)
+            if found == piece.sha256:
+                return
+            error = TornError(f"{uri} is not as it was written: its SHA-256 is {found}.")
+        except TornError as damage:
+            error = damage
+        if content is None:
+            raise error
+        try:
+            # Its name tells its content, so nobody misses what is replaced.
+            self._files.write_bytes(uri, bytes(content), overwrite=self._files.exists(uri))
+        except OutputExistsError:
+            # A replaced driver has just written the same.
+            return
 
     def _delete_old(self) -> None:
         # Listed before the check, so nothing that a later driver has written is among them.
@@ -400,13 +421,14 @@ class CheckpointStore:
         contents = {}
         for piece in pieces:
             folder = f"{self.uri}/{SHARED}" if piece.shared else self._folder(manifest.number)
-            contents[piece.name] = self._read_file(f"{folder}/{piece.name}")
+            contents[piece.name] = self._as_torn(self._files.read_bytes, f"{folder}/{piece.name}")
             piece.check(contents[piece.name])
         return contents
 
-    def _read_file(self, uri: str) -> bytes:
+    def _as_torn(self, read: Callable[[str], _Read], uri: str) -> _Read:
+        """Read a file of a checkpoint; one that is missing or corrupt is torn."""
         try:
-            return self._files.read_bytes(uri)
+            return read(uri)
         except PathNotFoundError as error:
             raise TornError(f"{uri} is missing.") from error
         except StorageError as error:

@@ -12,6 +12,7 @@ from distkeras_grid.checkpoints import (
     Driver,
     Generation,
     Manifest,
+    TornError,
     folder_name,
     generation_name,
     generations_of,
@@ -115,12 +116,29 @@ def test_rows_stay_as_long_as_a_checkpoint_of_their_run(tmp_path):
     assert not (tmp_path / third.rpartition("/")[2]).exists()
 
 
+DAMAGES = {
+    "shorter": lambda told: told[:-1],
+    "empty": lambda told: told[:0],
+    "longer": lambda told: told + b" x",
+    "other": lambda told: bytes([told[0] ^ 1]) + told[1:],
+    "missing": None,
+}
+
+
+def do_damage(path, damage):
+    change = DAMAGES[damage]
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+
+
 def every_file(folder):
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
     return [name for name in names if "00000003" in name or "shared" in name]
 
 
-@pytest.mark.parametrize("damage", ["shorter", "empty", "longer", "other", "missing"])
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.promise(
     "checkpoint: a file shorter, longer, changed or missing",
     "It is never read; the one before is, unless both consist of the file (the model, the older "
@@ -134,13 +152,7 @@ def test_a_torn_checkpoint_is_never_read_and_the_one_before_is(tmp_path, damage)
         shutil.copytree(tmp_path / "whole", folder)
         path, notes = folder / name, []
         told = path.read_bytes()
-        path.write_bytes(
-            {"shorter": told[:-1], "empty": b"", "longer": told + b" x", "missing": b""}.get(
-                damage, bytes([told[0] ^ 1]) + told[1:]
-            )
-        )
-        if damage == "missing":
-            path.unlink()
+        do_damage(path, damage)
         store = store_of(folder)
         if "model" in name or ("history" in name and b"segment 1" in told):
             # Both consist of it.
@@ -150,6 +162,43 @@ def test_a_torn_checkpoint_is_never_read_and_the_one_before_is(tmp_path, damage)
         found = store.newest(notes.append)
         check_whole(found)
         assert (found.manifest.number, len(notes)) == (2, 1)
+
+
+def shared_file(folder, number, stem):
+    (name,) = (name for name in content(number)[1] if name.startswith(stem))
+    return folder / "shared" / name
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.promise(
+    "checkpoint: the model or the older history is damaged while the run goes on",
+    "The next checkpoint writes anew what the driver holds. If an older segment is damaged, that "
+    "checkpoint is not written, and the one after it has the whole history.",
+)
+def test_a_damaged_shared_file_is_written_again_by_the_next_checkpoint(tmp_path, damage):
+    store = begun(tmp_path, 2)
+    do_damage(shared_file(tmp_path, 2, "model"), damage)
+    write(store)
+    assert store.newest(pytest.fail).manifest.number == 3
+    check_whole(store.newest(pytest.fail))
+    # The one before consists of the same file.
+    shutil.rmtree(tmp_path / "checkpoint-00000003")
+    check_whole(store.newest(pytest.fail))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_checkpoint_without_an_older_segment_that_is_whole_is_not_written(tmp_path, damage):
+    store = begun(tmp_path, 2)
+    do_damage(shared_file(tmp_path, 2, "history"), damage)
+    own, shared = content(2)
+    manifest = manifest_of(3, own, shared, "run")
+    known = {name: told for name, told in shared.items() if name.startswith("model")}
+    with pytest.raises(TornError):
+        store.write(manifest, own, known)
+    assert store.newest_number() == 2
+    # The driver has the whole history, and writes it.
+    write(store)
+    check_whole(store.newest(pytest.fail))
 
 
 @pytest.mark.promise(

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from distkeras_grid.checkpoints import Manifest
+from distkeras_grid.checkpoints import Driver, Manifest
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -18,7 +18,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.records import EpochEnded
-from distkeras_grid.spark.checkpoints import Checkpoint
+from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 from distkeras_grid.trainers import checkpointing
 from distkeras_grid.trainers.checkpointing import (
     Checkpointer,
@@ -30,6 +30,7 @@ from distkeras_grid.trainers.checkpointing import (
 )
 from distkeras_grid.trees import pack
 from tests.distkeras_grid.trainers.test_run import window
+from tests.local_files import LocalFiles
 from tests.specs import make_spec
 
 
@@ -108,8 +109,8 @@ def clock(monkeypatch):
 class Run:
     """A checkpointer with its history, its server and its store."""
 
-    def __init__(self, every):
-        self.history, self.store, self.notes = History(), Store(), []
+    def __init__(self, every, store=None):
+        self.history, self.store, self.notes = History(), store or Store(), []
         self.server = Server(self.history)
         identity = Identity("run", make_spec(), True, b"model")
         saved = {"rate": 0.5, "callbacks": [{"kind": "a.B", "attributes": {"x": 1}}]}
@@ -245,6 +246,25 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
     history = History()
     run.store.newest().fill(history)
     assert [record.version for record in history.records] == [1, 2]
+
+
+def test_the_checkpoint_after_one_with_a_damaged_segment_has_the_whole_history(tmp_path, clock):
+    store = CheckpointStore(LocalFiles(), str(tmp_path), Driver("application_17_0001"))
+    store.begin(anew=True)
+    run = Run(Every(seconds=10), store)
+    run.fold(1)
+    run.write()
+    (segment,) = (tmp_path / "shared").glob("history-*")
+    segment.write_bytes(segment.read_bytes()[:-1])
+    run.fold(2)
+    run.write()
+    assert (store.newest_number(), len(run.notes)) == (1, 1)
+    run.fold(3)
+    run.write()
+    history = History()
+    Resumed.of(store.newest(pytest.fail)).fill(history)
+    assert [record.version for record in history.records] == [1, 2, 3]
+    assert len(run.notes) == 1
 
 
 def test_a_driver_that_was_replaced_ends(clock):
