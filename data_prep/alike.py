@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from data_prep.near_duplicates import Likeness, find_near_duplicates
+from data_prep.near_duplicates import MOST_IN_VAIN, Likeness, Search, find_near_duplicates
 
 # At most this many pairs are printed; the manifest has all.
 TOLD = 20
+# So many names of images that were not compared with all.
+NAMED = 5
 
 
 def alike_among(
@@ -16,7 +18,7 @@ def alike_among(
     fingerprints: Mapping[str, bytes],
     new: Collection[str] | None = None,
     known: Iterable[Likeness] = (),
-) -> list[Likeness]:
+) -> Search:
     """Return which pictures show the same place.
 
     Parameters
@@ -32,7 +34,7 @@ def alike_among(
 
     Returns
     -------
-    list of Likeness
+    Search
         Pairs of paths.
     """
     paths = {content: path for content, path in names.items() if fingerprints.get(content)}
@@ -94,3 +96,22 @@ def describe(pairs: Collection[Likeness], splits: Mapping[str, str]) -> list[str
     if len(pairs) > TOLD:
         lines.append(f"  alike: {len(pairs) - TOLD:,} more pairs, listed in _dataset.json")
     return lines
+
+
+def describe_cut_short(names: Collection[str]) -> list[str]:
+    """Return a line about pictures that were not compared with all that may be alike.
+
+    Parameters
+    ----------
+    names : collection of str
+        Names of the pictures; see `data_prep.near_duplicates.Search`.
+    """
+    if not names:
+        return []
+    more = ", ..." if len(names) > NAMED else ""
+    return [
+        f"  {len(names):,} images were not compared with all that may show their place, because "
+        f"{MOST_IN_VAIN} or more comparisons had found nothing: {', '.join([*names][:NAMED])}"
+        f"{more}. A label that is drawn into many images causes this; groups that are known "
+        "(--group) tell such pairs."
+    ]

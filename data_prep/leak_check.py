@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from data_prep.alike import describe_cut_short
 from data_prep.divided_folder import Seen, look_at_folder
 from data_prep.images import MAX_PIXELS
 from data_prep.job import Say
@@ -64,11 +65,14 @@ class Checked:
     leaks : list of Leak
     unreadable : dict of str to str
         Why other files could not be checked, by path.
+    cut_short : list of str
+        Pictures that were not compared with all that may show their place.
     """
 
     pictures: dict[str, int]
     leaks: list[Leak]
     unreadable: dict[str, str] = field(default_factory=dict)
+    cut_short: list[str] = field(default_factory=list)
 
 
 def check_leaks_of(
@@ -144,15 +148,15 @@ def check_leaks_of(
         limits = {"glob": glob, "max_pixels": max_pixels, **(choice or Choice()).to_json()}
         settings = TilingSettings(root, root, **limits)
         seen = look_at_folder(session, settings, (splits, group), near_duplicates, say)
-    likenesses = find_near_duplicates(seen.fingerprints) if near_duplicates else []
+    search = find_near_duplicates(seen.fingerprints if near_duplicates else {})
     counts: dict[str, int] = {}
     for picture in seen.pictures:
         counts[picture.split] = counts.get(picture.split, 0) + 1
-    leaks = find_leaks(seen.pictures, likenesses)
+    leaks = find_leaks(seen.pictures, search.pairs)
     if known is not None:
         for _, folds in sorted(known.folds.items()):
-            leaks += leaks_of_folds(known.entries.values(), folds, likenesses)
-    return Checked(counts, leaks, seen.unreadable)
+            leaks += leaks_of_folds(known.entries.values(), folds, search.pairs)
+    return Checked(counts, leaks, seen.unreadable, search.cut_short)
 
 
 def _known(storage: Storage, root: str) -> DataSet:
@@ -336,6 +340,8 @@ def check(flags: argparse.Namespace) -> ExitCode:
         tell(f"  {leak.describe()}")
     for name, why in sorted(checked.unreadable.items()):
         tell(f"  not judged: {name}: {why}")
+    for line in describe_cut_short(checked.cut_short):
+        tell(line)
     tell(f"{len(checked.leaks):,} leaks" if checked.leaks else "no leak")
     tell(f"  {blind_spot(near_duplicates=flags.near_duplicates == 'on')}")
     report(
@@ -343,6 +349,7 @@ def check(flags: argparse.Namespace) -> ExitCode:
         images=checked.pictures,
         leaks=[leak.to_json() for leak in checked.leaks],
         not_judged=checked.unreadable,
+        cut_short=checked.cut_short,
     )
     if checked.leaks:
         return ExitCode.DATA

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -27,13 +26,14 @@ LEAST_CORRELATION = 0.95
 # differ in 20 or more. Five bands find all pairs that differ in 4 bits, and most of the others.
 HASH_BITS = 8
 HASH_BANDS = (13, 13, 13, 13, 12)
+# Among pictures with one band in common, a pair has fewer others than this between its two. Without
+# a limit, pictures of one look, such as thin sections under crossed polarisers, propose all pairs.
+HASH_CROWD = 256
 # Tables of the index over features, and number of features that must share keys.
 TABLES = 8
 LEAST_VOTES = 2
 # Number of pictures whose keys are made at a time: 12 MB of features.
 CHUNK = 2048
-# Number of pictures that are kept ready to be compared: 10 MB.
-PARSED = 1024
 # Number of others to which a picture is joined, even if the links join nothing new: if a picture is
 # replaced later, the others stay joined.
 LINKS = 3
@@ -42,6 +42,9 @@ LINKS = 3
 # features of one picture: what was drawn into two different pictures is a smaller part.
 CROWD = 32
 LEAST_SHARE = 1 / 3
+# After so many comparisons in vain a picture is compared with no others; the most likely ones come
+# first. A drawing with noise proposes every pair of the pictures that have it.
+MOST_IN_VAIN = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,34 @@ class Likeness:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search for near-duplicates has found.
+
+    Parameters
+    ----------
+    pairs : list of Likeness
+        Pairs of pictures that show the same place, sorted by names.
+    cut_short : list of str
+        Names of pictures that were not compared with all that may show their place: comparisons
+        with the `MOST_IN_VAIN` most likely ones, or more, had found nothing.
+    """
+
+    pairs: list[Likeness]
+    cut_short: list[str]
+
+
 def find_near_duplicates(
     fingerprints: Mapping[str, bytes],
     new: Collection[str] | None = None,
     known: Iterable[tuple[str, str]] = (),
-) -> list[Likeness]:
+) -> Search:
     """Return pairs of pictures whose fields of view overlap.
 
-    The work grows with the number of pictures and of similar ones, not with the number of all
-    pairs. In a series of one place every two pictures are alike. Only so many of these pairs are
-    returned that each picture is linked to `LINKS` others directly, and to all through others.
+    The work grows with the number of pictures, not with the number of all pairs: each wanted
+    picture is compared with at most `MOST_IN_VAIN` others in vain. In a series of one place every
+    two pictures are alike. Only so many of these pairs are returned that each picture is linked to
+    `LINKS` others directly, and to all through others.
 
     Parameters
     ----------
@@ -82,32 +103,36 @@ def find_near_duplicates(
 
     Returns
     -------
-    list of Likeness
-        Pairs, sorted by names.
+    Search
     """
     names = sorted(fingerprints)
     if not names or (new is not None and not new):
-        return []
+        return Search([], [])
     contents = [fingerprints[name] for name in names]
     sketches = [sketch(content) for content in contents]
     wanted = np.array([new is None or name in new for name in names], bool)
-    pairs = dict.fromkeys(_pairs_by_hash(sketches, wanted), 0.0)
-    pairs = dict(_pairs_by_features(sketches, wanted)) | pairs
-    # A picture is compared with several others in turn.
-    picture = lru_cache(maxsize=PARSED)(lambda place: parse(contents[place]))
     links = _Links(len(names))
     places = {name: place for place, name in enumerate(names)}
     for one, other in known:
         if one in places and other in places:
             links.add(places[one], places[other])
-    found = []
-    for (i, j), share in sorted(pairs.items()):
-        if links.need(i, j):
-            why = compare(picture(i), picture(j), share)
-            if why is not None:
-                links.add(i, j)
-                found.append(Likeness(names[i], names[j], why))
-    return found
+    found, cut_short = [], set[int]()
+    in_vain = np.zeros(len(names), np.int64)
+    for (i, j), share in _candidates(sketches, wanted):
+        if not links.need(i, j):
+            continue
+        seeking = [place for place in (i, j) if wanted[place]]
+        if in_vain[seeking].min() >= MOST_IN_VAIN:
+            cut_short.update(seeking)
+            continue
+        why = compare(parse(contents[i]), parse(contents[j]), share)
+        if why is None:
+            in_vain[[i, j]] += 1
+        else:
+            links.add(i, j)
+            found.append(Likeness(names[i], names[j], why))
+    found.sort(key=lambda each: (each.one, each.other))
+    return Search(found, [names[place] for place in sorted(cut_short)])
 
 
 class _Links:
@@ -202,13 +227,51 @@ def _same_thumbnail(one: Fingerprint, other: Fingerprint) -> str | None:
     return f"the thumbnails are alike (correlation {correlation:.3f})"
 
 
-def _pairs_by_features(
+def _candidates(
     pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[tuple[int, int], float]]:
-    """Yield pairs with features that agree in some randomly chosen bits, for several tables.
+    """Yield pairs that may show the same place, the most likely ones first.
 
     With each pair comes the part of their features that must agree: `LEAST_SHARE` if nothing else
-    than features of a crowd proposes it.
+    than features of a crowd or the thumbnails propose it.
+    """
+    parts = [*_pairs_by_features(pictures, wanted), _pairs_by_hash(pictures, wanted)]
+    pairs, place = np.unique(np.concatenate([part.pairs for part in parts]), return_inverse=True)
+    votes = np.bincount(place, np.concatenate([part.votes for part in parts]), len(pairs))
+    shares = np.ones(len(pairs))
+    np.minimum.at(shares, place, np.repeat([part.share for part in parts], [*map(len, parts)]))
+    for best in np.lexsort((pairs, -votes)):
+        yield divmod(int(pairs[best]), len(pictures)), float(shares[best])
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """Pairs that one kind of evidence proposes.
+
+    Parameters
+    ----------
+    pairs : array of int64
+        As ``smaller * pictures + larger``, each once.
+    votes : array of int64
+        How likely each is.
+    share : float
+        Part of the features that must agree.
+    """
+
+    pairs: NDArray[np.int64]
+    votes: NDArray[np.int64]
+    share: float
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def _pairs_by_features(
+    pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
+) -> tuple[_Proposed, _Proposed]:
+    """Return pairs with features that agree in some randomly chosen bits, for several tables.
+
+    First those with features that few pictures share, then those with features of a crowd.
 
     The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
     only the few keys that occur more than once are kept.
@@ -223,27 +286,30 @@ def _pairs_by_features(
         few = sizes <= CROWD
         votes.append(_neighbours(owners[few], group[few], wanted, CROWD))
         crowded.append(_neighbours(owners[~few], group[~few], wanted, LINKS))
-    pairs, times = np.unique(np.concatenate(votes), return_counts=True)
-    pairs = pairs[times >= LEAST_VOTES]
-    for pair in _best(np.concatenate(crowded), len(pictures)).tolist():
-        yield divmod(pair, len(pictures)), LEAST_SHARE
-    for pair in pairs.tolist():
-        yield divmod(pair, len(pictures)), 0.0
+    pairs, times = _several_times(np.concatenate(votes))
+    best = _best(*_several_times(np.concatenate(crowded)), len(pictures))
+    return _Proposed(pairs, times, 0.0), _Proposed(*best, LEAST_SHARE)
 
 
-def _best(votes: NDArray[np.int64], pictures: int) -> NDArray[np.int64]:
+def _several_times(votes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pairs with `LEAST_VOTES` or more, and their numbers of votes."""
+    pairs, times = np.unique(votes, return_counts=True)
+    return pairs[times >= LEAST_VOTES], times[times >= LEAST_VOTES]
+
+
+def _best(
+    pairs: NDArray[np.int64], votes: NDArray[np.int64], pictures: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return, of each picture, the `LINKS` pairs with later ones that have most votes.
 
     So features that all pictures have cost few comparisons, however many they are. In a series each
     frame has a link to a later one, and all meet in the last.
     """
-    pairs, times = np.unique(votes, return_counts=True)
-    pairs, times = pairs[times >= LEAST_VOTES], times[times >= LEAST_VOTES]
-    order = np.lexsort((pairs, -times, pairs // pictures))
-    pairs = pairs[order]
+    order = np.lexsort((pairs, -votes, pairs // pictures))
+    pairs, votes = pairs[order], votes[order]
     first = np.searchsorted(pairs // pictures, pairs // pictures)
-    best: NDArray[np.int64] = pairs[np.arange(len(pairs)) - first < LINKS]
-    return best
+    best = np.arange(len(pairs)) - first < LINKS
+    return pairs[best], votes[best]
 
 
 def _shared_keys(
@@ -321,20 +387,20 @@ def key_bits(pictures: int) -> int:
     return round(min(62.0, 40 + 4 * math.log2(max(1.0, pictures / 500))))
 
 
-def _pairs_by_hash(
-    pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
-) -> Iterator[tuple[int, int]]:
-    """Yield pairs whose perceptual hashes agree in one band."""
+def _pairs_by_hash(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> _Proposed:
+    """Return pairs whose perceptual hashes agree in one band."""
     seen = np.array([i for i, each in enumerate(pictures) if each.phash is not None], np.int64)
     hashes = np.array([each.phash or 0 for each in pictures], np.uint64)
-    shift = 0
+    found, shift = [], 0
     for width in HASH_BANDS:
         keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         shift += width
         owners, group, _ = _grouped(keys.astype(np.int64), seen)
-        pairs = _neighbours(owners, group, wanted, len(seen), hashes)
-        for pair in np.unique(pairs).tolist():
-            yield divmod(pair, len(pictures))
+        found.append(_neighbours(owners, group, wanted, HASH_CROWD, hashes))
+    pairs = np.unique(np.concatenate(found))
+    one, other = np.divmod(pairs, len(pictures))
+    bits = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+    return _Proposed(pairs, HASH_BITS + 1 - bits, LEAST_SHARE)
 
 
 def _grouped(

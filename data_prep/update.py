@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.alike import TOLD, alike_among, describe, still_true, to_json
+from data_prep.alike import TOLD, alike_among, describe, describe_cut_short, still_true, to_json
 from data_prep.by_hand import annotated, predecessors, said_of
 from data_prep.cells import missing_cells
 from data_prep.changes import (
@@ -573,9 +573,9 @@ class _Night:
         wanted = fresh.keys() | new_pictures(changes, known, found)
         new = alike_among(names, {**prints, **fresh}, wanted, standing)
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
-        for line in describe(new, splits):
+        for line in (*describe(new.pairs, splits), *describe_cut_short(new.cut_short)):
             self._say(line)
-        return list(dict.fromkeys([*standing, *new]))
+        return list(dict.fromkeys([*standing, *new.pairs]))
 
     def _check_cells(
         self,

@@ -283,7 +283,7 @@ def likeness(images: int) -> None:
     prints = {f"{number:06}": _fingerprint(rng) for number in range(images)}
     before = psutil.Process().memory_info().rss
     with measuring() as cost:
-        pairs = find_near_duplicates(prints)
+        pairs = find_near_duplicates(prints).pairs
     size = sum(map(len, prints.values()))
     print(f"near-duplicates among {images:,} images ({len(pairs)} pairs): {cost}")
     print(f"  fingerprints {format_bytes(size)}; {format_bytes(before)} before the search")

@@ -1,7 +1,7 @@
 import cv2
 import pytest
 
-from data_prep.alike import TOLD, alike_among, describe, joining, still_true
+from data_prep.alike import TOLD, alike_among, describe, describe_cut_short, joining, still_true
 from data_prep.images import decode_image
 from data_prep.likeness import fingerprint
 from data_prep.near_duplicates import Likeness
@@ -21,10 +21,10 @@ def names(pairs):
 
 def test_pictures_with_a_fingerprint_are_compared(prints):
     paths = {"X": "a/1", "Y": "b/2", "Z": "c/old"}
-    assert names(alike_among(paths, prints)) == [("a/1", "b/2")]
-    assert names(alike_among(paths, prints, new={"Y"})) == [("a/1", "b/2")]
-    assert alike_among(paths, prints, new={"Z"}) == []
-    assert alike_among(paths, {**prints, "Y": b""}) == []
+    assert names(alike_among(paths, prints).pairs) == [("a/1", "b/2")]
+    assert names(alike_among(paths, prints, new={"Y"}).pairs) == [("a/1", "b/2")]
+    assert alike_among(paths, prints, new={"Z"}).pairs == []
+    assert alike_among(paths, {**prints, "Y": b""}).pairs == []
 
 
 def test_pairs_that_stood_in_two_splits_before_join_nothing():
@@ -50,3 +50,11 @@ def test_a_pair_that_stands_in_two_splits_says_so():
     assert line == "  alike: a and b: because; they stand in train and test"
     many = [Likeness("a", f"{i}", "w") for i in range(TOLD + 3)]
     assert len(describe(many, {})) == TOLD + 1
+
+
+def test_images_that_were_not_compared_with_all_are_named():
+    assert describe_cut_short([]) == []
+    (line,) = describe_cut_short([f"scan{i}.tif" for i in range(1200)])
+    assert "1,200" in line
+    assert "scan0.tif" in line
+    assert "scan1199" not in line

@@ -10,8 +10,14 @@ import pytest
 
 from data_prep import near_duplicates
 from data_prep.images import decode_image
-from data_prep.likeness import HEADER, burned_in, fingerprint, parse, sketch
-from data_prep.near_duplicates import LINKS, _Links, _shared_keys, find_near_duplicates
+from data_prep.likeness import HEADER, THUMBNAIL, burned_in, fingerprint, parse, sketch
+from data_prep.near_duplicates import (
+    LINKS,
+    MOST_IN_VAIN,
+    _Links,
+    _shared_keys,
+    find_near_duplicates,
+)
 from distkeras_grid.errors import DataError
 
 
@@ -23,7 +29,7 @@ def micrographs(samples):
 
 def pairs(*pictures):
     prints = {f"{i}": fingerprint(picture) for i, picture in enumerate(pictures)}
-    return [(found.one, found.other) for found in find_near_duplicates(prints)]
+    return [(found.one, found.other) for found in find_near_duplicates(prints).pairs]
 
 
 def resized(pixels, factor):
@@ -115,11 +121,11 @@ def test_of_a_night_only_pairs_with_a_new_picture_are_looked_at(micrographs):
             "d": resized(second, 0.8),
         }.items()
     }
-    found = find_near_duplicates(prints, new={"d"})
+    found = find_near_duplicates(prints, new={"d"}).pairs
     assert [(each.one, each.other) for each in found] == [("c", "d")]
     assert "scale 0.80" in found[0].why
-    assert find_near_duplicates(prints, new=set()) == []
-    assert find_near_duplicates({}) == []
+    assert find_near_duplicates(prints, new=set()).pairs == []
+    assert find_near_duplicates({}).pairs == []
 
 
 def synthetic(seed, features=40, like=None, noise=0):
@@ -131,6 +137,13 @@ def synthetic(seed, features=40, like=None, noise=0):
     points = np.random.default_rng(1).integers(0, 65536, (features, 2)).astype("<u2")
     header = HEADER.pack(1, 0, features, 600, 600) + bytes(8)
     return header + points.tobytes() + descriptors.tobytes(), descriptors
+
+
+def look_alike(seed):
+    """The fingerprint of a picture without features whose hash is that of many others."""
+    rng = np.random.default_rng(seed)
+    header = HEADER.pack(1, 1, 0, 600, 600) + (1 << int(rng.integers(64))).to_bytes(8, "little")
+    return header + rng.bytes(THUMBNAIL**2)
 
 
 def components(names, found):
@@ -147,7 +160,7 @@ def test_a_series_of_one_place_is_joined_by_few_pairs():
     _, place = synthetic(0)
     frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(30)}
     others = {f"x{i:03}": synthetic(1000 + i)[0] for i in range(30)}
-    found = find_near_duplicates({**frames, **others})
+    found = find_near_duplicates({**frames, **others}).pairs
     assert {each.one[0] for each in found} == {each.other[0] for each in found} == {"0"}
     assert 29 <= len(found) <= LINKS * 30
     assert components(frames, found) == 1
@@ -162,28 +175,21 @@ def test_a_series_of_any_length_is_joined():
     _, place = synthetic(0)
     frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(200)}
     others = {f"{i:03}x": synthetic(1000 + i)[0] for i in range(0, 200, 2)}
-    found = find_near_duplicates({**frames, **others})
+    found = find_near_duplicates({**frames, **others}).pairs
     assert {each.one for each in found} | {each.other for each in found} == set(frames)
     assert 199 <= len(found) <= LINKS * 200
     assert components(frames, found) == 1
     known = [(each.one, each.other) for each in found]
     for new in ("0000", "0999", "1999"):
         more = {**frames, **others, new: synthetic(2000, like=place, noise=3)[0]}
-        links = find_near_duplicates(more, {new}, known)
+        links = find_near_duplicates(more, {new}, known).pairs
         assert links
         assert {new in (each.one, each.other) for each in links} == {True}
 
 
-@pytest.mark.parametrize("part", [0.5, 1.0])
-def test_what_was_drawn_into_all_pictures_joins_none_and_costs_few_comparisons(monkeypatch, part):
-    _, drawn = synthetic(0, features=12)
-    prints = {}
-    for i in range(400):
-        rng = np.random.default_rng(i + 1)
-        _, descriptors = synthetic(i + 1)
-        has = np.flatnonzero(rng.random(len(drawn)) < part)
-        descriptors[has] = drawn[has]
-        prints[f"{i:03}"] = synthetic(0, like=descriptors)[0]
+@pytest.fixture
+def compared(monkeypatch):
+    """The pairs that are compared."""
     compared = []
     compare = near_duplicates.compare
 
@@ -192,8 +198,66 @@ def test_what_was_drawn_into_all_pictures_joins_none_and_costs_few_comparisons(m
         return compare(*pictures)
 
     monkeypatch.setattr(near_duplicates, "compare", counting)
-    assert find_near_duplicates(prints) == []
+    return compared
+
+
+@pytest.mark.parametrize("part", [0.5, 1.0])
+def test_what_was_drawn_into_all_pictures_joins_none_and_costs_few_comparisons(compared, part):
+    _, drawn = synthetic(0, features=12)
+    prints = {}
+    for i in range(400):
+        rng = np.random.default_rng(i + 1)
+        _, descriptors = synthetic(i + 1)
+        has = np.flatnonzero(rng.random(len(drawn)) < part)
+        descriptors[has] = drawn[has]
+        prints[f"{i:03}"] = synthetic(0, like=descriptors)[0]
+    assert find_near_duplicates(prints).pairs == []
     assert 0 < len(compared) <= LINKS * len(prints)
+
+
+def noisily_drawn(count, variants=16):
+    """Fingerprints of pictures with a common drawing, of whose features noise makes variants."""
+    drawn = np.random.default_rng(0).integers(0, 256, (variants, 24, 32), np.uint8)
+    prints = {}
+    for i in range(count):
+        chosen = np.random.default_rng(i + 1).integers(0, variants, drawn.shape[1])
+        _, descriptors = synthetic(i + 1)
+        descriptors[: drawn.shape[1]] = drawn[chosen, np.arange(drawn.shape[1])]
+        prints[f"{i:03}"] = synthetic(0, like=descriptors)[0], descriptors
+    return prints
+
+
+def test_a_drawing_with_noise_costs_a_number_of_comparisons_for_each_picture(compared):
+    """Groups of up to 32 pictures shared a variant, so nearly every pair was compared."""
+    made = noisily_drawn(300)
+    prints = {name: content for name, (content, _) in made.items()}
+    search = find_near_duplicates(prints)
+    assert search.pairs == []
+    assert len(compared) <= MOST_IN_VAIN * len(prints)
+    assert set(search.cut_short) <= set(prints)
+    assert len(search.cut_short) > len(prints) / 2
+    # One copy of each tenth picture: they have most features in common, so they come first.
+    copies = {
+        f"{name}x": synthetic(0, like=descriptors, noise=3)[0]
+        for name, (_, descriptors) in list(made.items())[::10]
+    }
+    found = find_near_duplicates({**prints, **copies}).pairs
+    assert {(name[:-1], name) for name in copies} <= {(each.one, each.other) for each in found}
+
+
+def test_a_new_picture_with_a_noisy_drawing_is_compared_with_a_number_of_the_old_ones(compared):
+    prints = {name: content for name, (content, _) in noisily_drawn(300).items()}
+    search = find_near_duplicates(prints, {"150"})
+    assert (search.pairs, search.cut_short) == ([], ["150"])
+    assert len(compared) == MOST_IN_VAIN
+
+
+def test_pictures_whose_thumbnails_have_like_hashes_cost_a_number_of_comparisons(compared):
+    """All pairs with one band in common were compared."""
+    prints = {f"{i:03}": look_alike(i) for i in range(300)}
+    search = find_near_duplicates(prints)
+    assert search.pairs == []
+    assert 0 < len(compared) <= MOST_IN_VAIN * len(prints)
 
 
 def test_two_series_that_meet_in_one_place_are_joined_once():
@@ -212,11 +276,11 @@ def test_two_series_that_meet_in_one_place_are_joined_once():
 def test_a_new_frame_of_a_series_is_joined_and_not_compared_with_all():
     _, place = synthetic(0)
     frames = {f"{i:03}": synthetic(100 + i, like=place, noise=3)[0] for i in range(20)}
-    known = [(each.one, each.other) for each in find_near_duplicates(frames)]
+    known = [(each.one, each.other) for each in find_near_duplicates(frames).pairs]
     more = {**frames, "new": synthetic(200, like=place, noise=3)[0]}
-    found = find_near_duplicates(more, {"new"}, known)
+    found = find_near_duplicates(more, {"new"}, known).pairs
     assert [each.other for each in found] == ["new"] * LINKS
-    assert len(find_near_duplicates(more, {"new"})) > LINKS
+    assert len(find_near_duplicates(more, {"new"}).pairs) > LINKS
 
 
 def test_keys_that_pictures_share_are_found_with_whose_they_are():
