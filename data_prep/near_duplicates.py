@@ -233,13 +233,14 @@ def _candidates(
     """Yield pairs that may show the same place, the most likely ones first.
 
     With each pair comes the part of their features that must agree: `LEAST_SHARE` if nothing else
-    than features of a crowd or the thumbnails propose it.
+    than features of a crowd proposes it, or the thumbnails of two pictures that have such features.
     """
-    parts = [*_pairs_by_features(pictures, wanted), _pairs_by_hash(pictures, wanted)]
+    few, crowd, crowded = _pairs_by_features(pictures, wanted)
+    parts = [few, crowd, _pairs_by_hash(pictures, wanted, crowded)]
     pairs, place = np.unique(np.concatenate([part.pairs for part in parts]), return_inverse=True)
     votes = np.bincount(place, np.concatenate([part.votes for part in parts]), len(pairs))
     shares = np.ones(len(pairs))
-    np.minimum.at(shares, place, np.repeat([part.share for part in parts], [*map(len, parts)]))
+    np.minimum.at(shares, place, np.concatenate([part.shares for part in parts]))
     for best in np.lexsort((pairs, -votes)):
         yield divmod(int(pairs[best]), len(pictures)), float(shares[best])
 
@@ -254,24 +255,22 @@ class _Proposed:
         As ``smaller * pictures + larger``, each once.
     votes : array of int64
         How likely each is.
-    share : float
+    shares : array of float64
         Part of the features that must agree.
     """
 
     pairs: NDArray[np.int64]
     votes: NDArray[np.int64]
-    share: float
-
-    def __len__(self) -> int:
-        return len(self.pairs)
+    shares: NDArray[np.float64]
 
 
 def _pairs_by_features(
     pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
-) -> tuple[_Proposed, _Proposed]:
+) -> tuple[_Proposed, _Proposed, NDArray[np.bool_]]:
     """Return pairs with features that agree in some randomly chosen bits, for several tables.
 
-    First those with features that few pictures share, then those with features of a crowd.
+    First those with features that few pictures share, then those with features of a crowd, and
+    which pictures have such.
 
     The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
     only the few keys that occur more than once are kept.
@@ -279,16 +278,19 @@ def _pairs_by_features(
     bits = key_bits(len(pictures))
     rng = np.random.default_rng(0)
     votes: list[NDArray[np.int64]] = []
-    crowded: list[NDArray[np.int64]] = []
+    crowd: list[NDArray[np.int64]] = []
+    crowded = np.zeros(len(pictures), bool)
     for _ in range(TABLES):
         chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
         owners, group, sizes = _grouped(*_shared_keys(pictures, chosen, wanted))
         few = sizes <= CROWD
         votes.append(_neighbours(owners[few], group[few], wanted, CROWD))
-        crowded.append(_neighbours(owners[~few], group[~few], wanted, LINKS))
+        crowd.append(_neighbours(owners[~few], group[~few], wanted, LINKS))
+        crowded[owners[~few]] = True
     pairs, times = _several_times(np.concatenate(votes))
-    best = _best(*_several_times(np.concatenate(crowded)), len(pictures))
-    return _Proposed(pairs, times, 0.0), _Proposed(*best, LEAST_SHARE)
+    likely, most = _best(*_several_times(np.concatenate(crowd)), len(pictures))
+    by_few = _Proposed(pairs, times, np.zeros(len(pairs)))
+    return by_few, _Proposed(likely, most, np.full(len(likely), LEAST_SHARE)), crowded
 
 
 def _several_times(votes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -387,7 +389,9 @@ def key_bits(pictures: int) -> int:
     return round(min(62.0, 40 + 4 * math.log2(max(1.0, pictures / 500))))
 
 
-def _pairs_by_hash(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> _Proposed:
+def _pairs_by_hash(
+    pictures: Sequence[Sketch], wanted: NDArray[np.bool_], crowded: NDArray[np.bool_]
+) -> _Proposed:
     """Return pairs whose perceptual hashes agree in one band."""
     seen = np.array([i for i, each in enumerate(pictures) if each.phash is not None], np.int64)
     hashes = np.array([each.phash or 0 for each in pictures], np.uint64)
@@ -400,7 +404,8 @@ def _pairs_by_hash(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> _Pr
     pairs = np.unique(np.concatenate(found))
     one, other = np.divmod(pairs, len(pictures))
     bits = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
-    return _Proposed(pairs, HASH_BITS + 1 - bits, LEAST_SHARE)
+    shares = np.where(crowded[one] & crowded[other], LEAST_SHARE, 0.0)
+    return _Proposed(pairs, HASH_BITS + 1 - bits, shares)
 
 
 def _grouped(

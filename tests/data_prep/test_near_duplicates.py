@@ -260,6 +260,21 @@ def test_pictures_whose_thumbnails_have_like_hashes_cost_a_number_of_comparisons
     assert 0 < len(compared) <= MOST_IN_VAIN * len(prints)
 
 
+def test_a_drawing_in_pictures_whose_thumbnails_have_like_hashes_joins_none():
+    """The hash proposed the pairs, and the twelve features of the drawing were enough then."""
+    _, drawn = synthetic(0, features=12)
+    prints = {}
+    for i in range(60):
+        _, descriptors = synthetic(i + 1)
+        descriptors[:12] = drawn
+        content, _ = synthetic(0, like=descriptors)
+        thumbnail = np.random.default_rng(i).bytes(THUMBNAIL**2)
+        start = HEADER.size + 8
+        header = HEADER.pack(1, 1, len(descriptors), 600, 600) + bytes(8)
+        prints[f"{i:03}"] = header + thumbnail + content[start:]
+    assert find_near_duplicates(prints).pairs == []
+
+
 def test_two_series_that_meet_in_one_place_are_joined_once():
     """Each picture has its links, but nothing joins the series yet."""
     links = _Links(8)
