@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from data_prep.fingerprint_file import Renamed
 from data_prep.near_duplicates import MOST_IN_VAIN, Likeness, Search, find_near_duplicates
 
 # At most this many pairs are printed; the manifest has all.
@@ -38,7 +39,7 @@ def alike_among(
         Pairs of paths.
     """
     paths = {content: path for content, path in names.items() if fingerprints.get(content)}
-    named = {path: fingerprints[content] for content, path in paths.items()}
+    named = Renamed({path: content for content, path in paths.items()}, fingerprints)
     wanted = None if new is None else {path for content, path in paths.items() if content in new}
     return find_near_duplicates(named, wanted, [(pair.one, pair.other) for pair in known])
 

@@ -48,14 +48,14 @@ class Seen:
     Parameters
     ----------
     pictures : list of Picture
-    fingerprints : dict of str to bytes
+    fingerprints : mapping of str to bytes
         Empty if no near-duplicates are looked for.
     unreadable : dict of str to str
         Why other files could not be looked at, by path.
     """
 
     pictures: list[Picture]
-    fingerprints: dict[str, bytes]
+    fingerprints: Mapping[str, bytes]
     unreadable: dict[str, str]
 
 

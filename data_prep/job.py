@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from data_prep.croissant import FILE as CROISSANT
 from data_prep.cutting import Cutting
 from data_prep.filters import parse_filter
+from data_prep.fingerprint_file import FingerprintFile
 from data_prep.hugging_face import CARD
 from data_prep.likeness_store import FOLDER as LIKENESS
 from data_prep.normalising import parse_normalising
@@ -59,6 +60,8 @@ TILES = OutputKind(
 )
 # At most this many unreadable images are named in one error.
 SHOWN_ERRORS = 5
+# Images of one Spark job of the first pass: their fingerprints, 120 MB, arrive together.
+LOOKED_AT_ONCE = 16_384
 # The schema is given, because a folder without rows has none.
 COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
@@ -139,6 +142,7 @@ def look_at(
     settings: TilingSettings,
     say: Say,
     shown: Collection[str] = (),
+    fingerprints: FingerprintFile | None = None,
 ) -> dict[str, Inspected]:
     """Read images, and return what was found in each, by their whole paths.
 
@@ -152,14 +156,26 @@ def look_at(
     say : callable
     shown : collection of str, optional
         Whole paths of images for which a thumbnail is wanted.
+    fingerprints : FingerprintFile, optional
+        Receives the fingerprints, by the digest of the pixels. What is returned has none.
     """
     say(f"looking at the images in {settings.input} ...")
     with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
         cutting = cutting_of(settings, Storage(spark))
-        found = surviving(
-            lambda reader: inspect_images(spark, lengths, reader, cutting, shown), reader, say
-        )
-    return {each.uri: each for each in found}
+        found, uris = {}, list(lengths)
+        for start in range(0, len(uris), LOOKED_AT_ONCE):
+            part = {uri: lengths[uri] for uri in uris[start : start + LOOKED_AT_ONCE]}
+            for each in surviving(_looking(spark, part, cutting, shown), reader, say):
+                if fingerprints is not None and each.fingerprint:
+                    fingerprints.add(each.pixel_sha256, each.fingerprint)
+                found[each.uri] = replace(each, fingerprint=b"")
+    return found
+
+
+def _looking(
+    spark: SparkSession, lengths: Mapping[str, int], cutting: Cutting, shown: Collection[str]
+) -> Callable[[Reader], list[Inspected]]:
+    return lambda reader: inspect_images(spark, lengths, reader, cutting, shown)
 
 
 def surviving(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.alike import describe_cut_short
 from data_prep.divided_folder import Seen, look_at_folder
+from data_prep.fingerprint_file import Renamed
 from data_prep.images import MAX_PIXELS
 from data_prep.job import Say
 from data_prep.leaks import Leak, Picture, find_leaks
@@ -174,7 +175,7 @@ def _tiles(
     tiled = [entry for entry in known.entries.values() if entry.has_rows and entry.content]
     pictures = pictures_of(known.entries.values())
     _hold_against_rows(spark, root, tiled, pictures)
-    fingerprints = {}
+    fingerprints: Mapping[str, bytes] = {}
     if near_duplicates:
         stored = load_fingerprints(storage, root)
         missing = [each.source for each in tiled if each.content not in stored]
@@ -184,7 +185,7 @@ def _tiles(
                 "near-duplicates cannot be judged. Run tile --update, which makes them, or check "
                 "without them (--near-duplicates off)."
             )
-        fingerprints = {each.source: stored[str(each.content)] for each in tiled}
+        fingerprints = Renamed({each.source: str(each.content) for each in tiled}, stored)
     return Seen(pictures, fingerprints, {})
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from data_prep.fingerprint_file import FingerprintFile
 from distkeras_grid.errors import UNREADABLE, DataError
 
 FOLDER = "_likeness"
@@ -41,13 +42,13 @@ def save_fingerprints(files: Files, root: str, fingerprints: Mapping[str, bytes]
     fingerprints : mapping of str to bytes
         Fingerprints, by the digest of the pixels.
     """
-    every = sorted(fingerprints.items())
+    every = sorted(fingerprints)
     for start in range(0, len(every), PRINTS_OF_A_FILE):
-        some = dict(every[start : start + PRINTS_OF_A_FILE])
+        some = {name: fingerprints[name] for name in every[start : start + PRINTS_OF_A_FILE]}
         files.write_bytes(f"{root}/{FOLDER}/{uuid.uuid4().hex}{SUFFIX}", pack(some))
 
 
-def load_fingerprints(files: Files, root: str) -> dict[str, bytes]:
+def load_fingerprints(files: Files, root: str) -> FingerprintFile:
     """Return all fingerprints of a data set, by the digest of the pixels.
 
     Raises
@@ -56,12 +57,11 @@ def load_fingerprints(files: Files, root: str) -> dict[str, bytes]:
         If a file is damaged.
     """
     folder = f"{root}/{FOLDER}"
-    if not files.exists(folder):
-        return {}
-    found: dict[str, bytes] = {}
-    for name in sorted(files.list_names(folder)):
-        if name.endswith(SUFFIX):
-            found |= unpack(files.read_bytes(f"{folder}/{name}"), f"{folder}/{name}")
+    found = FingerprintFile()
+    names = files.list_names(folder) if files.exists(folder) else []
+    for uri in sorted(f"{folder}/{name}" for name in names if name.endswith(SUFFIX)):
+        for digest, content in unpack(files.read_bytes(uri), uri).items():
+            found.add(digest, content)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import cv2
 import numpy as np
@@ -108,8 +109,7 @@ def find_near_duplicates(
     names = sorted(fingerprints)
     if not names or (new is not None and not new):
         return Search([], [])
-    contents = [fingerprints[name] for name in names]
-    sketches = [sketch(content) for content in contents]
+    sketches = _Sketches(fingerprints, names)
     wanted = np.array([new is None or name in new for name in names], bool)
     links = _Links(len(names))
     places = {name: place for place, name in enumerate(names)}
@@ -125,7 +125,8 @@ def find_near_duplicates(
         if in_vain[seeking].min() >= MOST_IN_VAIN:
             cut_short.update(seeking)
             continue
-        why = compare(parse(contents[i]), parse(contents[j]), share)
+        here, there = (parse(fingerprints[names[place]]) for place in (i, j))
+        why = compare(here, there, share)
         if why is None:
             in_vain[[i, j]] += 1
         else:
@@ -133,6 +134,31 @@ def find_near_duplicates(
             found.append(Likeness(names[i], names[j], why))
     found.sort(key=lambda each: (each.one, each.other))
     return Search(found, [names[place] for place in sorted(cut_short)])
+
+
+class _Sketches(Sequence[Sketch]):
+    """Pictures ready for the search for candidates; each is read when it is asked for.
+
+    Parameters
+    ----------
+    fingerprints : mapping of str to bytes
+    names : sequence of str
+    """
+
+    def __init__(self, fingerprints: Mapping[str, bytes], names: Sequence[str]) -> None:
+        self._fingerprints, self._names = fingerprints, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, place: int) -> Sketch: ...
+    @overload
+    def __getitem__(self, place: slice) -> _Sketches: ...
+    def __getitem__(self, place: int | slice) -> Sketch | _Sketches:
+        if isinstance(place, slice):
+            return _Sketches(self._fingerprints, self._names[place])
+        return sketch(self._fingerprints[self._names[place]])
 
 
 class _Links:
@@ -322,30 +348,31 @@ def _shared_keys(
     A hash of 32 bits excludes almost all keys that occur once.
     """
     chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
-    hashes = [_hashed(_keys(pictures, chunk, chosen)) for chunk in chunks]
+    hashes, counts = [], []
+    for chunk in chunks:
+        features = [pictures[place].descriptors for place in chunk]
+        hashes.append(_hashed(_keys(features, chosen)))
+        counts.append([*map(len, features)])
     shared = _repeated(np.concatenate(hashes))
     if not wanted.all():
         new = [
-            each[np.repeat(wanted[chunk], _counts(pictures, chunk))]
-            for chunk, each in zip(chunks, hashes, strict=True)
+            each[np.repeat(wanted[chunk], count)]
+            for chunk, each, count in zip(chunks, hashes, counts, strict=True)
         ]
         shared = np.intersect1d(shared, np.concatenate(new))
     keys, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for chunk, each in zip(chunks, hashes, strict=True):
+    for chunk, each, count in zip(chunks, hashes, counts, strict=True):
         places = np.flatnonzero(_among(each, shared))
         if len(places):
-            keys.append(_keys(pictures, chunk, chosen)[places])
-            owners.append(np.repeat(np.array(chunk), _counts(pictures, chunk))[places])
+            features = [pictures[place].descriptors for place in chunk]
+            keys.append(_keys(features, chosen)[places])
+            owners.append(np.repeat(np.array(chunk), count)[places])
     return np.concatenate(keys), np.concatenate(owners)
 
 
-def _counts(pictures: Sequence[Sketch], chunk: range) -> list[int]:
-    return [len(pictures[place].descriptors) for place in chunk]
-
-
-def _keys(pictures: Sequence[Sketch], chunk: range, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+def _keys(features: Sequence[NDArray[np.uint8]], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the chosen bits of all features of some pictures."""
-    every = np.concatenate([pictures[place].descriptors for place in chunk])
+    every = np.concatenate(features)
     # One bit of many features at a time: the processor handles 32 or 64 features at once.
     columns = np.ascontiguousarray(every.T)
     packed = np.zeros((8, len(every)), np.uint8)
@@ -393,8 +420,9 @@ def _pairs_by_hash(
     pictures: Sequence[Sketch], wanted: NDArray[np.bool_], crowded: NDArray[np.bool_]
 ) -> _Proposed:
     """Return pairs whose perceptual hashes agree in one band."""
-    seen = np.array([i for i, each in enumerate(pictures) if each.phash is not None], np.int64)
-    hashes = np.array([each.phash or 0 for each in pictures], np.uint64)
+    told = [each.phash for each in pictures]
+    seen = np.array([i for i, each in enumerate(told) if each is not None], np.int64)
+    hashes = np.array([each or 0 for each in told], np.uint64)
     found, shift = [], 0
     for width in HASH_BANDS:
         keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)

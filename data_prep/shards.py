@@ -78,7 +78,7 @@ class Night:
     pairs : list of Likeness
         Pairs of images that show the same place.
     folds : dict of str to Folds
-    fingerprints : dict of str to bytes
+    fingerprints : mapping of str to bytes
         Fingerprints that are not stored yet, by the digest of the pixels.
     """
 
@@ -90,7 +90,7 @@ class Night:
     image: Field
     pairs: list[Likeness] = field(default_factory=list)
     folds: dict[str, Folds] = field(default_factory=dict)
-    fingerprints: dict[str, bytes] = field(default_factory=dict, repr=False)
+    fingerprints: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass

@@ -8,7 +8,7 @@ that cannot be tiled is listed, and tried again next time.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +32,7 @@ from data_prep.changes import (
     unusable,
     with_zones,
 )
+from data_prep.fingerprint_file import FingerprintFile, Renamed
 from data_prep.folders import refuse_folders
 from data_prep.folds import renamed
 from data_prep.isolation import Care
@@ -397,9 +398,11 @@ class _Night:
         self._say(self._reader.opening.describe())
         looks = self._settings.near_duplicates != "off"
         # Fingerprints of a replaced data set serve the new one.
-        prints = load_fingerprints(self._storage, self._root) if looks else {}
+        prints = load_fingerprints(self._storage, self._root) if looks else FingerprintFile()
         plain, said, broken, comparison = self._compare(before, known, listed, prints)
-        found = self._look(comparison.candidates, listed, said)
+        stored = frozenset(prints)
+        found = self._look(comparison.candidates, listed, said, prints)
+        fresh = Renamed({digest: digest for digest in prints if digest not in stored}, prints)
         classes = before.image.classes if before and not self._settings.new_classes else ()
         said = annotated(plain, said, predecessors(known, comparison.standing, found), classes)
         image = before.image if before else self._new_image(found, said, comparison.problems)
@@ -407,12 +410,7 @@ class _Night:
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
         if self._settings.on_error == "quarantine":
             quarantine(changes, listed, judged(found) | (broken & set(changes.problems)))
-        fresh = {
-            seen.pixel_sha256: seen.fingerprint
-            for seen in found.values()
-            if seen.fingerprint and seen.pixel_sha256 not in prints
-        }
-        pairs = self._find_alike(before, changes, found, prints, fresh)
+        pairs = self._find_alike(before, changes, found, prints, fresh.keys())
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
         contents = contents_of(changes, found)
@@ -497,8 +495,9 @@ class _Night:
         candidates: Sequence[str],
         listed: Mapping[str, Listed],
         said: Mapping[str, Annotation],
+        prints: FingerprintFile,
     ) -> dict[str, Inspected]:
-        """Return what was found in the candidates, by path."""
+        """Return what was found in the candidates, by path; add their fingerprints to a file."""
         if not candidates:
             return {}
         lengths = {listed[path].uri: listed[path].length for path in candidates}
@@ -507,6 +506,7 @@ class _Night:
         seen = look_at(
             *(self._spark, lengths, self._reader, self._settings, self._say),
             [listed[path].uri for path in shown],
+            prints,
         )
         self._thumbnails = {
             path: picture
@@ -563,15 +563,15 @@ class _Night:
         before: DataSet | None,
         changes: Changes,
         found: dict[str, Inspected],
-        prints: dict[str, bytes],
-        fresh: dict[str, bytes],
+        prints: Mapping[str, bytes],
+        fresh: Set[str],
     ) -> list[Likeness]:
         """Return pairs of images that show the same place: known ones, and those of new images."""
         names, known = names_of(changes, found), before.entries if before else {}
         then = {path: each.pixel_sha256 for path, each in known.items()}
         standing = still_true(before.pairs if before else (), then, names)
-        wanted = fresh.keys() | new_pictures(changes, known, found)
-        new = alike_among(names, {**prints, **fresh}, wanted, standing)
+        wanted = fresh | new_pictures(changes, known, found)
+        new = alike_among(names, prints, wanted, standing)
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in (*describe(new.pairs, splits), *describe_cut_short(new.cut_short)):
             self._say(line)

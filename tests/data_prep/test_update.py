@@ -33,6 +33,7 @@ from data_prep import (
 from data_prep.geometry import count_tiles
 from data_prep.images import decode_image
 from data_prep.leak_check import check_leaks_of
+from data_prep.likeness_store import load_fingerprints
 from data_prep.reading import Opening
 from distkeras_grid.errors import (
     BusyError,
@@ -46,6 +47,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from distkeras_grid.spark.storage import Storage
 from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
@@ -227,6 +229,31 @@ def test_two_nights(spark, settings, first, folder, tmp_path, cut):
         (1, 1),
         (2, 0),
     ]
+
+
+def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
+    spark, once, settings, first, tmp_path, monkeypatch
+):
+    jobs = []
+    inspect = job.inspect_images
+
+    def watched(*arguments):
+        found = inspect(*arguments)
+        jobs.append(len(found))
+        return found
+
+    monkeypatch.setattr(job, "inspect_images", watched)
+    monkeypatch.setattr(job, "LOOKED_AT_ONCE", 3)
+    parted = replace(settings, output=str(tmp_path / "parted"))
+    update_tiles(parted, spark=spark)
+    assert len(jobs) > 1
+    assert set(jobs[:-1]) == {3}
+    files = Storage(spark)
+    whole, of_parts = (load_fingerprints(files, each.output) for each in (settings, parted))
+    assert dict(whole) == dict(of_parts)
+    assert len(whole) > 3
+    assert rows_of(spark, settings.output) == rows_of(spark, parted.output)
+    assert splits_of(spark, settings.output) == splits_of(spark, parted.output)
 
 
 def test_a_night_without_changes_looks_at_what_was_broken_and_at_nothing_else(
