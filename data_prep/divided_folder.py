@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from data_prep.changes import unusable
+from data_prep.fingerprint_file import FingerprintFile, Renamed
 from data_prep.folders import refuse_folders
 from data_prep.images import open_image
 from data_prep.isolation import Care, Trials
-from data_prep.job import Say, executor_errors, load_contents, surviving
+from data_prep.job import Say, executor_errors, job_by_job, load_contents
 from data_prep.labels import compile_pattern
 from data_prep.leaks import Picture
 from data_prep.likeness import fingerprint
@@ -132,7 +133,8 @@ def look_at_folder(
     unreadable = unusable(listed, {}, opening.most_bytes)
     lengths = {file.uri: file.length for name, file in listed.items() if name not in unreadable}
     look = Look(settings.choice, settings.max_pixels, near_duplicates)
-    seen = _looked(spark, lengths, opening, look, settings.input, say) if lengths else {}
+    prints = FingerprintFile()
+    seen = _looked(spark, lengths, opening, look, settings.input, say, prints) if lengths else {}
     looks = {
         name: seen.get(file.uri) or {"error": f"{file.uri} is gone, or cannot be read."}
         for name, file in listed.items()
@@ -146,8 +148,8 @@ def look_at_folder(
     if group_of is not None:
         alone = sum(picture.group is None for picture in pictures)
         say(f"{alone:,} of {len(pictures):,} images have no group")
-    fingerprints = {name: looks[name]["fingerprint"] for name in digests if near_duplicates}
-    return Seen(pictures, fingerprints, unreadable)
+    names = {name: listed[name].uri for name in digests if near_duplicates}
+    return Seen(pictures, Renamed(names, prints), unreadable)
 
 
 def _looked(
@@ -157,20 +159,29 @@ def _looked(
     look: Look,
     folder: str,
     say: Say,
+    prints: FingerprintFile,
 ) -> dict[str, dict[str, Any]]:
-    """Return what the tasks saw, by the whole paths of the files."""
+    """Return what the tasks saw, by the whole paths of the files; add fingerprints to a file."""
     limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
     reader = Reader(opening, partial(load_contents, spark), care=Care(memory_mb=limit))
 
-    def work(reader: Reader) -> list[dict[str, Any]]:
-        task = looker(look, reader.opening, reader.care)
-        images = image_rows(spark, lengths, reader)
-        with one_image_a_batch(spark):
-            return list(images.mapInArrow(task, SEEN).toArrow().to_pylist())
+    def work_on(some: Mapping[str, int]) -> Callable[[Reader], list[dict[str, Any]]]:
+        def work(reader: Reader) -> list[dict[str, Any]]:
+            task = looker(look, reader.opening, reader.care)
+            images = image_rows(spark, some, reader)
+            with one_image_a_batch(spark):
+                return list(images.mapInArrow(task, SEEN).toArrow().to_pylist())
+
+        return work
 
     say(f"looking at the images in {folder} ...")
     with executor_errors(spark, folder, "the check of"), task_progress(spark, "looking", say):
-        return {row["uri"]: row for row in surviving(work, reader, say)}
+        seen = {}
+        for row in job_by_job(work_on, lengths, reader, say):
+            if likeness := row.pop("fingerprint"):
+                prints.add(row["uri"], likeness)
+            seen[row["uri"]] = row
+        return seen
 
 
 def divided(

@@ -162,20 +162,39 @@ def look_at(
     say(f"looking at the images in {settings.input} ...")
     with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
         cutting = cutting_of(settings, Storage(spark))
-        found, uris = {}, list(lengths)
-        for start in range(0, len(uris), LOOKED_AT_ONCE):
-            part = {uri: lengths[uri] for uri in uris[start : start + LOOKED_AT_ONCE]}
-            for each in surviving(_looking(spark, part, cutting, shown), reader, say):
-                if fingerprints is not None and each.fingerprint:
-                    fingerprints.add(each.pixel_sha256, each.fingerprint)
-                found[each.uri] = replace(each, fingerprint=b"")
+        found = {}
+
+        def work_on(some: Mapping[str, int]) -> Callable[[Reader], list[Inspected]]:
+            return lambda reader: inspect_images(spark, some, reader, cutting, shown)
+
+        for each in job_by_job(work_on, lengths, reader, say):
+            if fingerprints is not None and each.fingerprint:
+                fingerprints.add(each.pixel_sha256, each.fingerprint)
+            found[each.uri] = replace(each, fingerprint=b"")
     return found
 
 
-def _looking(
-    spark: SparkSession, lengths: Mapping[str, int], cutting: Cutting, shown: Collection[str]
-) -> Callable[[Reader], list[Inspected]]:
-    return lambda reader: inspect_images(spark, lengths, reader, cutting, shown)
+def job_by_job(
+    work_on: Callable[[Mapping[str, int]], Callable[[Reader], list[T]]],
+    lengths: Mapping[str, int],
+    reader: Reader,
+    say: Say,
+) -> Iterator[T]:
+    """Look at images in jobs of at most `LOOKED_AT_ONCE`, and yield what was seen.
+
+    Parameters
+    ----------
+    work_on : callable
+        Returns the work on some images; see `surviving`.
+    lengths : mapping of str to int
+        Sizes of the files in bytes, by their whole paths.
+    reader : Reader
+    say : callable
+    """
+    uris = list(lengths)
+    for start in range(0, len(uris), LOOKED_AT_ONCE):
+        some = {uri: lengths[uri] for uri in uris[start : start + LOOKED_AT_ONCE]}
+        yield from surviving(work_on(some), reader, say)
 
 
 def surviving(

@@ -28,10 +28,13 @@ import numpy as np
 import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.alike import alike_among
 from data_prep.changes import Listed, compare, decide, splits_of
+from data_prep.fingerprint_file import Renamed
 from data_prep.images import decode_image
 from data_prep.labels import annotate_each
 from data_prep.likeness import HEADER
+from data_prep.likeness_store import load_fingerprints
 from data_prep.manifest import DataSet, planned_source
 from data_prep.near_duplicates import find_near_duplicates
 from data_prep.ownership import Ownership
@@ -225,15 +228,20 @@ class Uncut(Shards):
 def planning(spark: Any, root: Path, images: int) -> None:
     """Decide and publish a night of images that are not there, and one image more."""
     settings = TilingSettings("/raw", str(root / "planned"), SPEC, labels="folder:1", update=True)
+    storage = Storage(spark)
     print(f"{format_bytes(int(_of_all(_memory)))} of Python and the JVM before the first image")
     for night, count in (("a first", images), ("another", images + 1)):
-        with measuring() as cost, Ownership(Storage(spark), settings.output, print) as owner:
+        with measuring() as cost, Ownership(storage, settings.output, print) as owner:
             planned = _planned(spark, count, settings)
+            _search(storage, planned, settings.output)
             shards = Uncut(spark, settings, owner, None, lambda _: None)
             content = shards.publish(planned)
         changes = planned.changes
         new = len(changes.work) - len(changes.replaced())
-        print(f"planning and publishing {night} night of {count:,} images, {new:,} new: {cost}")
+        print(
+            f"planning, searching and publishing {night} night of {count:,} images, {new:,} new: "
+            f"{cost}"
+        )
     manifest = Path(settings.output, "_dataset.json").stat().st_size
     print(
         f"  a manifest of {format_bytes(manifest)}, written {content['last_update'] + 1} times; "
@@ -275,6 +283,18 @@ def _planned(spark: Any, images: int, settings: TilingSettings) -> Night:
         for path in sorted(changes.work)
     ]
     return Night(before, basis, changes, planned, listed, image)
+
+
+def _search(storage: Storage, night: Night, root: str) -> None:
+    """Look for near-duplicates as a night does, with fingerprints of pictures nobody has taken."""
+    prints = load_fingerprints(storage, root)
+    stored = frozenset(prints)
+    rng = np.random.default_rng(len(stored))
+    for each in night.planned:
+        prints.add(each.pixel_sha256, _fingerprint(rng))
+    night.fingerprints = Renamed({name: name for name in prints if name not in stored}, prints)
+    names = {name: name for name in prints}
+    night.pairs = alike_among(names, prints, night.fingerprints.keys()).pairs
 
 
 def likeness(images: int) -> None:
