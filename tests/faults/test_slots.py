@@ -59,6 +59,23 @@ def test_executors_that_spark_allocates_while_the_run_goes_on(project, tmp_path)
 
 
 @pytest.mark.promise(
+    "executor: is decommissioned",
+    "Spark gives it no further task; its worker trains to the end, in its first attempt; exact.",
+)
+def test_the_worker_of_a_decommissioned_executor_trains_to_the_end(project, tmp_path):
+    conf = {"spark.decommission.enabled": "true"}
+    with standalone_cluster(tmp_path, workers=2) as cluster:
+        settings = {"fault": "decommissioned", "conf": conf, "epochs": EPOCHS}
+        result = run(cluster, project, tmp_path, **settings)
+        told = [log.read_text() for log in tmp_path.rglob("stderr")]
+    assert sum("Finished decommissioning" in text for text in told) == 1
+    assert result["error"] is None
+    assert result["samples"] == ROWS * EPOCHS
+    assert result["weights"] == [EPOCHS] * ROWS
+    assert [len(joined(result, seat)) for seat in (0, 1)] == [1, 1]
+
+
+@pytest.mark.promise(
     "executor: comes after the run has begun without it",
     "Trainers without rounds take its worker; exact.",
 )

@@ -29,7 +29,7 @@ DEFAULTS = {
     "arguments": {},
     # What dies: nothing, worker, workers, stopped worker, executor, slot, server, driver,
     # interrupt, each worker, or a list of seats, whose executors die one after another. Of a slot,
-    # the daemon that would start another executor dies, too.
+    # the daemon that would start another executor dies, too. A decommissioned executor lives on.
     "fault": "nothing",
     "at_epoch": 3,
     # Whether the rows come in an order that each execution of their plan draws anew.
@@ -62,6 +62,8 @@ def fault(name: str, folder: Path):
         "stopped worker": lambda: os.kill(counting.worker_pid(folder, 0), signal.SIGSTOP),
         "executor": lambda: counting.kill(counting.executor_pid(folder, 0)),
         "slot": lambda: kill_slot(folder),
+        # The signal by which Spark's executors learn that their host will go.
+        "decommissioned": lambda: os.kill(counting.executor_pid(folder, 0), signal.SIGPWR),
         "wait": (folder / counting.WAITS).touch,
         "server": lambda: counting.kill(counting.server_pid()),
         "driver": lambda: os.kill(os.getpid(), signal.SIGKILL),
