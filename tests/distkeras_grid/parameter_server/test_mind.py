@@ -434,6 +434,9 @@ class MindMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def lose(self, number):
+        self.lose_one(number)
+
+    def lose_one(self, number):
         worker = self.workers[number]
         if worker.session is None or worker.status == "finished":
             return
@@ -1065,8 +1068,49 @@ class JudgedMachine(Judged, MindMachine):
         self.check_answers(sent, self.release())
 
     def check_finish(self, rest):
-        super().check_finish([a for a in rest if isinstance(a.message, Start)])
-        self.check_left([a for a in rest if not isinstance(a.message, Start)])
+        starts = [a for a in rest if isinstance(a, Send) and isinstance(a.message, Start)]
+        super().check_finish(starts)
+        self.check_left([a for a in rest if a not in starts])
+
+
+class RefusingMachine(JudgedMachine):
+    """Asynchronous: an outlier ends its conversation, and its next attempt sends the window again.
+
+    What is not finite is skipped all the same.
+    """
+
+    judge = Outliers(on_outlier="refuse")
+
+    def prepare(self):
+        super().prepare()
+        self.refused = []
+
+    def skip(self, entries):
+        finite = [e for e in entries if np.isfinite(e[2]).all() and math.isfinite(e[1].loss)]
+        super().skip([e for e in entries if not any(e is other for other in finite)])
+        for seat, commit, _ in finite:
+            worker = self.workers[seat]
+            worker.waits = None
+            if worker.kept is not None and worker.kept[0] == commit.sequence:
+                worker.kept = None
+            self.refused.append(seat)
+
+    def check_answers(self, actions, answered):
+        refused, self.refused = self.refused, []
+        dismissed = [a for a in actions if isinstance(a, Dismiss)]
+        assert {type(a.error) for a in dismissed} <= {OutlierRefusedError}
+        assert sorted(a.to.seat for a in dismissed) == sorted(refused)
+        assert [self.workers[a.to.seat].session for a in dismissed] == [a.to for a in dismissed]
+        sent = [a for a in actions if isinstance(a, Send)]
+        super().check_answers(sent, [seat for seat in answered if seat not in refused])
+        for seat in refused:
+            # The server closes its connection.
+            self.lose_one(seat)
+
+    def check_left(self, actions):
+        released = self.release()
+        told = [a for a in actions if isinstance(a, Send) or type(a.error) is OutlierRefusedError]
+        self.check_answers(told, released)
 
 
 class JudgedRounds(Judged, RoundMachine):
@@ -1136,6 +1180,8 @@ TestSteps = pytest.mark.slow(StepsMachine.TestCase)
 TestSteps.settings = LONG
 TestJudged = pytest.mark.slow(JudgedMachine.TestCase)
 TestJudged.settings = LONG
+TestRefusing = pytest.mark.slow(RefusingMachine.TestCase)
+TestRefusing.settings = LONG
 TestJudgedRounds = pytest.mark.slow(JudgedRounds.TestCase)
 TestJudgedRounds.settings = LONG
 
