@@ -53,6 +53,14 @@ STRANGER = {
     "SIMPLE authentication is not enabled": "It wants Kerberos, and HADOOP_CONF_DIR does not say "
     "so. Set it to the folder with the cluster's core-site.xml.",
 }
+# Signs of a file that the user may not open. Spark says of one on a local disk that it is missing.
+_NO_PERMISSION = "The user of this Spark session lacks the permission."
+FORBIDDEN = {
+    "AccessControlException": _NO_PERMISSION,
+    "Permission denied": _NO_PERMISSION,
+    "FAILED_READ_FILE.FILE_NOT_EXIST": "If it is there, the user of this Spark session lacks the "
+    "permission.",
+}
 # Other reasons.
 HINTS = {
     **NODES,

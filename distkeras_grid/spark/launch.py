@@ -25,7 +25,7 @@ from distkeras_grid.errors import (
     StorageError,
     error_named,
 )
-from distkeras_grid.file_systems import NODES, STRANGER, full, meaning
+from distkeras_grid.file_systems import FORBIDDEN, NODES, STRANGER, full, meaning
 from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
@@ -437,7 +437,7 @@ def job_error(name: str, reason: str, master: str, overhead_mb: int | None = Non
         return NotAuthenticatedError(
             f"The job {name!r} is not known to the cluster: {reason.removesuffix('.')}. {advice}"
         )
-    if advice := meaning(NODES, reason):
+    if advice := meaning(NODES | FORBIDDEN, reason):
         return StorageError(
             f"The job {name!r} cannot read or write its files: {reason.removesuffix('.')}. {advice}"
         )
@@ -491,8 +491,9 @@ def spark_reason(error: BaseException) -> str:
     if causes and causes[-1].startswith(OURS):
         # Ours says more than what has caused it.
         return causes[-1]
-    # Spark wraps errors about a full disk, lost blocks or a missing ticket in errors of its own.
-    signs = {**NODES, **STRANGER}
+    # Spark wraps errors about a full disk, lost blocks, a missing ticket or a lack of permission in
+    # errors of its own.
+    signs = {**NODES, **STRANGER, **FORBIDDEN}
     storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
     if storage is not None:
         return storage.removeprefix("Caused by: ")

@@ -42,8 +42,7 @@ HINTS = {
     **file_systems.HINTS,
     "UnknownHostException": "Check the host name in the path.",
     "ConnectException": "Check host and port in the path, and that the NameNode runs.",
-    "AccessControlException": "The user of this Spark session lacks the permission.",
-    "Permission denied": "The user of this Spark session lacks the permission.",
+    **file_systems.FORBIDDEN,
     "UnsupportedFileSystemException": "Spark has no driver for this kind of path.",
     "FileAlreadyExistsException": "Something of that name exists already.",
     "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "

@@ -19,6 +19,7 @@ from data_prep.images import decode_image
 from data_prep.ingest import IngestSettings, ingest_folder, ingest_images
 from data_prep.ingest.cifar import CLASSES
 from distkeras_grid import read_tiles
+from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import (
     DataError,
     EmptyDataError,
@@ -277,6 +278,21 @@ def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_taken(photo_
     assert sorted(result["left_out"]) == ["lost+found", "train/coat"]
     origin = json.loads((Path(photo_settings.output) / "_ingest.json").read_text())
     assert origin["left_out"] == result["left_out"]
+
+
+@pytest.mark.slow
+@needs_no_power
+def test_a_file_that_may_not_be_opened_is_named(photo_settings, tmp_path):
+    """Spark says that it does not exist."""
+    locked = Path(photo_settings.input) / "train/boot/1.png"
+    flags = "--format images --size 16 --split folder --master local[1]"
+    where = ["--input", photo_settings.input, "--output", photo_settings.output]
+    command = "import sys; from distkeras_grid.cli.main import main; sys.exit(main())"
+    done = run_locked_out([locked], ["-c", command, "ingest", *where, *flags.split()], tmp_path)
+    last = done.stderr.decode().splitlines()[-1]
+    assert (done.returncode, last.partition(":")[0]) == (ExitCode.STORAGE, "StorageError")
+    assert str(locked) in last
+    assert not Path(photo_settings.output).exists()
 
 
 def test_what_spark_does_not_list_makes_the_result_partial(spark, photo_settings):

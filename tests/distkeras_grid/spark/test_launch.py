@@ -367,6 +367,17 @@ def test_the_running_attempt_of_each_seat_is_told(spark, tmp_path):
             "via:[TOKEN, KERBEROS]",
             NotAuthenticatedError,
         ),
+        ("java.io.FileNotFoundException: /in/b/3.png (Permission denied)", StorageError),
+        (
+            "org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error "
+            "while reading file file:///in/b/3.png. File does not exist.",
+            StorageError,
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: Permission denied: user=ada, "
+            'access=READ, inode="/in/b/3.png":bob:lab:-rw-------',
+            StorageError,
+        ),
     ],
 )
 def test_a_full_disk_is_told_from_datanodes_that_are_missing(line: str, kind: type[Exception]):
