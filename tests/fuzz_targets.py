@@ -29,13 +29,20 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
 from distkeras_grid.model_parallel import messages as of_devices
-from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
 from distkeras_grid.parameter_server.gathering import dealt_anew
-from distkeras_grid.parameter_server.messages import Content, FetchPart, Gather, Message, Side
+from distkeras_grid.parameter_server.messages import (
+    Content,
+    FetchPart,
+    Gather,
+    Goodbye,
+    Message,
+    Side,
+)
 from distkeras_grid.parameter_server.mind import DRIVER, Received, ServerMind
 from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.parameter_server.wire import ArrayChannel
 from distkeras_grid.sandbox.cluster import State
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon
@@ -117,7 +124,7 @@ def _decode(kind: type[Message], data: bytes) -> object:
 
 def _devices(data: bytes) -> object:
     ours, theirs = memory_pair()
-    with ArrayChannel(theirs) as channel:
+    with ArrayChannel(theirs, of_devices.VOCABULARY) as channel:
         channel.proven = True
         if data:
             ours.send([memoryview(data)], 1.0)
@@ -130,11 +137,11 @@ def _device_frames() -> list[bytes]:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for message, arrays in (
         (of_devices.Welcome(), []),
-        (of_devices.Goodbye("FencedError", "no"), []),
+        (Goodbye("FencedError", "no"), []),
         (of_devices.Forward(layer="a", call=3), [array, array]),
     ):
         ours, theirs = memory_pair()
-        with ArrayChannel(ours) as channel:
+        with ArrayChannel(ours, of_devices.VOCABULARY) as channel:
             channel.proven = True
             channel.send(message, arrays)
             target = bytearray(4096)

@@ -22,10 +22,10 @@ from distkeras_grid.comparison.processes import Side
 from distkeras_grid.model_parallel.device import Computer, serve
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.directory import Guide
-from distkeras_grid.model_parallel.gate import Gate
-from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.messages import VOCABULARY, Welcome
 from distkeras_grid.model_parallel.time_model import Link, Plan
 from distkeras_grid.parameter_server.auth import new_key, seat_key
+from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Listener
 from distkeras_grid.rows import Block, aligned_empty
@@ -187,6 +187,7 @@ class _Master:
             listener,
             key_of,
             "study",
+            VOCABULARY,
             Welcome(layers=layers),
             lambda hello, channel: self._devices.join(hello.seat, channel),
         )

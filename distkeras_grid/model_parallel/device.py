@@ -23,8 +23,8 @@ from distkeras_grid.model_parallel.messages import (
     KernelGradient,
     Output,
 )
-from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.messages import LONGEST_FAILURE
+from distkeras_grid.parameter_server.wire import ArrayChannel
 
 #: Seconds to send the last answers.
 FINISH_SECONDS = 5.0

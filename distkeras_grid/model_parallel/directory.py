@@ -18,10 +18,9 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import ParameterServerError, RefusedError, RemoteProtocolError
-from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.model_parallel.duplex import BROKEN
-from distkeras_grid.model_parallel.gate import Gate
 from distkeras_grid.model_parallel.messages import (
+    VOCABULARY,
     Announce,
     Archive,
     FetchModel,
@@ -32,12 +31,14 @@ from distkeras_grid.model_parallel.messages import (
     Report,
     Welcome,
 )
-from distkeras_grid.model_parallel.wire import ArrayChannel, join
 from distkeras_grid.parameter_server.auth import new_nonce
+from distkeras_grid.parameter_server.byte_arrays import as_bytes, as_numbers
+from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 from distkeras_grid.parameter_server.transports import Listener, Transport, routes, unreachable
+from distkeras_grid.parameter_server.wire import ArrayChannel, join
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 #: Number of the master among the devices.
@@ -75,7 +76,7 @@ class Directory:
         self._master: tuple[int, Announce] | None = None
         self._released = False
         listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
-        self._gate = Gate(listener, key_of, run, Welcome(), self._serve)
+        self._gate = Gate(listener, key_of, run, VOCABULARY, Welcome(), self._serve)
 
     def __enter__(self) -> Self:
         return self
@@ -172,11 +173,11 @@ class Guide:
     ) -> tuple[ArrayChannel, Welcome]:
         hello = WorkerHello(self.run, number, attempt, 0, new_nonce())
         try:
-            channel = ArrayChannel(route.connect(max(0.001, seconds)))
+            channel = ArrayChannel(route.connect(max(0.001, seconds)), VOCABULARY)
         except OSError as error:
             raise unreachable(address, error) from error
         try:
-            return channel, join(channel, self.key_of(number), hello, seconds)
+            return channel, join(channel, self.key_of(number), hello, seconds, Welcome)
         except OSError as error:
             channel.close()
             raise unreachable(address, error) from error

@@ -11,8 +11,8 @@ import msgspec
 
 from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
+from distkeras_grid.parameter_server.wire import ArrayChannel
 
 #: What a broken line raises.
 BROKEN = (OSError, ParameterServerError)

@@ -13,7 +13,7 @@ import msgspec
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.duplex import Duplex
 from distkeras_grid.model_parallel.messages import Failed, Finish
-from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server.wire import ArrayChannel
 
 #: A message and the arrays that followed it.
 Answer: TypeAlias = tuple[msgspec.Struct, list[Array]]

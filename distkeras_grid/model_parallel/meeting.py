@@ -23,10 +23,10 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.model_parallel.device import Computing, serve
 from distkeras_grid.model_parallel.directory import MASTER, Guide
-from distkeras_grid.model_parallel.gate import Gate
 from distkeras_grid.model_parallel.members import Members
-from distkeras_grid.model_parallel.messages import Report, Welcome
+from distkeras_grid.model_parallel.messages import VOCABULARY, Report, Welcome
 from distkeras_grid.model_parallel.schedule import TimedPass
+from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.transports import Listener, own_address, unreachable
 from distkeras_grid.spec import RunSpec
 
@@ -111,6 +111,7 @@ class Meeting:
             listener,
             guide.key_of,
             guide.run,
+            VOCABULARY,
             welcome,
             lambda hello, channel: members.join(hello.seat, channel, hello.attempt),
             lambda hello: members.permit(hello.seat, hello.attempt),

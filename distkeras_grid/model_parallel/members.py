@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.model_parallel.line import Line
-from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server.wire import ArrayChannel
 
 
 class Members:

@@ -6,43 +6,20 @@ then on answers its requests. The master tells the driver where it is, and what 
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 
 from distkeras_grid.bounds import Count, Name, Seconds
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.schedule import TimedPass
-from distkeras_grid.parameter_server.messages import (
-    LONGEST_FAILURE,
-    Challenge,
-    Goodbye,
-    Proof,
-    WorkerHello,
-)
-
-#: Shapes of the arrays that follow a message.
-Shapes: TypeAlias = Annotated[
-    tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=8)], ...],
-    msgspec.Meta(max_length=8),
-]
+from distkeras_grid.parameter_server.messages import LONGEST_FAILURE
+from distkeras_grid.parameter_server.vocabulary import Envelope, Vocabulary
 
 #: Most characters of a line of a report.
 LINE_LENGTH = 1000
 #: Most passes in a report.
 MOST_PASSES = 4000
-
-
-class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of the messages after authentication.
-
-    Parameters
-    ----------
-    shapes : tuple of tuple of int, default ()
-        Shapes of the arrays that follow, ``float32``.
-    """
-
-    shapes: Shapes = ()
 
 
 class Welcome(Envelope, frozen=True):
@@ -275,11 +252,7 @@ class Archive(Envelope, frozen=True):
     size: Count
 
 
-#: Messages that may come before the other end has proved that it has the key.
-UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goodbye)
-#: The position is the type number in a frame: add at the end, never reorder.
-MESSAGES: tuple[type[msgspec.Struct], ...] = (
-    *UNPROVEN,
+_MESSAGES: tuple[type[Envelope], ...] = (
     Welcome,
     Forward,
     Backward,
@@ -311,3 +284,4 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     BeginAfter,
     Release,
 )
+VOCABULARY = Vocabulary(b"DKGM", 3, _MESSAGES)

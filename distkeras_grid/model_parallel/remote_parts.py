@@ -10,7 +10,6 @@ import msgspec
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.model_parallel.line import Answer, Line
 from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import (
@@ -23,6 +22,7 @@ from distkeras_grid.model_parallel.messages import (
     SetRate,
     TowerState,
 )
+from distkeras_grid.parameter_server.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector

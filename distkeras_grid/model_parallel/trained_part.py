@@ -14,7 +14,6 @@ from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate
 from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.model_parallel.duplex import Duplex
 from distkeras_grid.model_parallel.messages import (
     Begin,
@@ -28,6 +27,7 @@ from distkeras_grid.model_parallel.messages import (
     SetRate,
     TowerState,
 )
+from distkeras_grid.parameter_server.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.trees import pack, unpack
 from distkeras_grid.worker.own_state import check_same
 

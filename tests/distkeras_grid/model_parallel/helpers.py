@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from distkeras_grid.model_parallel.device import Computer, serve
 from distkeras_grid.model_parallel.devices import Devices
+from distkeras_grid.model_parallel.messages import VOCABULARY
 from distkeras_grid.model_parallel.time_model import LayerPlan, Plan
-from distkeras_grid.model_parallel.wire import ArrayChannel
 from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.parameter_server.wire import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
 
 #: Enough for every answer of a part that lives.
@@ -18,7 +19,7 @@ PATIENT = LimitsSpec(start_timeout=30.0, round_timeout=30.0)
 
 def proven_pair():
     """Both ends of a line whose handshake is over."""
-    channels = [ArrayChannel(stream) for stream in memory_pair()]
+    channels = [ArrayChannel(stream, VOCABULARY) for stream in memory_pair()]
     for channel in channels:
         channel.proven = True
     return channels

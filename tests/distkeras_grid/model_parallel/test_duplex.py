@@ -12,9 +12,9 @@ import pytest
 
 from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.model_parallel.duplex import Duplex
-from distkeras_grid.model_parallel.messages import Echo
-from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.model_parallel.messages import VOCABULARY, Echo
 from distkeras_grid.parameter_server.streams import SocketStream
+from distkeras_grid.parameter_server.wire import ArrayChannel
 
 LARGE = np.zeros(4_000_000, np.float32)
 
@@ -62,7 +62,7 @@ def line():
     one, other = socket.socketpair()
     with other:
         stream = Watched(one)
-        channel = ArrayChannel(stream)
+        channel = ArrayChannel(stream, VOCABULARY)
         channel.proven = True
         ends = queue.SimpleQueue()
         duplex = Duplex(channel, lambda *_: None, ends.put)

@@ -1,14 +1,14 @@
-"""Bytes as ``float32`` arrays, which is what travels between devices."""
+"""Bytes as ``float32`` arrays, which is what an `ArrayChannel` carries."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.trees import Packed
+from distkeras_grid.weights import Vector
 
 
-def as_numbers(packed: Packed) -> Array:
+def as_numbers(packed: Packed) -> Vector:
     """Return bytes as a ``float32`` array that can be sent; the numbers have no meaning.
 
     Examples
@@ -22,6 +22,6 @@ def as_numbers(packed: Packed) -> Array:
     return numbers
 
 
-def as_bytes(numbers: Array, size: int) -> Packed:
+def as_bytes(numbers: Vector, size: int) -> Packed:
     """Return the bytes that `as_numbers` was given."""
     return numbers.view(np.uint8)[:size]

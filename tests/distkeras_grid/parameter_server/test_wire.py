@@ -19,11 +19,9 @@ from distkeras_grid.errors import (
     ParameterServerError,
     RemoteProtocolError,
 )
-from distkeras_grid.model_parallel import wire
 from distkeras_grid.model_parallel.directory import MASTER, Directory, Guide
-from distkeras_grid.model_parallel.gate import Gate
 from distkeras_grid.model_parallel.messages import (
-    MESSAGES,
+    VOCABULARY,
     Announce,
     Echo,
     Finish,
@@ -31,15 +29,18 @@ from distkeras_grid.model_parallel.messages import (
     Report,
     Welcome,
 )
-from distkeras_grid.model_parallel.wire import ArrayChannel
+from distkeras_grid.parameter_server import wire
 from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key
+from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.messages import Proof, Side, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 from distkeras_grid.parameter_server.streams import SocketStream, memory_pair
 from distkeras_grid.parameter_server.transports import Listener, TcpTransport
+from distkeras_grid.parameter_server.wire import ArrayChannel
 from tests.distkeras_grid.model_parallel.helpers import proven_pair
 
 KEY_OF = partial(seat_key, new_key())
+MESSAGES = VOCABULARY.messages
 
 
 def test_arrays_of_any_shape_arrive_aligned_and_unchanged():
@@ -69,14 +70,14 @@ def test_the_end_between_two_messages_is_no_error_and_within_one_it_is():
     stream.send([memoryview(b"DKGM\x01")], 1.0)
     stream.finish_sending()
     with pytest.raises(ConnectionResetError):
-        wire.ArrayChannel(other).receive(1.0)
+        wire.ArrayChannel(other, VOCABULARY).receive(1.0)
 
 
 def test_an_interrupt_ends_the_wait_of_another_thread_although_the_peer_is_silent():
     """The peer may hang. Its end was told, and the thread waited for what it never does."""
     one, other = socket.socketpair()
     with other:
-        channel = ArrayChannel(SocketStream(one))
+        channel = ArrayChannel(SocketStream(one), VOCABULARY)
         channel.proven = True
 
         def wait():
@@ -96,7 +97,7 @@ def test_an_interrupt_ends_the_wait_of_another_thread_although_the_peer_is_silen
     assert not silent
 
 
-def raw(number, body=b"", payload=0, magic=b"DKGM", version=1):
+def raw(number, body=b"", payload=0, magic=VOCABULARY.magic, version=VOCABULARY.version):
     return struct.pack("<4sBBIQ", magic, version, number, len(body), payload) + body
 
 
@@ -113,7 +114,7 @@ def raw(number, body=b"", payload=0, magic=b"DKGM", version=1):
 )
 def test_frames_that_are_none_are_refused(data):
     stream, other = memory_pair()
-    channel = wire.ArrayChannel(other)
+    channel = wire.ArrayChannel(other, VOCABULARY)
     channel.proven = True
     stream.send([memoryview(data)], 1.0)
     with pytest.raises(RemoteProtocolError):
@@ -121,7 +122,7 @@ def test_frames_that_are_none_are_refused(data):
 
 
 def test_nothing_but_the_handshake_may_come_before_the_proof():
-    ours, theirs = (wire.ArrayChannel(stream) for stream in memory_pair())
+    ours, theirs = (wire.ArrayChannel(stream, VOCABULARY) for stream in memory_pair())
     ours.send(Finish())
     with pytest.raises(RemoteProtocolError):
         theirs.receive(1.0)
@@ -148,7 +149,7 @@ def gate():
         if hello.attempt == 4:
             raise FencedError
 
-    with Gate(listener, KEY_OF, "run", Welcome(), admit, permit) as gate:
+    with Gate(listener, KEY_OF, "run", VOCABULARY, Welcome(), admit, permit) as gate:
         gate.admitted = admitted
         yield gate
 
@@ -173,7 +174,7 @@ def test_who_is_turned_away_learns_why_and_is_not_admitted(gate):
 
 def test_what_others_can_reach_is_sealed_and_a_changed_byte_is_refused():
     streams = memory_pair()
-    ours, theirs = (wire.ArrayChannel(Reachable(stream)) for stream in streams)
+    ours, theirs = (wire.ArrayChannel(Reachable(stream), VOCABULARY) for stream in streams)
     keys = {side: bytes([number] * 32) for number, side in enumerate(Side)}
     ours.protect(Side.CLIENT, keys)
     theirs.protect(Side.SERVER, keys)
@@ -214,15 +215,25 @@ def test_who_has_not_is_refused(gate, guide):
     assert gate.admitted == []
 
 
+def channel_by(transport):
+    return ArrayChannel(transport.connect(10.0), VOCABULARY)
+
+
 def test_the_key_of_one_number_is_not_that_of_another_and_no_hello_is_taken_twice(gate):
     tcp = TcpTransport(gate.address.host, gate.address.port)
     hello = WorkerHello("run", 1, 0, 0, new_nonce())
-    with pytest.raises(AuthenticationError), wire.ArrayChannel(tcp.connect(10.0)) as channel:
-        wire.join(channel, KEY_OF(2), hello, 10.0)
-    with wire.ArrayChannel(tcp.connect(10.0)) as channel:
-        wire.join(channel, KEY_OF(1), hello, 10.0)
-    with pytest.raises(AuthenticationError), wire.ArrayChannel(tcp.connect(10.0)) as channel:
-        wire.join(channel, KEY_OF(1), hello, 10.0)
+    with (
+        pytest.raises(AuthenticationError),
+        channel_by(tcp) as channel,
+    ):
+        wire.join(channel, KEY_OF(2), hello, 10.0, Welcome)
+    with channel_by(tcp) as channel:
+        wire.join(channel, KEY_OF(1), hello, 10.0, Welcome)
+    with (
+        pytest.raises(AuthenticationError),
+        channel_by(tcp) as channel,
+    ):
+        wire.join(channel, KEY_OF(1), hello, 10.0, Welcome)
 
 
 def test_devices_learn_where_the_newest_master_is_and_only_a_master_may_say_so():

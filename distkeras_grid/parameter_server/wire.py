@@ -2,14 +2,14 @@
 
 A frame is a fixed binary header, the fields of the message as MessagePack, and its arrays::
 
-    magic    4 bytes   b"DKGM"
-    version  uint8     3
-    type     uint8     position in messages.MESSAGES
+    magic    4 bytes   of the vocabulary
+    version  uint8     of the vocabulary
+    type     uint8     position in the vocabulary
     length   uint32    bytes of MessagePack
     payload  uint64    bytes of the arrays: float32, little-endian, C order, one after the other
 
 If other hosts can reach the bytes, the fields and each array are sealed, one by one.
-Streams, addresses, proofs and seals are those of the parameter server. Its own protocol moves
+Streams, addresses, proofs and seals are those of the workers' protocol (`frames`). That one moves
 vectors of one length and answers each request before the next; here arrays have all shapes, and
 requests and answers cross each other.
 """
@@ -34,8 +34,6 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
     error_named,
 )
-from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.messages import MESSAGES, UNPROVEN, Envelope, Welcome
 from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
 from distkeras_grid.parameter_server.channel import SLOWEST_LINE, seconds_left, send_whole
 from distkeras_grid.parameter_server.liveness import HANDSHAKE_SECONDS, STALL_SECONDS
@@ -50,18 +48,16 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.seals import LONGEST_PART, SEAL_BYTES, Part, Seals
 from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.vocabulary import UNPROVEN, Envelope, Vocabulary
 from distkeras_grid.rows import aligned_empty
+from distkeras_grid.weights import Vector as Array
 
-MAGIC = b"DKGM"
-VERSION = 3
 #: Most bytes of a message's arrays. A larger batch would not fit a device either.
 LARGEST_PAYLOAD = LONGEST_PART
 #: A welcome describes each convolution, and a model may have a thousand.
 _LONGEST_BODY = 16 * HEADER_LIMIT
 _HEADER = struct.Struct("<4sBBIQ")
-_NUMBERS = {message: number for number, message in enumerate(MESSAGES)}
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODERS = {message: msgspec.msgpack.Decoder(message) for message in MESSAGES}
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 
@@ -74,6 +70,8 @@ class ArrayChannel:
     ----------
     stream : Stream
         Connected; closed with the channel.
+    vocabulary : Vocabulary
+        The messages.
 
     Attributes
     ----------
@@ -84,8 +82,8 @@ class ArrayChannel:
         Bytes sent and received so far.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self, stream: Stream, vocabulary: Vocabulary) -> None:
+        self._stream, self._vocabulary = stream, vocabulary
         self.proven = False
         self.sent = self.received = 0
         self._seals: Seals | None = None
@@ -102,7 +100,7 @@ class ArrayChannel:
         Parameters
         ----------
         message : Struct
-            One of `MESSAGES`; its `shapes` are filled in.
+            One of the vocabulary's; its `shapes` are filled in.
         arrays : sequence of ndarray, default ()
             The arrays, ``float32``. Those that are not contiguous are copied.
 
@@ -120,8 +118,9 @@ class ArrayChannel:
             raise LocalProtocolError(f"{type(message).__name__} carries no arrays.")
         body = _ENCODER.encode(message)
         payload = sum(array.nbytes for array in held)
-        number = _NUMBERS[type(message)]
-        header = _HEADER.pack(MAGIC, VERSION, number, len(body), payload)
+        known = self._vocabulary
+        number = known.number_of(message)
+        header = _HEADER.pack(known.magic, known.version, number, len(body), payload)
         deadline = time.monotonic() + STALL_SECONDS + payload / SLOWEST_LINE
         waiting = [memoryview(header)]
         whole = [self._sealed(memoryview(body), header)]
@@ -169,7 +168,7 @@ class ArrayChannel:
         self._fill(memoryview(body), deadline)
         self._open(memoryview(body), deadline, header)
         try:
-            message = _DECODERS[kind].decode(body)
+            message = self._vocabulary.decode(kind, body)
         except UNREADABLE as error:
             raise RemoteProtocolError(f"A {kind.__name__} cannot be read: {error}.") from error
         arrays = self._arrays(message, payload, deadline)
@@ -229,12 +228,13 @@ class ArrayChannel:
     def _checked(self, header: bytearray) -> tuple[type[msgspec.Struct], int, int]:
         """Refuse a header before memory is allocated for what it announces."""
         magic, version, number, length, payload = _HEADER.unpack(header)
-        if (magic, version) != (MAGIC, VERSION) or number >= len(MESSAGES):
+        known = self._vocabulary
+        if (magic, version) != (known.magic, known.version) or number >= len(known.messages):
             raise RemoteProtocolError(
                 "The other side does not speak this protocol: install the same distkeras_grid on "
                 f"driver and executors. Received: {bytes(header[:6])!r}."
             )
-        kind = MESSAGES[number]
+        kind = known.messages[number]
         if not self.proven and kind not in UNPROVEN:
             raise RemoteProtocolError(f"{kind.__name__} may not come before a proof of the key.")
         longest = _LONGEST_BODY if self.proven else PRE_AUTHENTICATION_LIMIT
@@ -298,7 +298,7 @@ def accept(
     key_of: Callable[[int], bytes],
     run: str,
     nonces: Nonces,
-    welcome: Welcome,
+    welcome: Envelope,
     permit: Callable[[WorkerHello], None] = lambda _: None,
 ) -> WorkerHello:
     """Admit a client that proves that it has the key; the listening end of the handshake.
@@ -313,7 +313,7 @@ def accept(
         Name of the run.
     nonces : Nonces
         Nonces of earlier clients.
-    welcome : Welcome
+    welcome : Envelope
         Sent to the client at the end.
     permit : callable, optional
         Called with what the client has proved; it raises `ParameterServerError` to turn it away.
@@ -346,7 +346,9 @@ def accept(
     return hello
 
 
-def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) -> Welcome:
+def join(
+    channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float, welcome: type[_Message]
+) -> _Message:
     """Prove that this end has the key; the connecting end of the handshake.
 
     Parameters
@@ -359,10 +361,12 @@ def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) 
         What this end claims, with a fresh nonce.
     seconds : float
         Time limit for the whole handshake [s].
+    welcome : type
+        The vocabulary's welcome.
 
     Returns
     -------
-    Welcome
+    Struct
         The welcome from the other end.
 
     Raises
@@ -378,7 +382,7 @@ def join(channel: ArrayChannel, key: bytes, hello: WorkerHello, seconds: float) 
     verify(key, Side.SERVER, hello, challenge.nonce, challenge.proof)
     channel.send(Proof(prove(key, Side.CLIENT, hello, challenge.nonce)))
     channel.protect(Side.CLIENT, session_keys(key, hello, challenge.nonce))
-    return channel.expect(Welcome, seconds_left(deadline))
+    return channel.expect(welcome, seconds_left(deadline))
 
 
 def _until(deadline: float | None, act: Callable[[float], int]) -> int:

@@ -1,4 +1,4 @@
-"""Lets in clients that have the run's key: devices at the master, and all tasks at the driver."""
+"""Lets in clients that have the run's key, and gives each a channel for messages with arrays."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Self
 
 from distkeras_grid.errors import ParameterServerError
-from distkeras_grid.model_parallel.messages import Welcome
-from distkeras_grid.model_parallel.wire import ArrayChannel, accept
 from distkeras_grid.parameter_server.accepting import accept_all
 from distkeras_grid.parameter_server.auth import NonceMemory
 from distkeras_grid.parameter_server.messages import LONGEST_GOODBYE, Goodbye, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.transports import Listener
+from distkeras_grid.parameter_server.vocabulary import Envelope, Vocabulary
+from distkeras_grid.parameter_server.wire import ArrayChannel, accept
 
 #: Most clients at a time that have not proved yet that they have a key.
 STRANGERS = 64
@@ -33,7 +33,9 @@ class Gate:
         Returns the key of a number that a client may claim.
     run : str
         Name of the run.
-    welcome : Welcome
+    vocabulary : Vocabulary
+        The messages of the channels.
+    welcome : Envelope
         Sent to each client that is let in.
     admit : callable
         Called with the claims of a client and its channel, each time in a thread of its own. If
@@ -48,13 +50,14 @@ class Gate:
         listener: Listener,
         key_of: Callable[[int], bytes],
         run: str,
-        welcome: Welcome,
+        vocabulary: Vocabulary,
+        welcome: Envelope,
         admit: Callable[[WorkerHello, ArrayChannel], None],
         permit: Callable[[WorkerHello], None] = lambda _: None,
     ) -> None:
         self._listener = listener
         self._key_of = key_of
-        self._run = run
+        self._run, self._vocabulary = run, vocabulary
         self._welcome = welcome
         self._admit = admit
         self._permit = permit
@@ -87,7 +90,7 @@ class Gate:
             self._nonces.remember(nonce)
 
     def _meet(self, stream: Stream) -> None:
-        channel = ArrayChannel(stream)
+        channel = ArrayChannel(stream, self._vocabulary)
         try:
             hello = accept(
                 channel,

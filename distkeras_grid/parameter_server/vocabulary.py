@@ -1,0 +1,59 @@
+"""The messages of one kind of conversation over an `ArrayChannel`."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from distkeras_grid.bounds import Count
+from distkeras_grid.parameter_server.messages import Challenge, Goodbye, Proof, WorkerHello
+
+#: Shapes of the arrays that follow a message.
+Shapes: TypeAlias = Annotated[
+    tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=8)], ...],
+    msgspec.Meta(max_length=8),
+]
+#: Messages before both ends have proved that they have the key.
+UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goodbye)
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the messages after authentication.
+
+    Parameters
+    ----------
+    shapes : tuple of tuple of int, default ()
+        Shapes of the arrays that follow, ``float32``.
+    """
+
+    shapes: Shapes = ()
+
+
+class Vocabulary:
+    """The messages that both ends of a conversation know.
+
+    Parameters
+    ----------
+    magic : bytes
+        Four bytes at the start of each frame; no other vocabulary has the same.
+    version : int
+        Of the messages; both ends must have the same.
+    messages : sequence of type
+        Messages after authentication. The position is the type number in a frame: add at the end,
+        never reorder. The first one welcomes a client.
+    """
+
+    def __init__(self, magic: bytes, version: int, messages: tuple[type[Envelope], ...]) -> None:
+        self.magic, self.version, self.welcome = magic, version, messages[0]
+        self.messages: tuple[type[msgspec.Struct], ...] = (*UNPROVEN, *messages)
+        self._numbers = {message: number for number, message in enumerate(self.messages)}
+        self._decoders = {message: msgspec.msgpack.Decoder(message) for message in self.messages}
+
+    def number_of(self, message: msgspec.Struct) -> int:
+        """Return the type number of a message."""
+        return self._numbers[type(message)]
+
+    def decode(self, kind: type[msgspec.Struct], body: bytes | bytearray) -> msgspec.Struct:
+        """Read the fields of a message from MessagePack."""
+        return self._decoders[kind].decode(body)
