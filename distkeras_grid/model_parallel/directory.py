@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Self, TypeVar
 import msgspec
 import numpy as np
 
-from distkeras_grid.errors import ParameterServerError, RefusedError, RemoteProtocolError
+from distkeras_grid.errors import RefusedError, RemoteProtocolError
 from distkeras_grid.model_parallel.duplex import BROKEN
 from distkeras_grid.model_parallel.messages import (
     VOCABULARY,
@@ -33,12 +32,13 @@ from distkeras_grid.model_parallel.messages import (
 )
 from distkeras_grid.parameter_server.auth import new_nonce
 from distkeras_grid.parameter_server.byte_arrays import as_bytes, as_numbers
+from distkeras_grid.parameter_server.entering import enter
 from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
-from distkeras_grid.parameter_server.transports import Listener, Transport, routes, unreachable
-from distkeras_grid.parameter_server.wire import ArrayChannel, join
+from distkeras_grid.parameter_server.transports import Listener, unreachable
+from distkeras_grid.parameter_server.wire import ArrayChannel
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 #: Number of the master among the devices.
@@ -160,30 +160,8 @@ class Guide:
         ParameterServerError
             If there is no connection, or the other end does not have the key.
         """
-        until = time.monotonic() + seconds
-        *others, last = routes(address)
-        for route in others:
-            # Another program may listen on a socket of this path.
-            with contextlib.suppress(*BROKEN):
-                return self._connect_by(route, address, number, attempt, seconds / 2)
-        return self._connect_by(last, address, number, attempt, until - time.monotonic())
-
-    def _connect_by(
-        self, route: Transport, address: ServerAddress, number: int, attempt: int, seconds: float
-    ) -> tuple[ArrayChannel, Welcome]:
         hello = WorkerHello(self.run, number, attempt, 0, new_nonce())
-        try:
-            channel = ArrayChannel(route.connect(max(0.001, seconds)), VOCABULARY)
-        except OSError as error:
-            raise unreachable(address, error) from error
-        try:
-            return channel, join(channel, self.key_of(number), hello, seconds, Welcome)
-        except OSError as error:
-            channel.close()
-            raise unreachable(address, error) from error
-        except ParameterServerError:
-            channel.close()
-            raise
+        return enter(address, VOCABULARY, self.key_of(number), hello, Welcome, seconds)
 
     @contextmanager
     def ask(self, number: int, attempt: int, seconds: float) -> Iterator[Asking]:

@@ -7,24 +7,17 @@ never outlives the driver.
 
 from __future__ import annotations
 
-import json
 import os
-import selectors
 import shutil
-import struct
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 from msgspec.structs import replace
 
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
+from distkeras_grid.parameter_server.child import START_SECONDS, Child, Hosted
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import (
@@ -37,13 +30,8 @@ from distkeras_grid.rules import rule_of
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
-START_SECONDS = 60.0
-STOP_SECONDS = 5.0
 #: How long a new server tries to listen on the dead one's address, and its pauses [s].
 REPLACE_SECONDS, REPLACE_PAUSE = 10.0, 0.2
-#: Format of the length before each part sent to the process, and before the address it returns.
-LENGTH = struct.Struct("<Q")
-_TAIL_BYTES = 4000
 
 
 class ServerProcess:
@@ -61,6 +49,9 @@ class ServerProcess:
         The parts of the checkpoint from which the run goes on, in place of the center.
     replaceable : bool, default False
         Whether another process may take the place of one that has died, see `replace`.
+    spawn : callable, optional
+        Returns the started server, where that is no process on this host; such a server cannot be
+        replaced.
 
     Attributes
     ----------
@@ -85,6 +76,7 @@ class ServerProcess:
         saved: Sequence[Packed] = (),
         *,
         replaceable: bool = False,
+        spawn: Callable[[], Hosted] | None = None,
     ) -> None:
         if center.shape != (settings.spec.size,) or center.dtype != "float32":
             raise ConfigurationError(
@@ -98,11 +90,14 @@ class ServerProcess:
         self._key = key
         self._saved = list(saved)
         self._turn = ServerTurn(replaceable=replaceable)
-        self._child: _Child | None = None
+        self._here = spawn is None
+        self._spawn: Callable[[], Hosted] = spawn or Child.spawn
+        self._hosted: Hosted | None = None
         self._driver: DriverClient | None = None
 
     def __enter__(self) -> Self:
-        self._turn = replace(self._turn, folder=new_folder())
+        if self._here:
+            self._turn = replace(self._turn, folder=new_folder())
         try:
             self._start(self._saved)
         except BaseException:
@@ -156,21 +151,21 @@ class ServerProcess:
     def _start(self, saved: Sequence[Packed]) -> None:
         deadline = time.monotonic() + START_SECONDS
         self._driver = None
-        self._child = _Child.spawn()
+        self._hosted = self._spawn()
         self.address = self._launch(saved, deadline)
         self._driver = self._connect(deadline - time.monotonic())
 
     def _end(self, *, at_once: bool = False) -> None:
         if self._driver is not None:
             self._driver.close()
-        if self._child is not None:
+        if self._hosted is not None:
             # A stopped or hanging process must not go on beside its successor.
-            self._child.stop(at_once=at_once)
+            self._hosted.stop(at_once=at_once)
 
     @property
-    def pid(self) -> int:
-        """Number of the process, which is another one after `replace`."""
-        return self._started.process.pid
+    def pid(self) -> int | None:
+        """Number of the process, which is another one after `replace`; None on another host."""
+        return self._started.pid
 
     @property
     def addresses(self) -> tuple[ServerAddress, ...]:
@@ -179,8 +174,8 @@ class ServerProcess:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Numbers of the processes of all servers: this one's."""
-        return (self.pid,)
+        """Numbers of the processes of all servers that run on this host: this one's."""
+        return () if self.pid is None else (self.pid,)
 
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the present state of the run, and the events since the last poll.
@@ -200,7 +195,7 @@ class ServerProcess:
         try:
             return self._connected().poll(timeout, captured)
         except ServerUnreachableError as error:
-            raise self._died(error) from error
+            raise self._started.died(error) from error
 
     def command(
         self,
@@ -214,21 +209,21 @@ class ServerProcess:
         try:
             self._connected().command(stop, learning_rate, begin=begin, release=release)
         except ServerUnreachableError as error:
-            raise self._died(error) from error
+            raise self._started.died(error) from error
 
     def gather(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint; see `DriverClient.gather`."""
         try:
             self._connected().gather(at_once=at_once)
         except ServerUnreachableError as error:
-            raise self._died(error) from error
+            raise self._started.died(error) from error
 
     def reconnect(self) -> None:
         """Open a new connection, after an interrupt that may have left a request unfinished."""
         try:
             self._connected().reconnect()
         except ServerUnreachableError as error:
-            raise self._died(error) from error
+            raise self._started.died(error) from error
 
     def parts(self, number: int) -> Iterator[Packed]:
         """Fetch the parts of a checkpoint, beside all other requests.
@@ -262,19 +257,19 @@ class ServerProcess:
         try:
             return self._connected().center(snapshot, seat, out)
         except ServerUnreachableError as error:
-            raise self._died(error) from error
+            raise self._started.died(error) from error
 
     def _connect(self, seconds: float) -> DriverClient:
         # The client must not refer to this object: the center would be kept until Python's next
         # collection of garbage.
-        process = self._started.process
+        lives = self._started.lives
         return DriverClient.connect(
             self.address,
             driver_key(self._key),
             self._settings.run,
             self._settings.spec.size,
             seconds,
-            lives=lambda: process.poll() is None,
+            lives=lives,
         )
 
     def _connected(self) -> DriverClient:
@@ -283,22 +278,10 @@ class ServerProcess:
         return self._driver
 
     @property
-    def _started(self) -> _Child:
-        if self._child is None:
+    def _started(self) -> Hosted:
+        if self._hosted is None:
             raise ParameterServerError("The server was not started: use it in a with statement.")
-        return self._child
-
-    def _died(self, error: Exception) -> ServerUnreachableError:
-        child = self._started
-        try:
-            # A connection breaks shortly before the process ends.
-            fate = f"ended with exit code {child.process.wait(1.0)}"
-        except subprocess.TimeoutExpired:
-            fate = "still runs"
-        tail = _tail(child.log)
-        return ServerUnreachableError(
-            f"The parameter server process {fate}: {error} It wrote: {tail or 'nothing'}"
-        )
+        return self._hosted
 
     def _launch(self, saved: Sequence[Packed], deadline: float) -> ServerAddress:
         settings = {
@@ -307,121 +290,6 @@ class ServerProcess:
             "turn": self._turn.to_json(),
             "saved": [part.size for part in saved],
         }
-        body = json.dumps(settings).encode("ascii")
         center: memoryview = self._center.data
-        process = self._started.process
-        if process.stdin is None or process.stdout is None:
-            raise ParameterServerError("The parameter server process has no pipes.")
-        try:
-            head = memoryview(LENGTH.pack(len(body)) + body)
-            for part in (head, center.cast("B"), *(each.data for each in saved)):
-                _write(process.stdin, part, deadline)
-            length = LENGTH.unpack(_read(process.stdout, LENGTH.size, deadline))[0]
-            data = json.loads(_read(process.stdout, length, deadline))
-            return ServerAddress.from_json(data)
-        except (OSError, struct.error, ValueError) as error:
-            raise self._died(error) from error
-
-
-@dataclass(frozen=True)
-class _Child:
-    """The process of a server, and what it writes.
-
-    Parameters
-    ----------
-    process : subprocess.Popen
-        Ends when its standard input does.
-    log : file
-        Its output of errors.
-    """
-
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
-
-    @classmethod
-    def spawn(cls) -> Self:
-        """Start a process.
-
-        Raises
-        ------
-        ParameterServerError
-            If the system has no memory or no process left for it.
-        """
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
-        try:
-            return cls(_spawn(log), log)
-        except OSError as error:
-            log.close()
-            raise ParameterServerError(
-                f"The parameter server process does not start. Received: {error}. Give the "
-                "driver's host more memory, or end other processes there."
-            ) from error
-
-    def stop(self, *, at_once: bool) -> None:
-        """Close the input of the process, which ends it; kill it `at_once` or after a while."""
-        if at_once:
-            self.process.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(STOP_SECONDS)
-        self.log.close()
-
-
-def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start the process with this interpreter and this package, wherever they are."""
-    home = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": path,
-        # The server multiplies no matrices; BLAS threads would take most of its start-up time.
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-m", "distkeras_grid.parameter_server"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env=environment,
-        bufsize=0,
-        # The driver handles Ctrl-C in a terminal or a notebook.
-        start_new_session=True,
-    )
-
-
-def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, event)
-        if not selector.select(max(0.0, deadline - time.monotonic())):
-            raise TimeoutError(f"it did not start within {START_SECONDS:g} s.")
-
-
-def _write(pipe: IO[bytes], data: memoryview, deadline: float) -> None:
-    os.set_blocking(pipe.fileno(), False)
-    while data:
-        _wait(pipe, selectors.EVENT_WRITE, deadline)
-        data = data[os.write(pipe.fileno(), data[: 1 << 20]) :]
-
-
-def _read(pipe: IO[bytes], count: int, deadline: float) -> bytes:
-    data = b""
-    while len(data) < count:
-        _wait(pipe, selectors.EVENT_READ, deadline)
-        part = os.read(pipe.fileno(), count - len(data))
-        if not part:
-            raise ConnectionResetError("it ended before it listened.")
-        data += part
-    return data
-
-
-def _tail(log: IO[bytes]) -> str:
-    """Return the end of the output of the process."""
-    size = log.seek(0, os.SEEK_END)
-    log.seek(max(0, size - _TAIL_BYTES))
-    return log.read().decode("utf-8", "replace").strip()
+        parts = [center.cast("B"), *(each.data for each in saved)]
+        return self._started.launch(settings, parts, deadline)

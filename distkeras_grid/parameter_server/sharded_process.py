@@ -127,8 +127,8 @@ class ShardedProcess:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Numbers of the processes."""
-        return tuple(server.pid for server in self._servers)
+        """Numbers of the processes that run on this host."""
+        return tuple(pid for server in self._servers for pid in server.pids)
 
     def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
         """Return the present state of the run, and the events that are due; see `Joined`.

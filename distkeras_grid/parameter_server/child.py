@@ -1,0 +1,207 @@
+"""The process of a server on this host: how it is started, told its settings, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol, Self
+
+from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
+from distkeras_grid.parameter_server.settings import ServerAddress
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+#: Format of the length before each part sent to the process, and before the address it returns.
+LENGTH = struct.Struct("<Q")
+_TAIL_BYTES = 4000
+
+
+class Hosted(Protocol):
+    """A server that was started somewhere, and has to be told its settings."""
+
+    @property
+    def pid(self) -> int | None:
+        """Number of its process; None if that runs on another host."""
+        ...
+
+    def launch(
+        self, settings: Mapping[str, Any], parts: Sequence[memoryview], deadline: float
+    ) -> ServerAddress:
+        """Send the settings of a server and what belongs to them; return where it listens.
+
+        Parameters
+        ----------
+        settings : mapping
+            As JSON types. ``saved`` has the sizes of the parts of a checkpoint.
+        parts : sequence of memoryview
+            Bytes of the center, and of each part of a checkpoint.
+        deadline : float
+            By ``time.monotonic()``.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If it does not listen in time.
+        """
+        ...
+
+    def lives(self) -> bool:
+        """Return whether it has not ended, as far as is known."""
+        ...
+
+    def died(self, error: Exception) -> ServerUnreachableError:
+        """Return the error of a server that does not answer, with what has become of it."""
+        ...
+
+    def stop(self, *, at_once: bool) -> None:
+        """End it, and wait until it has ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class Child:
+    """The process of a server, and what it writes; see `Hosted`.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+        Ends when its standard input does.
+    log : file
+        Its output of errors.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    @classmethod
+    def spawn(cls) -> Self:
+        """Start a process.
+
+        Raises
+        ------
+        ParameterServerError
+            If the system has no memory or no process left for it.
+        """
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        try:
+            return cls(_spawn(log), log)
+        except OSError as error:
+            log.close()
+            raise ParameterServerError(
+                f"The parameter server process does not start. Received: {error}. Give its host "
+                "more memory, or end other processes there."
+            ) from error
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process."""
+        return self.process.pid
+
+    def launch(
+        self, settings: Mapping[str, Any], parts: Sequence[memoryview], deadline: float
+    ) -> ServerAddress:
+        """Send settings and parts through the pipe; see `Hosted`."""
+        body = json.dumps(settings).encode("ascii")
+        if self.process.stdin is None or self.process.stdout is None:
+            raise ParameterServerError("The parameter server process has no pipes.")
+        try:
+            for part in (memoryview(LENGTH.pack(len(body)) + body), *parts):
+                _write(self.process.stdin, part, deadline)
+            length = LENGTH.unpack(_read(self.process.stdout, LENGTH.size, deadline))[0]
+            return ServerAddress.from_json(json.loads(_read(self.process.stdout, length, deadline)))
+        except (OSError, struct.error, ValueError) as error:
+            raise self.died(error) from error
+
+    def lives(self) -> bool:
+        """Return whether the process runs."""
+        return self.process.poll() is None
+
+    def died(self, error: Exception) -> ServerUnreachableError:
+        """Return the error of a server that does not answer, with the end of its output."""
+        return ServerUnreachableError(f"The parameter server process {self.fate(error)}")
+
+    def fate(self, told: object) -> str:
+        """Return what has become of the process, what is told about it, and what it wrote."""
+        try:
+            # A connection breaks shortly before the process ends.
+            ended = f"ended with exit code {self.process.wait(1.0)}"
+        except subprocess.TimeoutExpired:
+            ended = "still runs"
+        return f"{ended}: {told} It wrote: {self._tail() or 'nothing'}"
+
+    def _tail(self) -> str:
+        """Return the end of the output of the process."""
+        size = self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, size - _TAIL_BYTES))
+        return self.log.read().decode("utf-8", "replace").strip()
+
+    def stop(self, *, at_once: bool) -> None:
+        """Close the input of the process, which ends it; kill it `at_once` or after a while."""
+        if at_once:
+            self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+        self.log.close()
+
+
+def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the process with this interpreter and this package, wherever they are."""
+    home = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        # The server multiplies no matrices; BLAS threads would take most of its start-up time.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "distkeras_grid.parameter_server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
+        bufsize=0,
+        # The driver handles Ctrl-C in a terminal or a notebook.
+        start_new_session=True,
+    )
+
+
+def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, event)
+        if not selector.select(max(0.0, deadline - time.monotonic())):
+            raise TimeoutError(f"it did not start within {START_SECONDS:g} s.")
+
+
+def _write(pipe: IO[bytes], data: memoryview, deadline: float) -> None:
+    os.set_blocking(pipe.fileno(), False)
+    while data:
+        _wait(pipe, selectors.EVENT_WRITE, deadline)
+        data = data[os.write(pipe.fileno(), data[: 1 << 20]) :]
+
+
+def _read(pipe: IO[bytes], count: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < count:
+        _wait(pipe, selectors.EVENT_READ, deadline)
+        part = os.read(pipe.fileno(), count - len(data))
+        if not part:
+            raise ConnectionResetError("it ended before it listened.")
+        data += part
+    return data

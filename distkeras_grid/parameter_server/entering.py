@@ -1,0 +1,79 @@
+"""How a client comes through a `Gate`: by the fastest way there is, with a proof of its key."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.parameter_server.auth import new_nonce
+from distkeras_grid.parameter_server.messages import WorkerHello
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
+from distkeras_grid.parameter_server.vocabulary import Envelope, Vocabulary
+from distkeras_grid.parameter_server.wire import ArrayChannel, join
+
+_Welcome = TypeVar("_Welcome", bound=Envelope)
+
+
+def enter(
+    address: ServerAddress,
+    vocabulary: Vocabulary,
+    key: bytes,
+    hello: WorkerHello,
+    welcome: type[_Welcome],
+    seconds: float,
+) -> tuple[ArrayChannel, _Welcome]:
+    """Connect to a gate, and prove that this end has the key of its number.
+
+    Parameters
+    ----------
+    address : ServerAddress
+        The gate's.
+    vocabulary : Vocabulary
+        The messages of the channel.
+    key : bytes
+        Key of the number that `hello` claims.
+    hello : WorkerHello
+        What this end claims. Each connection gets a fresh nonce.
+    welcome : type
+        The vocabulary's welcome.
+    seconds : float
+        Time limit for connecting and proving [s].
+
+    Returns
+    -------
+    (ArrayChannel, Struct)
+        The channel, and the welcome from the other end.
+
+    Raises
+    ------
+    ParameterServerError
+        If there is no connection, or the other end does not have the key.
+    """
+    until = time.monotonic() + seconds
+
+    def by(route: Transport, limit: float) -> tuple[ArrayChannel, _Welcome]:
+        try:
+            channel = ArrayChannel(route.connect(max(0.001, limit)), vocabulary)
+        except OSError as error:
+            raise unreachable(address, error) from error
+        try:
+            claims = replace(hello, nonce=new_nonce())
+            return channel, join(channel, key, claims, limit, welcome)
+        except OSError as error:
+            channel.close()
+            raise unreachable(address, error) from error
+        except ParameterServerError:
+            channel.close()
+            raise
+
+    *others, last = routes(address)
+    for route in others:
+        # Another program may listen on a socket of this path.
+        with contextlib.suppress(OSError, ParameterServerError):
+            return by(route, seconds / 2)
+    return by(last, until - time.monotonic())
