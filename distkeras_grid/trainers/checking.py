@@ -192,7 +192,8 @@ def check(
             f"Received: engine={AUTO!r}. Leave it out, or name a backend."
         )
     spark = active_session()
-    _check_local_slots(spark, draft.pace.num_workers)
+    servers = draft.exchange.servers if request.server.on_executors else 0
+    _check_local_slots(spark, draft.pace.num_workers, servers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
     if _reads_files(request.data):
         await_executors()
@@ -205,7 +206,7 @@ def check(
     backend = backend_of(request.engine, rule, draft.algorithm.trainer)
     await_executors()
     place = _check_executors(spark, request.server, backend)
-    workers, warnings = _settle_workers(spark, draft)
+    workers, warnings = _settle_workers(spark, draft, servers)
     if local is None:
         frame, stored = resources.enter_context(storage.settled(frame, columns))
         summary = inspect_training(frame, columns, compiled.model)
@@ -438,23 +439,26 @@ def _check_executors(spark: SparkSession, server: ServerRequest, backend: str) -
     return place
 
 
-def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
+def _check_local_slots(spark: SparkSession, workers: int | None, servers: int) -> None:
     """Refuse more workers than a local master has slots, whose number never changes."""
     slots = local_cores(str(spark.sparkContext.master))
     if slots is not None:
-        settle([check_slots(slots, workers, fixed=True)])
+        settle([check_slots(slots, workers, fixed=True, servers=servers)])
 
 
-def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[str]]:
-    """Return the number of workers, and notes about slots, scheduling and GPUs."""
+def _settle_workers(spark: SparkSession, draft: DraftSpec, servers: int) -> tuple[int, list[str]]:
+    """Return the number of workers, and notes about slots, scheduling and GPUs.
+
+    So many `servers` take a slot each.
+    """
     wanted = draft.pace.num_workers
-    slots = settled_slots(spark, wanted)
-    workers = wanted or slots
+    slots = settled_slots(spark, wanted and wanted + servers)
+    workers = wanted or max(1, slots - servers)
     together = isinstance(build_from(draft.algorithm.rule), SynchronousRule)
     setting = spark.sparkContext.getConf().get
     warnings = settle(
         [
-            check_slots(slots, workers, together=together),
+            check_slots(slots, workers, together=together, servers=servers),
             *check_scheduling(setting),
             *check_threads(os.environ),
             *check_gpus(setting, sharing=draft.limits.gpu_sharing),

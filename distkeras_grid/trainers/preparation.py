@@ -25,6 +25,7 @@ from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal
+from distkeras_grid.spark.server_tasks import ServerTasks
 from distkeras_grid.spark.session import (
     active_session,
     lacks_executors,
@@ -119,6 +120,8 @@ class PreparedRun:
         The run's checkpoints.
     metrics_port : int or None
         Where the run tells its figures.
+    on_executors : bool, default False
+        Whether the servers are tasks on executors.
     """
 
     settings: ServerSettings
@@ -132,6 +135,7 @@ class PreparedRun:
     left: keras.Model | None = None
     saving: Saving | None = None
     metrics_port: int | None = None
+    on_executors: bool = False
     _measuring: Callable[[float], None] | None = None
 
     @property
@@ -172,7 +176,8 @@ class PreparedRun:
         before = len(self.history.records)
         checkpointer = self._checkpointer(progress)
         with (
-            self._serve(serve, center, key, saved, checkpointer) as server,
+            self._hosting(serve) as serve_there,
+            self._serve(serve_there, center, key, saved, checkpointer) as server,
             self._leaving(server),
             self._telling(server, progress) as figures,
         ):
@@ -270,7 +275,29 @@ class PreparedRun:
         if self.spec.exchange.servers > 1:
             give_up = None if checkpointer is None else checkpointer.give_up
             return ShardedProcess(self.settings, center, key, saved, serve, give_up)
-        return serve(self.settings, center, key, saved, replaceable=self.saving is not None)
+        return serve(self.settings, center, key, saved, replaceable=self._replaceable)
+
+    @property
+    def _replaceable(self) -> bool:
+        """Whether another server may take the place of one that has died.
+
+        Several servers would all have to go back, and a task of Spark begins anywhere.
+        """
+        several = self.spec.exchange.servers > 1
+        return self.saving is not None and not several and not self.on_executors
+
+    @contextmanager
+    def _hosting(
+        self, serve: Callable[..., ServerProcess]
+    ) -> Iterator[Callable[..., ServerProcess]]:
+        """Start the tasks in which servers on executors run, and return what builds a server."""
+        if not self.on_executors:
+            yield serve
+            return
+        settings, limit = self.settings, self.spec.limits.start_timeout
+        count = self.spec.exchange.servers
+        with ServerTasks(active_session(), settings.place, settings.run, count, limit) as tasks:
+            yield partial(serve, spawn=tasks.spawn)
 
     def _plan(self, addresses: tuple[ServerAddress, ...], common: bytes) -> WorkerPlan:
         """Return the plan of the workers, after the servers have started.
@@ -285,8 +312,7 @@ class PreparedRun:
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
             local=self.checked.data.local,
-            # Several servers cannot be replaced.
-            replaceable=self.saving is not None and len(addresses) == 1,
+            replaceable=self._replaceable,
             others=addresses[1:],
         )
 
@@ -323,7 +349,7 @@ class PreparedRun:
         self, server: AnyServer, checkpointer: Checkpointer | None, progress: RunProgress
     ) -> Replacement | None:
         """Return what replaces a server that dies; None if a run ends with it."""
-        if checkpointer is None or isinstance(server, ShardedProcess):
+        if checkpointer is None or isinstance(server, ShardedProcess) or not self._replaceable:
             return None
         parts = self.spec, self.history, self.observer.go_back, progress.note
         return Replacement(server, checkpointer, *parts)
@@ -469,6 +495,7 @@ def prepare(
     description |= {
         "engines": describe_speeds(checked.speeds),
         "read_parallelism": read_parallelism(spark),
+        "servers_on": "executors" if request.server.on_executors else "driver",
     }
     if checked.data.stored is not None:
         description["stored_rows"] = checked.data.stored.told()
@@ -479,9 +506,10 @@ def prepare(
         checked.notes.extend(going_on_notes(spec, history, told))
     history.params.update(description)
     prepared = PreparedRun(
-        settings, checked, checked.compiled.objects, observer, history, description, began
+        *(settings, checked, checked.compiled.objects, observer, history, description, began),
+        metrics_port=request.server.metrics_port,
+        on_executors=request.server.on_executors,
     )
-    prepared.metrics_port = request.server.metrics_port
     if store is not None:
         prepared.saving = Saving(store, request.saving.every, xla, resumed)
     return prepared

@@ -21,7 +21,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ServerUnreachableError,
 )
-from distkeras_grid.parameter_server import process
+from distkeras_grid.parameter_server import child as child_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -199,8 +199,8 @@ def test_a_process_that_cannot_be_forked_is_told_and_leaves_no_folder(tools, mon
     def no_memory(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(process.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(process.subprocess, "Popen", no_memory)
+    monkeypatch.setattr(child_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(child_module.subprocess, "Popen", no_memory)
     server = ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key())
     with pytest.raises(ParameterServerError, match="Cannot allocate memory"):
         server.__enter__()
