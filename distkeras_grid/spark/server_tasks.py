@@ -67,7 +67,7 @@ class ServerTasks:
         listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
         key_of = partial(seat_key, self._key)
         gate = Gate(listener, key_of, self._run, VOCABULARY, Enter(), self._admit, self._permit)
-        self._open.enter_context(gate)
+        self._gate = self._open.enter_context(gate)
         own_key = partial(task_key, common_half(self._key))
         plan = ServerTaskPlan(self._run, own_key, gate.address, self._seconds)
         self._launch = Launch(
