@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from distkeras_grid.errors import RefusedError, StartTimeoutError
+from distkeras_grid.errors import ParameterServerError, RefusedError, StartTimeoutError
 from distkeras_grid.parameter_server.auth import common_half, new_key, own_half, seat_key
 from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.hosting import VOCABULARY, Enter, RemoteServer
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerPlace
-from distkeras_grid.parameter_server.transports import Listener
+from distkeras_grid.parameter_server.transports import Listener, cannot_listen
 from distkeras_grid.parameter_server.wire import ArrayChannel
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.worker.own_half import task_key
@@ -59,27 +59,36 @@ class ServerTasks:
         self._lock = threading.Lock()
         self._there: queue.SimpleQueue[tuple[int, ArrayChannel]] = queue.SimpleQueue()
         self._given: set[int] = set()
-        self._launch: Launch | None = None
+        self._gate: Gate
+        self._launch: Launch
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        place = self._place
-        listener = Listener(place.bind_host, place.port, place.advertised_host, place.port_retries)
-        key_of = partial(seat_key, self._key)
-        gate = Gate(listener, key_of, self._run, VOCABULARY, Enter(), self._admit, self._permit)
-        self._gate = self._open.enter_context(gate)
-        own_key = partial(task_key, common_half(self._key))
-        plan = ServerTaskPlan(self._run, own_key, gate.address, self._seconds)
-        self._launch = Launch(
-            self._spark.range(0, self._count, numPartitions=self._count),
-            partial(run_server, plan),
-            SERVER_SCHEMA,
-            f"{self._run} servers",
-            secret_of=partial(own_half, self._key),
-        )
-        self._open.callback(self._launch.cancel)
-        self._launch.start()
+        with ExitStack() as opening:
+            self._gate = opening.enter_context(self._listening())
+            own_key = partial(task_key, common_half(self._key))
+            plan = ServerTaskPlan(self._run, own_key, self._gate.address, self._seconds)
+            self._launch = Launch(
+                self._spark.range(0, self._count, numPartitions=self._count),
+                partial(run_server, plan),
+                SERVER_SCHEMA,
+                f"{self._run} servers",
+                secret_of=partial(own_half, self._key),
+            )
+            opening.callback(self._launch.cancel)
+            self._launch.start()
+            self._open = opening.pop_all()
         return self
+
+    def _listening(self) -> Gate:
+        at = self._place
+        try:
+            listener = Listener(at.bind_host, at.port, at.advertised_host, at.port_retries)
+        except OSError as error:
+            told = cannot_listen(at.bind_host, at.port, at.port_retries, error)
+            raise ParameterServerError(told) from error
+        key_of = partial(seat_key, self._key)
+        return Gate(listener, key_of, self._run, VOCABULARY, Enter(), self._admit, self._permit)
 
     def __exit__(self, *exception: object) -> None:
         self._open.close()
@@ -102,8 +111,7 @@ class ServerTasks:
             try:
                 number, channel = self._there.get(timeout=LOOK_SECONDS)
             except queue.Empty:
-                error = None if self._launch is None else self._launch.error()
-                if error is not None:
+                if (error := self._launch.error()) is not None:
                     raise error from None
                 continue
             with self._lock:

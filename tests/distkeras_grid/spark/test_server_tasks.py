@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import AuthenticationError, RefusedError, StartTimeoutError
+from distkeras_grid.errors import (
+    AuthenticationError,
+    ParameterServerError,
+    RefusedError,
+    StartTimeoutError,
+)
 from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key
 from distkeras_grid.parameter_server.entering import enter
 from distkeras_grid.parameter_server.hosting import VOCABULARY, Enter
@@ -40,6 +47,15 @@ def test_nobody_else_comes_as_a_server_and_each_number_once(spark):
                 with pytest.raises(RefusedError):
                     come(tasks, seat_key(tasks._key, number), number)
             assert server.poll(5).version == 0
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+
+
+def test_a_port_that_is_taken_is_told_and_no_task_is_started(spark):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = ServerPlace("127.0.0.1", "127.0.0.1", taken.getsockname()[1])
+        tasks = ServerTasks(spark, place, "run", 1, 60.0)
+        with pytest.raises(ParameterServerError, match="cannot listen"):
+            tasks.__enter__()
     assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
 
 

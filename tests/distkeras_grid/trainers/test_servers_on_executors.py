@@ -33,6 +33,38 @@ def test_one_worker_trains_the_same_bits_wherever_the_server_is(ordered):
     np.testing.assert_array_equal(run("driver"), run("executors"))
 
 
+def test_an_interrupted_run_goes_on_with_another_server(ordered, tmp_path):
+    """Its first server had the state, and another one gets it on an executor."""
+    import keras
+
+    def stop(epoch, _):
+        raise KeyboardInterrupt
+
+    def run(act):
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=act)
+        return trained(
+            "DOWNPOUR",
+            build(),
+            ordered,
+            num_workers=1,
+            servers_on="executors",
+            batch_size=8,
+            num_epoch=3,
+            communication_window=2,
+            checkpoint_dir=str(tmp_path / "checkpoints"),
+            resume="auto",
+            train={"callbacks": [callback], "shuffle": False},
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stop)
+    trainer = run(lambda *_: None)
+    assert [each["restarted"] for each in trainer.run["resumed"]] == ["driver"]
+    assert trainer.history.samples == 3 * ROWS
+    windows = [(record.epoch, record.window) for record in trainer.history.records]
+    assert len(windows) == len(set(windows)) == trainer.num_updates
+
+
 def test_a_server_needs_a_slot_of_its_own(ordered):
     arguments = {"num_workers": 1, "num_servers": 2, "servers_on": "executors"}
     with pytest.raises(NotEnoughSlotsError, match="2 parameter servers"):
