@@ -230,7 +230,11 @@ def check(
         spec, speeds = _on_fastest(spark, spec, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
     method = _counted(spark, method)
-    size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
+    size = replace(
+        _model_size(spec, columns, compiled.model),
+        stages=method.stages,
+        on_executors=request.server.on_executors,
+    )
     warnings += _check_memory(spark, spec, size, validation, method.devices)
     headline = headline_of(spec, build_from(spec.rule), window)
     notes = [*announcements(request, spec, window, headline), *warnings]

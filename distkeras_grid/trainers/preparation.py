@@ -245,6 +245,7 @@ class PreparedRun:
             workers=min(spec.workers, spec.rows),
             window=spec.steps_per_window(),
             available=link_speed(self.settings.place.bind_host),
+            where="at the servers together" if self.on_executors else "on the driver",
             empty_reply=not rule_of(spec.rule).traits.answers,
         )
 
