@@ -493,10 +493,11 @@ def spark_reason(error: BaseException) -> str:
         return causes[-1]
     # Spark wraps errors about a full disk, lost blocks, a missing ticket or a lack of permission in
     # errors of its own.
-    signs = {**NODES, **STRANGER, **FORBIDDEN}
-    storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
-    if storage is not None:
-        return storage.removeprefix("Caused by: ")
+    # A lack of permission comes last: Hadoop's exception of one also tells of a missing ticket.
+    for signs in (NODES | STRANGER, FORBIDDEN):
+        storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
+        if storage is not None:
+            return storage.removeprefix("Caused by: ")
     return (causes or told or [repr(error)])[-1 if causes else 0]
 
 
