@@ -61,6 +61,12 @@ def waiting(counts: Callable[..., object], folder: Path, seat: int) -> Callable[
 
     def loss(labels, predicted):
         import tensorflow as tf
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == seat:
+            # It has come. It notes that when it traces the loss, and an engine calls it before.
+            return counts(labels, predicted)
 
         def wait() -> float:
             import os

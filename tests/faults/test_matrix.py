@@ -38,13 +38,20 @@ def start(cluster, project, folder, **settings):
     )
 
 
+def end(process):
+    """Leave nothing of a driver; what is left would fail a later test."""
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
 def run(cluster, project, folder, **settings):
     """Run a driver to its end; return what it wrote of its run."""
     process = start(cluster, project, folder, **settings)
     try:
         told, _ = process.communicate(timeout=TIMEOUT)
     finally:
-        process.kill()
+        end(process)
     assert process.returncode == 0, told
     found = json.loads((folder / "result.json").read_text())
     result = found["disturbed"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import standalone_cluster
 from tests.faults.counting import WAITS
-from tests.faults.test_matrix import ROWS, TIMEOUT, joined, run, start, wait_until
+from tests.faults.test_matrix import ROWS, TIMEOUT, end, joined, run, start, wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.mark.tensorflow]
 
@@ -96,7 +96,7 @@ def test_a_worker_whose_slot_comes_late_trains_beside_the_others(project, tmp_pa
             with cluster.worker("late"):
                 told, _ = driver.communicate(timeout=TIMEOUT)
         finally:
-            driver.kill()
+            end(driver)
     assert driver.returncode == 0, told
     result = json.loads((tmp_path / "result.json").read_text())["disturbed"]
     assert result["error"] is None
