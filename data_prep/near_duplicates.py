@@ -28,7 +28,7 @@ LEAST_CORRELATION = 0.95
 HASH_BITS = 8
 HASH_BANDS = (13, 13, 13, 13, 12)
 # Among pictures with one band in common, a pair has fewer others than this between its two. Without
-# a limit, pictures of one look, such as thin sections under crossed polarisers, propose all pairs.
+# a limit, pictures that all look alike propose all pairs.
 HASH_CROWD = 256
 # Tables of the index over features, and number of features that must share keys.
 TABLES = 8
@@ -43,8 +43,8 @@ LINKS = 3
 # features of one picture: what was drawn into two different pictures is a smaller part.
 CROWD = 32
 LEAST_SHARE = 1 / 3
-# After so many comparisons in vain a picture is compared with no others; the most likely ones come
-# first. A drawing with noise proposes every pair of the pictures that have it.
+# After so many comparisons in vain a picture is compared only with others that have had fewer; the
+# most likely ones come first. A drawing with noise proposes every pair of pictures that have it.
 MOST_IN_VAIN = 32
 
 
@@ -88,10 +88,11 @@ def find_near_duplicates(
 ) -> Search:
     """Return pairs of pictures whose fields of view overlap.
 
-    The work grows with the number of pictures, not with the number of all pairs: each wanted
-    picture is compared with at most `MOST_IN_VAIN` others in vain. In a series of one place every
-    two pictures are alike. Only so many of these pairs are returned that each picture is linked to
-    `LINKS` others directly, and to all through others.
+    The work grows with the number of pictures, not with the number of all pairs: a pair is
+    compared only if a wanted picture of it has been compared in vain with fewer than
+    `MOST_IN_VAIN` others. In a series of one place every two pictures are alike. Only so many of
+    these pairs are returned that each picture is linked to `LINKS` others directly, and to all
+    through others.
 
     Parameters
     ----------

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import RefusedError, RemoteProtocolError
-from distkeras_grid.model_parallel.duplex import BROKEN
 from distkeras_grid.model_parallel.messages import (
     VOCABULARY,
     Announce,
@@ -38,7 +37,7 @@ from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
 from distkeras_grid.parameter_server.transports import Listener, unreachable
-from distkeras_grid.parameter_server.wire import ArrayChannel
+from distkeras_grid.parameter_server.wire import BROKEN, ArrayChannel
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 #: Number of the master among the devices.

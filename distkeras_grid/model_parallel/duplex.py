@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
-from distkeras_grid.parameter_server.wire import ArrayChannel
+from distkeras_grid.parameter_server.wire import BROKEN, ArrayChannel
 
 #: What a broken line raises.
-BROKEN = (OSError, ParameterServerError)
 
 
 class Duplex:

@@ -18,8 +18,8 @@ from typing import IO, Any, Protocol, Self
 from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.settings import ServerAddress
 
-START_SECONDS = 60.0
-STOP_SECONDS = 5.0
+#: How long a server may take until it listens, and until it has ended [s].
+START_SECONDS, STOP_SECONDS = 60.0, 5.0
 #: Format of the length before each part sent to the process, and before the address it returns.
 LENGTH = struct.Struct("<Q")
 _TAIL_BYTES = 4000
@@ -33,9 +33,7 @@ class Hosted(Protocol):
         """Number of its process; None if that runs on another host."""
         ...
 
-    def launch(
-        self, settings: Mapping[str, Any], parts: Sequence[memoryview], deadline: float
-    ) -> ServerAddress:
+    def launch(self, settings: Mapping[str, Any], parts: Sequence[memoryview]) -> ServerAddress:
         """Send the settings of a server and what belongs to them; return where it listens.
 
         Parameters
@@ -44,13 +42,11 @@ class Hosted(Protocol):
             As JSON types. ``saved`` has the sizes of the parts of a checkpoint.
         parts : sequence of memoryview
             Bytes of the center, and of each part of a checkpoint.
-        deadline : float
-            By ``time.monotonic()``.
 
         Raises
         ------
         ServerUnreachableError
-            If it does not listen in time.
+            If it does not listen within `START_SECONDS`.
         """
         ...
 
@@ -106,10 +102,9 @@ class Child:
         """Number of the process."""
         return self.process.pid
 
-    def launch(
-        self, settings: Mapping[str, Any], parts: Sequence[memoryview], deadline: float
-    ) -> ServerAddress:
+    def launch(self, settings: Mapping[str, Any], parts: Sequence[memoryview]) -> ServerAddress:
         """Send settings and parts through the pipe; see `Hosted`."""
+        deadline = time.monotonic() + START_SECONDS
         body = json.dumps(settings).encode("ascii")
         if self.process.stdin is None or self.process.stdout is None:
             raise ParameterServerError("The parameter server process has no pipes.")

@@ -14,7 +14,7 @@ from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
 from distkeras_grid.parameter_server.vocabulary import Envelope, Vocabulary
-from distkeras_grid.parameter_server.wire import ArrayChannel, join
+from distkeras_grid.parameter_server.wire import BROKEN, ArrayChannel, join
 
 _Welcome = TypeVar("_Welcome", bound=Envelope)
 
@@ -74,6 +74,6 @@ def enter(
     *others, last = routes(address)
     for route in others:
         # Another program may listen on a socket of this path.
-        with contextlib.suppress(OSError, ParameterServerError):
+        with contextlib.suppress(*BROKEN):
             return by(route, seconds / 2)
     return by(last, until - time.monotonic())

@@ -12,7 +12,6 @@ import contextlib
 import json
 import shutil
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,13 +25,11 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.byte_arrays import as_bytes, as_numbers
 from distkeras_grid.parameter_server.child import START_SECONDS, STOP_SECONDS, Child
+from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import new_folder
 from distkeras_grid.parameter_server.vocabulary import Envelope, Vocabulary
-from distkeras_grid.parameter_server.wire import ArrayChannel
-
-#: Errors of a connection that does not go on.
-BROKEN = (OSError, ParameterServerError)
+from distkeras_grid.parameter_server.wire import BROKEN, ArrayChannel
 
 
 class Enter(Envelope, frozen=True):
@@ -106,9 +103,7 @@ class RemoteServer:
     def pid(self) -> None:
         """None: the process runs on another host."""
 
-    def launch(
-        self, settings: Mapping[str, Any], parts: Sequence[memoryview], deadline: float
-    ) -> ServerAddress:
+    def launch(self, settings: Mapping[str, Any], parts: Sequence[memoryview]) -> ServerAddress:
         """Send settings and parts to the task; see `Hosted`."""
         body = np.frombuffer(json.dumps(settings).encode("ascii"), np.uint8)
         center, *saved = (np.frombuffer(part, np.uint8) for part in parts)
@@ -117,9 +112,10 @@ class RemoteServer:
             self._channel.send(head, [as_numbers(body), center.view(np.float32)])
             for part in saved:
                 self._channel.send(SavedPart(), [as_numbers(part)])
-            found = self._channel.receive(max(0.0, deadline - time.monotonic()))
+            # Sending has its own limits. The task gives the process as much, and then answers.
+            found = self._channel.receive(START_SECONDS + STALL_SECONDS)
         except BROKEN as error:
-            raise ServerUnreachableError(f"The server's task is gone: {error}") from error
+            raise ServerUnreachableError(f"The server's task does not answer: {error}") from error
         match found:
             case Serving(host=host, port=port, unix_path=path), _:
                 self._listening = threading.Thread(target=self._listen, daemon=True)
@@ -194,7 +190,7 @@ def host_server(channel: ArrayChannel, address: str, seconds: float) -> None:
     try:
         child = Child.spawn()
         try:
-            at = child.launch(settings, parts, time.monotonic() + START_SECONDS)
+            at = child.launch(settings, parts)
             del asked, parts
             channel.send(Serving(host=at.host, port=at.port, unix_path=at.unix_path))
             at_once = _wait(child, channel)
@@ -215,7 +211,7 @@ def _asked(channel: ArrayChannel, seconds: float) -> tuple[dict[str, Any], list[
         case Serve(size=size, saved=saved), [body, center]:
             parts: list[memoryview] = [center.data.cast("B")]
             for length in saved:
-                match channel.receive(START_SECONDS):
+                match channel.receive(STALL_SECONDS):
                     case SavedPart(), [numbers]:
                         parts.append(as_bytes(numbers, length).data)
                     case found:

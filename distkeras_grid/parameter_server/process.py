@@ -149,11 +149,10 @@ class ServerProcess:
             time.sleep(REPLACE_PAUSE)
 
     def _start(self, saved: Sequence[Packed]) -> None:
-        deadline = time.monotonic() + START_SECONDS
         self._driver = None
         self._hosted = self._spawn()
-        self.address = self._launch(saved, deadline)
-        self._driver = self._connect(deadline - time.monotonic())
+        self.address = self._launch(saved)
+        self._driver = self._connect(START_SECONDS)
 
     def _end(self, *, at_once: bool = False) -> None:
         if self._driver is not None:
@@ -283,7 +282,7 @@ class ServerProcess:
             raise ParameterServerError("The server was not started: use it in a with statement.")
         return self._hosted
 
-    def _launch(self, saved: Sequence[Packed], deadline: float) -> ServerAddress:
+    def _launch(self, saved: Sequence[Packed]) -> ServerAddress:
         settings = {
             **self._settings.to_json(),
             "key": self._key.hex(),
@@ -292,4 +291,4 @@ class ServerProcess:
         }
         center: memoryview = self._center.data
         parts = [center.cast("B"), *(each.data for each in saved)]
-        return self._started.launch(settings, parts, deadline)
+        return self._started.launch(settings, parts)

@@ -41,11 +41,11 @@ class Vocabulary:
         Of the messages; both ends must have the same.
     messages : sequence of type
         Messages after authentication. The position is the type number in a frame: add at the end,
-        never reorder. The first one welcomes a client.
+        never reorder.
     """
 
     def __init__(self, magic: bytes, version: int, messages: tuple[type[Envelope], ...]) -> None:
-        self.magic, self.version, self.welcome = magic, version, messages[0]
+        self.magic, self.version = magic, version
         self.messages: tuple[type[msgspec.Struct], ...] = (*UNPROVEN, *messages)
         self._numbers = {message: number for number, message in enumerate(self.messages)}
         self._decoders = {message: msgspec.msgpack.Decoder(message) for message in self.messages}

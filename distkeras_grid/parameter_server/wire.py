@@ -52,6 +52,8 @@ from distkeras_grid.parameter_server.vocabulary import UNPROVEN, Envelope, Vocab
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.weights import Vector as Array
 
+#: Errors of a connection that does not go on.
+BROKEN = (OSError, ParameterServerError)
 #: Most bytes of a message's arrays. A larger batch would not fit a device either.
 LARGEST_PAYLOAD = LONGEST_PART
 #: A welcome describes each convolution, and a model may have a thousand.

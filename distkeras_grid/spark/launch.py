@@ -492,8 +492,8 @@ def spark_reason(error: BaseException) -> str:
         # Ours says more than what has caused it.
         return causes[-1]
     # Spark wraps errors about a full disk, lost blocks, a missing ticket or a lack of permission in
-    # errors of its own.
-    # A lack of permission comes last: Hadoop's exception of one also tells of a missing ticket.
+    # errors of its own. The last one is looked for last, because Hadoop's exception of it also
+    # tells of a missing ticket.
     for signs in (NODES | STRANGER, FORBIDDEN):
         storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
         if storage is not None:

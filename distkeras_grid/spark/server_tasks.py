@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from contextlib import ExitStack
@@ -56,8 +55,9 @@ class ServerTasks:
         # A key of their own: with one that came from the run's key by its number, a worker could
         # come as a server.
         self._key = new_key()
-        self._lock = threading.Lock()
-        self._there: queue.SimpleQueue[tuple[int, ArrayChannel]] = queue.SimpleQueue()
+        self._came = threading.Condition()
+        # By number, in the order in which they came.
+        self._there: dict[int, ArrayChannel] = {}
         self._given: set[int] = set()
         self._gate: Gate
         self._launch: Launch
@@ -92,9 +92,9 @@ class ServerTasks:
 
     def __exit__(self, *exception: object) -> None:
         self._open.close()
-        while not self._there.empty():
+        for channel in self._there.values():
             # It has been given no server.
-            self._there.get()[1].close()
+            channel.close()
 
     def spawn(self) -> RemoteServer:
         """Wait for the next task, and return the server that it will run.
@@ -108,15 +108,13 @@ class ServerTasks:
         """
         until = time.monotonic() + self._seconds
         while time.monotonic() < until:
-            try:
-                number, channel = self._there.get(timeout=LOOK_SECONDS)
-            except queue.Empty:
-                if (error := self._launch.error()) is not None:
-                    raise error from None
-                continue
-            with self._lock:
-                self._given.add(number)
-            return RemoteServer(channel)
+            with self._came:
+                if self._came.wait_for(lambda: bool(self._there), LOOK_SECONDS):
+                    number = next(iter(self._there))
+                    self._given.add(number)
+                    return RemoteServer(self._there.pop(number))
+            if (error := self._launch.error()) is not None:
+                raise error
         raise StartTimeoutError(
             f"The driver has waited {self._seconds:g} s for a task to run parameter server "
             f"{len(self._given)} of {self._count} on an executor. Give the run more slots (one for "
@@ -125,11 +123,17 @@ class ServerTasks:
         )
 
     def _permit(self, hello: WorkerHello) -> None:
-        with self._lock:
+        with self._came:
             if hello.seat in self._given or hello.seat >= self._count:
                 raise RefusedError(
                     f"Server {hello.seat} has been started by another attempt of this task."
                 )
 
     def _admit(self, hello: WorkerHello, channel: ArrayChannel) -> None:
-        self._there.put((hello.seat, channel))
+        with self._came:
+            # The former attempt of this task has died before it was needed.
+            former = self._there.pop(hello.seat, None)
+            self._there[hello.seat] = channel
+            self._came.notify_all()
+        if former is not None:
+            former.close()

@@ -181,6 +181,9 @@ class PreparedRun:
             self._leaving(server),
             self._telling(server, progress) as figures,
         ):
+            if self.on_executors:
+                places = ", ".join(map(str, server.addresses))
+                progress.note(f"parameter servers on executors: {places}")
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.addresses, common_half(key))

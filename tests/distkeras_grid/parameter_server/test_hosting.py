@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
+from distkeras_grid.parameter_server import child, hosting, process
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.hosting import (
@@ -66,10 +67,10 @@ def hosted(settings, center, key, saved=()):
     before = set(psutil.Process().children())
     task = Task()
     with ServerProcess(settings, center, key, saved, spawn=task.spawn) as server:
-        (process,) = set(psutil.Process().children()) - before
-        yield task, server, process
+        (found,) = set(psutil.Process().children()) - before
+        yield task, server, found
     assert task.ends()
-    assert not process.is_running()
+    assert not found.is_running()
 
 
 def test_workers_train_with_it_as_with_any_other(tools):
@@ -104,19 +105,34 @@ def test_it_goes_on_from_a_checkpoint_and_its_unix_socket_is_its_own(tools):
     assert not os.path.exists(os.path.dirname(path))
 
 
+def test_a_task_that_comes_late_has_the_whole_time_to_start_its_server(tools, monkeypatch):
+    """The time began before the task had come, which may take minutes on a busy cluster."""
+    for module in (child, hosting, process):
+        monkeypatch.setattr(module, "START_SECONDS", 3.0)
+    task = Task()
+
+    def late():
+        time.sleep(3.2)
+        return task.spawn()
+
+    with ServerProcess(tools.settings(), np.zeros(8, np.float32), new_key(), spawn=late) as server:
+        assert server.poll(5).version == 0
+    assert task.ends()
+
+
 def test_the_driver_is_told_how_its_process_ended(tools):
-    with hosted(tools.settings(), np.zeros(8, np.float32), new_key()) as (task, server, process):
-        process.send_signal(signal.SIGKILL)
+    with hosted(tools.settings(), np.zeros(8, np.float32), new_key()) as (task, server, found):
+        found.send_signal(signal.SIGKILL)
         with pytest.raises(ServerUnreachableError, match=r"on an executor.*exit code -9"):
             server.poll(5)
         assert task.ends()
 
 
 def test_it_ends_with_the_connection_to_the_driver(tools):
-    with hosted(tools.settings(), np.zeros(8, np.float32), new_key()) as (task, server, process):
+    with hosted(tools.settings(), np.zeros(8, np.float32), new_key()) as (task, server, found):
         task.kill()
         assert task.ends()
-        tools.wait_until(lambda: not process.is_running())
+        tools.wait_until(lambda: not found.is_running())
         with pytest.raises(ServerUnreachableError, match="its task has ended"):
             server.poll(1)
 

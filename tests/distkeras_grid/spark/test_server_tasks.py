@@ -15,10 +15,12 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key
 from distkeras_grid.parameter_server.entering import enter
-from distkeras_grid.parameter_server.hosting import VOCABULARY, Enter
+from distkeras_grid.parameter_server.hosting import VOCABULARY, Enter, Stop
 from distkeras_grid.parameter_server.messages import WorkerHello
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.streams import memory_pair
+from distkeras_grid.parameter_server.wire import ArrayChannel
 from distkeras_grid.spark.server_tasks import ServerTasks
 from tests.specs import make_settings
 
@@ -48,6 +50,23 @@ def test_nobody_else_comes_as_a_server_and_each_number_once(spark):
                     come(tasks, seat_key(tasks._key, number), number)
             assert server.poll(5).version == 0
     assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+
+
+def test_a_task_that_died_before_it_was_needed_is_replaced_by_its_next_attempt(spark):
+    """The driver gave a server to the attempt that was gone."""
+    tasks = ServerTasks(spark, PLACE, "run", 1, 5.0)
+    (dead, gone), (mine, theirs) = (
+        [ArrayChannel(stream, VOCABULARY) for stream in memory_pair()] for _ in range(2)
+    )
+    gone.close()
+    for attempt, channel in enumerate((dead, mine)):
+        tasks._admit(WorkerHello("run", 0, attempt, 0, new_nonce()), channel)
+    tasks.spawn().stop(at_once=False)
+    theirs.proven = True
+    assert isinstance(theirs.receive(5.0)[0], Stop)
+    theirs.close()
+    with pytest.raises(RefusedError):
+        tasks._permit(WorkerHello("run", 0, 2, 0, new_nonce()))
 
 
 def test_a_port_that_is_taken_is_told_and_no_task_is_started(spark):
