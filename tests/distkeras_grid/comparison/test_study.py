@@ -148,9 +148,9 @@ def test_the_tiles_of_one_image_are_not_divided(spark, path, tmp_path):
 def test_a_grid_is_measured_once(data, tmp_path):
     trainers = ["ADAG", "SingleTrainer", LOCAL]
     cells = grid(trainers, ["mlp"], [16], [2], 1, check_names(trainers, ["mlp"]))
-    conditions = {"title": "tiny", "rows": 192, "validation_rows": 32, "epochs": 2}
+    conditions = {"title": "tiny", "rows": 192, "validation_rows": 32, "epochs": 8}
     said = []
-    assert run_study(cells, data, Results(tmp_path, conditions), Regime(2), said.append) == 3
+    assert run_study(cells, data, Results(tmp_path, conditions), Regime(8), said.append) == 3
     outcomes = {outcome.cell.trainer: outcome for outcome in Results(tmp_path, conditions).read()}
     assert set(outcomes) == set(trainers)
     for outcome in outcomes.values():
@@ -164,7 +164,7 @@ def test_a_grid_is_measured_once(data, tmp_path):
     assert "1 of 3: mlp, batch 16, seed 1: ADAG, 2 workers: epoch 1 " in said[1]
 
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
-    assert run_study(cells, data, Results(tmp_path, conditions), Regime(2), said.append) == 0
+    assert run_study(cells, data, Results(tmp_path, conditions), Regime(8), said.append) == 0
     assert said[4:] == ["3 cells, 3 of them measured before"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()} == files
     page = write_report(tmp_path, Results(tmp_path, conditions).read(), conditions).read_text()
