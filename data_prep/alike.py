@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from data_prep.fingerprint_file import Renamed
-from data_prep.near_duplicates import MOST_IN_VAIN, Likeness, Search, find_near_duplicates
+from data_prep.near_duplicates import Likeness, Search, find_near_duplicates
 
 # At most this many pairs are printed; the manifest has all.
 TOLD = 20
@@ -111,8 +111,7 @@ def describe_cut_short(names: Collection[str]) -> list[str]:
         return []
     more = ", ..." if len(names) > NAMED else ""
     return [
-        f"  {len(names):,} images were not compared with all that may show their place, because "
-        f"{MOST_IN_VAIN} or more comparisons had found nothing: {', '.join([*names][:NAMED])}"
-        f"{more}. A label that is drawn into many images causes this; groups that are known "
-        "(--group) tell such pairs."
+        f"  {len(names):,} images were not compared with all that may show their place: too many "
+        f"may, and the most likely ones do not: {', '.join([*names][:NAMED])}{more}. A label that "
+        "is drawn into many images causes this; groups that are known (--group) tell such pairs."
     ]

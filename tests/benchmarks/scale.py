@@ -30,7 +30,7 @@ import psutil
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.alike import alike_among
 from data_prep.changes import Listed, compare, decide, splits_of
-from data_prep.fingerprint_file import Renamed
+from data_prep.fingerprint_file import FingerprintFile, Renamed
 from data_prep.images import decode_image
 from data_prep.labels import annotate_each
 from data_prep.likeness import HEADER
@@ -53,6 +53,8 @@ SOURCE_TILES, SOURCE_IMAGES = 4_559_688, 654
 SAMPLE_SECONDS = 0.1
 # Images at an amount and at its tenfold, and the angles at which they are cut.
 AMOUNTS, FEWER_ANGLES = (10, 100), range(0, 360, 30)
+# Frames of one place, in the search for near-duplicates.
+BURST = 20
 PARTS = ("nights", "tenfold", "planning", "likeness")
 
 
@@ -299,14 +301,28 @@ def _search(storage: Storage, night: Night, root: str) -> None:
 
 def likeness(images: int) -> None:
     """Look for near-duplicates among fingerprints of pictures that nobody has taken."""
-    rng = np.random.default_rng(0)
-    prints = {f"{number:06}": _fingerprint(rng) for number in range(images)}
-    before = psutil.Process().memory_info().rss
-    with measuring() as cost:
-        pairs = find_near_duplicates(prints).pairs
-    size = sum(map(len, prints.values()))
-    print(f"near-duplicates among {images:,} images ({len(pairs)} pairs): {cost}")
-    print(f"  fingerprints {format_bytes(size)}; {format_bytes(before)} before the search")
+    for frames in (1, BURST):
+        rng = np.random.default_rng(0)
+        prints = FingerprintFile()
+        for number in range(0, images, frames):
+            place = _fingerprint(rng)
+            for frame in range(frames):
+                prints.add(f"{number + frame:06}", place if frames == 1 else _changed(place, rng))
+        before = psutil.Process().memory_info().rss
+        with measuring() as cost:
+            pairs = find_near_duplicates(prints).pairs
+        kind = "no two alike" if frames == 1 else f"in bursts of {frames}"
+        print(f"near-duplicates among {images:,} images, {kind} ({len(pairs):,} pairs): {cost}")
+        print(f"  {format_bytes(before)} before the search")
+
+
+def _changed(fingerprint: bytes, rng: np.random.Generator) -> bytes:
+    """Return the fingerprint of another frame of one place: a fifth of its features are others."""
+    changed = bytearray(fingerprint)
+    descriptors = np.frombuffer(changed, np.uint8)[-192 * 32 :].reshape(192, 32)
+    others = rng.random(192) < 0.2
+    descriptors[others] = rng.integers(0, 256, (int(others.sum()), 32), np.uint8)
+    return bytes(changed)
 
 
 def _fingerprint(rng: np.random.Generator) -> bytes:

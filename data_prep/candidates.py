@@ -1,0 +1,354 @@
+"""Candidates for near-duplicates: pairs of pictures that share features or a hash.
+
+Bits of the features and of the thumbnails' hashes are keys; what shares keys is proposed (locality-
+sensitive hashing: Indyk and Motwani, STOC 1998). The memory that this takes does not grow with the
+number of pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.likeness import DESCRIPTOR, Sketch
+
+# Largest number of bits in which the hashes of two thumbnails differ; those of different places
+# differ in 20 or more. Five bands find all pairs that differ in 4 bits, and most of the others.
+HASH_BITS = 8
+HASH_BANDS = (13, 13, 13, 13, 12)
+# Among pictures with one band in common, a pair has fewer others than this between its two. Without
+# a limit, pictures that all look alike propose all pairs.
+HASH_CROWD = 256
+# Tables of the index over features, and number of features that must share keys.
+TABLES = 8
+LEAST_VOTES = 2
+# Number of pictures whose keys are made at a time: 12 MB of features.
+CHUNK = 2048
+# Number of others to which a picture is joined, even if the links join nothing new: if a picture is
+# replaced later, the others stay joined.
+LINKS = 3
+# A feature that more pictures share belongs to a long series of one place, or to something that was
+# drawn into all of them. So it proposes only neighbours, and these must agree in this part of the
+# features of one picture: what was drawn into two different pictures is a smaller part.
+CROWD = 32
+LEAST_SHARE = 1 / 3
+# Number of keys that are sorted at a time, and of pairs: 34 MB of each.
+ROWS = PAIRS = 1 << 22
+# Pairs of each kind that are held for each picture, the most likely ones; for few pictures, so many
+# in all. Bursts of 20 frames propose 10 for each picture.
+HELD, LEAST_HELD = 32, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Pairs of pictures that may show the same place, the most likely ones first.
+
+    Parameters
+    ----------
+    ones, others : array [pairs] of int64
+        Places of the pictures in the sequence that was searched; `ones` are the smaller ones.
+    shares : array [pairs] of float64
+        Part of the features that must agree: `LEAST_SHARE` if nothing else than features of a
+        crowd proposes the pair, or the thumbnails of two pictures that have such features.
+    cut_short : array [pictures] of bool
+        Pictures of pairs that were not held.
+    """
+
+    ones: NDArray[np.int64]
+    others: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    cut_short: NDArray[np.bool_]
+
+    def __iter__(self) -> Iterator[tuple[int, int, float]]:
+        """Yield the two pictures of each pair and its part."""
+        for place in range(len(self.ones)):
+            yield int(self.ones[place]), int(self.others[place]), float(self.shares[place])
+
+
+def find_candidates(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> Candidates:
+    """Return pairs of pictures that may show the same place.
+
+    Parameters
+    ----------
+    pictures : sequence of Sketch
+        Each is asked for several times.
+    wanted : array [pictures] of bool
+        Only pairs with one of these are looked for.
+    """
+    few, crowd, crowded = _tally_features(pictures, wanted)
+    told = [each.phash for each in pictures]
+    hashes = np.array([each or 0 for each in told], np.uint64)
+    seen = np.flatnonzero([each is not None for each in told])
+    hashed = _tally_hashes(hashes, seen, wanted)
+    parts = [_by_few(few), _by_crowd(crowd), _by_hash(hashed, hashes, crowded)]
+    pairs, place = np.unique(np.concatenate([part.pairs for part in parts]), return_inverse=True)
+    votes = np.bincount(place, np.concatenate([part.votes for part in parts]), len(pairs))
+    shares = np.ones(len(pairs))
+    np.minimum.at(shares, place, np.concatenate([part.shares for part in parts]))
+    best = np.lexsort((pairs, -votes))
+    ones, others = np.divmod(pairs[best], len(pictures))
+    cut_short = few.cut_short | crowd.cut_short | hashed.cut_short
+    return Candidates(ones, others, shares[best], cut_short & wanted)
+
+
+class Tally:
+    """How often each pair is proposed, for the most likely pairs.
+
+    Parameters
+    ----------
+    pictures : int
+        Number of pictures. A pair is ``smaller * pictures + larger``.
+    most : int
+        Number of pairs that are held. Where more are proposed, those with fewer votes so far are
+        dropped (lossy counting: Manku and Motwani, VLDB 2002).
+
+    Attributes
+    ----------
+    cut_short : array [pictures] of bool
+        Pictures of pairs that were dropped.
+    """
+
+    def __init__(self, pictures: int, most: int) -> None:
+        self._most = most
+        self._pairs = self._votes = np.zeros(0, np.int64)
+        self._waiting: list[NDArray[np.int64]] = []
+        self.cut_short = np.zeros(pictures, bool)
+
+    def add(self, proposed: Iterable[NDArray[np.int64]]) -> None:
+        """Count a vote for each pair in some arrays."""
+        for pairs in proposed:
+            self._waiting.append(pairs)
+            if sum(map(len, self._waiting)) >= PAIRS:
+                self._count()
+
+    def counted(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pairs with so many votes or more, sorted, and their votes."""
+        self._count()
+        enough = self._votes >= least
+        return self._pairs[enough], self._votes[enough]
+
+    def _count(self) -> None:
+        new, times = np.unique(
+            np.concatenate([np.zeros(0, np.int64), *self._waiting]), return_counts=True
+        )
+        self._waiting = []
+        pairs, place = np.unique(np.concatenate([self._pairs, new]), return_inverse=True)
+        votes = np.zeros(len(pairs), np.int64)
+        np.add.at(votes, place, np.concatenate([self._votes, times]))
+        if len(pairs) > self._most:
+            order = np.argsort(-votes, kind="stable")
+            for pictures in np.divmod(pairs[order[self._most :]], len(self.cut_short)):
+                self.cut_short[pictures] = True
+            held = np.sort(order[: self._most])
+            pairs, votes = pairs[held], votes[held]
+        self._pairs, self._votes = pairs, votes
+
+
+def _tally(pictures: int) -> Tally:
+    return Tally(pictures, max(LEAST_HELD, HELD * pictures))
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """Pairs that one kind of evidence proposes.
+
+    Parameters
+    ----------
+    pairs : array of int64
+        As ``smaller * pictures + larger``, each once.
+    votes : array of int64
+        How likely each is.
+    shares : array of float64
+        Part of the features that must agree.
+    """
+
+    pairs: NDArray[np.int64]
+    votes: NDArray[np.int64]
+    shares: NDArray[np.float64]
+
+
+def _tally_features(
+    pictures: Sequence[Sketch], wanted: NDArray[np.bool_]
+) -> tuple[Tally, Tally, NDArray[np.bool_]]:
+    """Count pairs with features that agree in some randomly chosen bits, for several tables.
+
+    First those with features that few pictures share, then those with features of a crowd, and
+    which pictures have such.
+
+    The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
+    only those that occur more than once are kept, a part of them at a time.
+    """
+    bits = key_bits(len(pictures))
+    rng = np.random.default_rng(0)
+    few, crowd = _tally(len(pictures)), _tally(len(pictures))
+    crowded = np.zeros(len(pictures), bool)
+    for _ in range(TABLES):
+        chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
+        for keys, whose in _shared_keys(pictures, chosen, wanted):
+            owners, group, sizes = _grouped(keys, whose)
+            rare = sizes <= CROWD
+            few.add(_neighbours(owners[rare], group[rare], wanted, CROWD))
+            crowd.add(_neighbours(owners[~rare], group[~rare], wanted, LINKS))
+            crowded[owners[~rare]] = True
+    return few, crowd, crowded
+
+
+def _by_few(tally: Tally) -> _Proposed:
+    pairs, votes = tally.counted(LEAST_VOTES)
+    return _Proposed(pairs, votes, np.zeros(len(pairs)))
+
+
+def _by_crowd(tally: Tally) -> _Proposed:
+    """Return, of each picture, the `LINKS` pairs with later ones that have most votes.
+
+    So features that all pictures have cost few comparisons, however many they are. In a series each
+    frame has a link to a later one, and all meet in the last.
+    """
+    pairs, votes = tally.counted(LEAST_VOTES)
+    one = pairs // len(tally.cut_short)
+    order = np.lexsort((pairs, -votes, one))
+    pairs, votes, one = pairs[order], votes[order], one[order]
+    best = np.arange(len(pairs)) - np.searchsorted(one, one) < LINKS
+    return _Proposed(pairs[best], votes[best], np.full(int(best.sum()), LEAST_SHARE))
+
+
+def _shared_keys(
+    pictures: Sequence[Sketch], chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the keys of features that may occur more than once, and their pictures.
+
+    A hash of 32 bits excludes almost all keys that occur once, and divides the others into parts of
+    about `ROWS`: in bursts of frames, all keys occur more than once.
+    """
+    chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
+    hashes, counts = [], []
+    for chunk in chunks:
+        features = [pictures[place].descriptors for place in chunk]
+        hashes.append(_hashed(_keys(features, chosen)))
+        counts.append([*map(len, features)])
+    shared = _repeated(np.concatenate(hashes))
+    if not wanted.all():
+        new = [
+            each[np.repeat(wanted[chunk], count)]
+            for chunk, each, count in zip(chunks, hashes, counts, strict=True)
+        ]
+        shared = np.intersect1d(shared, np.concatenate(new))
+    rows = sum(int(np.count_nonzero(_among(each, shared))) for each in hashes)
+    for part in np.array_split(shared, math.ceil(rows / ROWS)) if rows else ():
+        keys, owners = [], []
+        for chunk, each, count in zip(chunks, hashes, counts, strict=True):
+            places = np.flatnonzero(_among(each, part))
+            if len(places):
+                features = [pictures[place].descriptors for place in chunk]
+                keys.append(_keys(features, chosen)[places])
+                owners.append(np.repeat(np.array(chunk), count)[places])
+        yield np.concatenate(keys), np.concatenate(owners)
+
+
+def _keys(features: Sequence[NDArray[np.uint8]], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the chosen bits of all features of some pictures."""
+    every = np.concatenate(features)
+    # One bit of many features at a time: the processor handles 32 or 64 features at once.
+    columns = np.ascontiguousarray(every.T)
+    packed = np.zeros((8, len(every)), np.uint8)
+    for place, bit in enumerate(chosen.tolist()):
+        packed[place >> 3] |= ((columns[bit >> 3] >> (bit & 7)) & 1) << (place & 7)
+    return np.ascontiguousarray(packed.T).view(np.int64).ravel()
+
+
+def _hashed(keys: NDArray[np.int64]) -> NDArray[np.uint32]:
+    # Multiplication by the golden ratio spreads all bits into the upper half (Knuth, TAOCP 6.4).
+    spread = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    hashed: NDArray[np.uint32] = (spread >> np.uint64(32)).astype(np.uint32)
+    return hashed
+
+
+def _repeated(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the values that occur more than once, sorted."""
+    values.sort()
+    return np.unique(values[1:][values[1:] == values[:-1]])
+
+
+def _among(values: NDArray[np.uint32], few: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Tell which values are among a few sorted ones."""
+    # The upper bits alone exclude most values, with a table that stays in the cache.
+    known = np.zeros(1 << 22, bool)
+    known[few >> 10] = True
+    among: NDArray[np.bool_] = known[values >> 10]
+    places = np.flatnonzero(among)
+    near = np.searchsorted(few, values[places]).clip(max=max(0, len(few) - 1))
+    among[places] = few[near] == values[places] if len(few) else False
+    return among
+
+
+def key_bits(pictures: int) -> int:
+    """Return the number of bits of a feature in a key.
+
+    Corners look alike: with 32 bits one pair of different pictures in twenty shares two keys, with
+    40 one in a hundred, with 64 none of 97,000 that were tried. The more pictures there are, the
+    fewer such pairs are affordable.
+    """
+    return round(min(62.0, 40 + 4 * math.log2(max(1.0, pictures / 500))))
+
+
+def _tally_hashes(
+    hashes: NDArray[np.uint64], seen: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> Tally:
+    """Count the bands in which the perceptual hashes of pairs agree, among the pictures seen."""
+    tally, shift = _tally(len(hashes)), 0
+    for width in HASH_BANDS:
+        keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        shift += width
+        owners, group, _ = _grouped(keys.astype(np.int64), seen)
+        tally.add(_neighbours(owners, group, wanted, HASH_CROWD, hashes))
+    return tally
+
+
+def _by_hash(tally: Tally, hashes: NDArray[np.uint64], crowded: NDArray[np.bool_]) -> _Proposed:
+    pairs, _ = tally.counted()
+    one, other = np.divmod(pairs, len(hashes))
+    bits = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+    shares = np.where(crowded[one] & crowded[other], LEAST_SHARE, 0.0)
+    return _Proposed(pairs, HASH_BITS + 1 - bits, shares)
+
+
+def _grouped(
+    keys: NDArray[np.int64], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the owners of each key in their order, a number of the key, and how many it has."""
+    order = np.lexsort((owners, keys))
+    keys, owners = keys[order], owners[order]
+    # Several features of one picture under one key count once.
+    first = np.ones(len(keys), bool)
+    first[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
+    keys, owners = keys[first], owners[first]
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, int)
+    sizes = np.diff(np.r_[starts, len(keys)])
+    return owners, np.repeat(np.arange(len(starts)), sizes), np.repeat(sizes, sizes)
+
+
+def _neighbours(
+    owners: NDArray[np.int64],
+    group: NDArray[np.int64],
+    wanted: NDArray[np.bool_],
+    most: int,
+    hashes: NDArray[np.uint64] | None = None,
+) -> Iterator[NDArray[np.int64]]:
+    """Yield pairs of owners of one key, as ``smaller * pictures + larger``.
+
+    At most `most` - 1 owners of the key stand between the two. Pairs without a wanted picture are
+    skipped, and pairs whose hashes differ in more than `HASH_BITS`.
+    """
+    for distance in range(1, most + 1):
+        same = group[distance:] == group[:-distance]
+        if not same.any():
+            return
+        low, high = owners[:-distance][same], owners[distance:][same]
+        new = wanted[low] | wanted[high]
+        if hashes is not None:
+            new &= np.bitwise_count(hashes[low] ^ hashes[high]) <= HASH_BITS
+        yield low[new] * len(wanted) + high[new]
