@@ -20,6 +20,7 @@ from tests.distkeras_grid.stores.servers import (
     Ranges,
     ftp_server,
     http_server,
+    mortal_server,
     webhdfs_server,
 )
 
@@ -113,6 +114,26 @@ def test_M1_with_any_mirror_down_the_same_bytes_come(down, mirrors, tmp_path):
     assert set(reader.failures) <= {shown(gone)}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["http", "ftp", "webhdfs"])
+def test_M1_a_mirror_that_dies_while_it_serves_is_replaced(kind, folder, mirrors):
+    """It has answered before and its connection is open: the first to be asked."""
+    with mortal_server(kind, folder) as (address, kill):
+        reader = mirrors([address, "path"])
+        mortal = shown(address)
+        asked = [piece(number * 5000, number * 5000 + 100) for number in range(40)]
+        first = [each for each in asked if reader._order(each)[0] == address]
+        assert len(first) > 5
+        for each in first[:3]:
+            assert reader.fetch(each) == CONTENT[each.start : each.stop]
+        assert reader.bytes_read == {mortal: 300}
+        kill()
+        for each in first[3:]:
+            assert reader.fetch(each) == CONTENT[each.start : each.stop]
+        assert reader.bytes_read == {mortal: 300, str(folder): 100 * len(first[3:])}
+        assert reader.failures == {mortal: 1}
+
+
 def counting_server(folder, served, name):
     """Start a server that counts the bytes it sends."""
 
@@ -144,15 +165,31 @@ def test_M2_each_mirror_serves_its_share(folder, mirrors, down):
         assert abs(count / size - expected) < 5 * deviation
 
 
-def test_M4_wrong_bytes_are_never_used_and_asked_for_elsewhere(folder, mirrors):
-    with http_server(folder, Damaged) as liar:
-        reader = mirrors([liar, "ftp"], node=3)
+@contextlib.contextmanager
+def liar(kind, folder, damaged):
+    """Serve the files with a wrong byte in each part that is asked for, of the same length."""
+    (damaged / "plain.bin").write_bytes(bytes(byte ^ 1 for byte in CONTENT))
+    serve = {"ftp": ftp_server, "webhdfs": webhdfs_server}
+    if kind == "http":
+        with http_server(folder, Damaged) as address:
+            yield address
+    elif kind == "path":
+        yield str(damaged)
+    else:
+        with serve[kind](damaged) as address:
+            yield address
+
+
+@pytest.mark.parametrize("kind", ["http", "ftp", "webhdfs", "path"])
+def test_M4_wrong_bytes_are_never_used_and_asked_for_elsewhere(kind, folder, mirrors, tmp_path):
+    with liar(kind, folder, tmp_path) as address:
+        reader = mirrors([address, str(folder)], node=3)
         for number in range(20):
             asked = piece(number * 5000, number * 5000 + 100)
             assert reader.fetch(asked) == CONTENT[asked.start : asked.stop]
-        assert reader.failures[liar] >= 1
-        assert liar not in reader.bytes_read
-        alone = mirrors([liar])
+        assert reader.failures[shown(address)] >= 1
+        assert shown(address) not in reader.bytes_read
+        alone = mirrors([address])
         with pytest.raises(StorageError) as caught:
             alone.fetch(piece())
         assert not isinstance(caught.value, PathNotFoundError)
