@@ -14,8 +14,9 @@ from distkeras_grid.stores.kept import KeptPieces
 from distkeras_grid.stores.locations import Location, open_location, scheme_of, shown
 from distkeras_grid.stores.rendezvous import order_mirrors
 
-# How long a mirror that has failed is asked last [s].
-AVOIDED_SECONDS = 60.0
+# How long a mirror that has failed is asked last [s]; twice as long after each further failure, up
+# to an hour. A silent one costs as much as `locations.SILENCE_SECONDS` each time it is asked.
+AVOIDED_SECONDS, LONGEST_AVOIDED_SECONDS = 60.0, 3600.0
 # How often all mirrors are asked before a read fails: a connection may have been idle for too
 # long, and a server may be starting.
 ROUNDS = 2
@@ -88,7 +89,8 @@ class Mirrors:
         self._locations, self._node, self._clock = tuple(locations), node, clock
         self._kept = kept
         self._open: dict[str, Location] = {}
-        self._failed_at: dict[str, float] = {}
+        # Of those that failed in their last read: for how long they are asked last, and until when.
+        self._avoided: dict[str, tuple[float, float]] = {}
         self.bytes_read = Counter[str]()
         self.failures = Counter[str]()
 
@@ -129,7 +131,7 @@ class Mirrors:
                 else:
                     if not problem:
                         self.bytes_read[shown(location)] += len(content)
-                        self._failed_at.pop(location, None)
+                        self._avoided.pop(location, None)
                         return content
                     missing = False
                 problems[shown(location)] = problem
@@ -153,7 +155,8 @@ class Mirrors:
         now = self._clock()
 
         def avoided(location: str) -> bool:
-            return now - self._failed_at.get(location, -AVOIDED_SECONDS) < AVOIDED_SECONDS
+            _, until = self._avoided.get(location, (0.0, now))
+            return now < until
 
         return sorted(order_mirrors(self._locations, self._node, piece.name), key=avoided)
 
@@ -164,5 +167,7 @@ class Mirrors:
 
     def _note_failure(self, location: str) -> None:
         self.failures[shown(location)] += 1
-        self._failed_at[location] = self._clock()
+        before, _ = self._avoided.get(location, (AVOIDED_SECONDS / 2, 0.0))
+        seconds = min(2 * before, LONGEST_AVOIDED_SECONDS)
+        self._avoided[location] = (seconds, self._clock() + seconds)
         self._open.pop(location).close()

@@ -219,6 +219,22 @@ def test_a_mirror_that_failed_is_asked_again_after_a_while(mirrors, tmp_path):
     assert reader.bytes_read[str(late)] > 5
 
 
+def test_a_mirror_that_fails_again_and_again_is_asked_more_and_more_seldom(mirrors, tmp_path):
+    """A silent one costs a minute each time: it was asked every minute."""
+    now = [0.0]
+    reader = mirrors([str(tmp_path / "none"), "path"], clock=lambda: now[0])
+    asked = []
+    while now[0] < 20 * AVOIDED_SECONDS:
+        before = reader.failures.total()
+        for start in range(20):
+            reader.fetch(piece(start, start + 1))
+        if reader.failures.total() > before:
+            asked.append(now[0] / AVOIDED_SECONDS)
+        now[0] += AVOIDED_SECONDS / 2
+    assert asked == [0, 1, 3, 7, 15]
+    assert reader.failures.total() == len(asked)
+
+
 def test_a_server_that_closed_an_idle_connection_is_asked_again(folder, mirrors):
     with ftp_server(folder) as first:
         reader = mirrors([first])
