@@ -238,7 +238,8 @@ def _shared_keys(
         ]
         shared = np.intersect1d(shared, np.concatenate(new))
     rows = sum(int(np.count_nonzero(_among(each, shared))) for each in hashes)
-    for part in np.array_split(shared, math.ceil(rows / ROWS)) if rows else ():
+    parts = min(len(shared), math.ceil(rows / ROWS))
+    for part in np.array_split(shared, parts) if parts else ():
         keys, owners = [], []
         for chunk, each, count in zip(chunks, hashes, counts, strict=True):
             places = np.flatnonzero(_among(each, part))

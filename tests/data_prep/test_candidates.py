@@ -89,6 +89,12 @@ def test_bursts_propose_their_own_frames_only():
     assert set(pairs.values()) == {0.0}
 
 
+def test_one_key_of_more_features_than_a_part_has_is_a_part(monkeypatch):
+    monkeypatch.setattr(candidates, "ROWS", 5)
+    pictures = [Sketch(np.full((12, 32), 7, np.uint8), None)] * 3
+    assert set(proposed(pictures, np.ones(3, bool))) == {(0, 1), (0, 2), (1, 2)}
+
+
 def test_without_a_feature_or_a_hash_nothing_is_proposed():
     nothing = [Sketch(np.zeros((0, 32), np.uint8), None)] * 3
     found = find_candidates(nothing, np.ones(3, bool))
