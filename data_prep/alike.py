@@ -67,7 +67,7 @@ def still_true(
         A path of each picture that is there, by the digest of its pixels.
     """
     return [
-        replace(pair, one=one, other=other)
+        replace(pair, one=min(one, other), other=max(one, other))
         for pair in pairs
         if (one := names.get(contents.get(pair.one) or ""))
         and (other := names.get(contents.get(pair.other) or ""))
@@ -100,7 +100,7 @@ def describe(pairs: Collection[Likeness], splits: Mapping[str, str]) -> list[str
 
 
 def describe_cut_short(names: Collection[str]) -> list[str]:
-    """Return a line about pictures that were not compared with all that may be alike.
+    """Return a line, or none, about pictures that were not compared with all that may be alike.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ def describe_cut_short(names: Collection[str]) -> list[str]:
         return []
     more = ", ..." if len(names) > NAMED else ""
     return [
-        f"  {len(names):,} images were not compared with all that may show their place: too many "
-        f"may, and the most likely ones do not: {', '.join([*names][:NAMED])}{more}. A label that "
-        "is drawn into many images causes this; groups that are known (--group) tell such pairs."
+        f"  {len(names):,} images were not compared with all that may show their place, because "
+        f"too many may: {', '.join([*names][:NAMED])}{more}. A label that is drawn into many "
+        "images causes this, or images that look alike. Groups that are known (--group) tell such "
+        "pairs."
     ]

@@ -8,7 +8,7 @@ number of pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,11 +36,13 @@ LINKS = 3
 # features of one picture: what was drawn into two different pictures is a smaller part.
 CROWD = 32
 LEAST_SHARE = 1 / 3
-# Number of keys that are sorted at a time, and of pairs: 34 MB of each.
-ROWS = PAIRS = 1 << 22
-# Pairs of each kind that are held for each picture, the most likely ones; for few pictures, so many
-# in all. Bursts of 20 frames propose 10 for each picture.
-HELD, LEAST_HELD = 32, 1 << 20
+# Number of keys that are grouped at a time, and of pairs that are counted at a time: 17 MB in each
+# array of them.
+ROWS = PAIRS = 1 << 21
+# Each kind of evidence holds the pairs that are among the most likely ones of either picture, so
+# many of each. It holds all as long as these are fewer than twice as many times the pictures, or
+# than the other number. Bursts of 20 frames propose 10 times the pictures.
+HELD, LEAST_HELD = 16, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,10 @@ class Candidates:
         Places of the pictures in the sequence that was searched; `ones` are the smaller ones.
     shares : array [pairs] of float64
         Part of the features that must agree: `LEAST_SHARE` if nothing else than features of a
-        crowd proposes the pair, or the thumbnails of two pictures that have such features.
+        crowd proposes the pair, or the thumbnails of two pictures that have such features; 0
+        otherwise.
     cut_short : array [pictures] of bool
-        Pictures of pairs that were not held.
+        Wanted pictures of which some evidence for a pair was not held.
     """
 
     ones: NDArray[np.int64]
@@ -84,7 +87,7 @@ def find_candidates(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> Ca
     hashes = np.array([each or 0 for each in told], np.uint64)
     seen = np.flatnonzero([each is not None for each in told])
     hashed = _tally_hashes(hashes, seen, wanted)
-    parts = [_by_few(few), _by_crowd(crowd), _by_hash(hashed, hashes, crowded)]
+    parts = [_by_few(few), _by_crowd(crowd), _by_hash(hashed, crowded)]
     pairs, place = np.unique(np.concatenate([part.pairs for part in parts]), return_inverse=True)
     votes = np.bincount(place, np.concatenate([part.votes for part in parts]), len(pairs))
     shares = np.ones(len(pairs))
@@ -96,30 +99,37 @@ def find_candidates(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> Ca
 
 
 class Tally:
-    """How often each pair is proposed, for the most likely pairs.
+    """The most likely pairs of each picture, and the votes for them.
+
+    Where more pairs are proposed than are held, the others are dropped. A pair that is proposed
+    again begins with no votes then, so this is lossy counting without its bound on the error
+    (Manku and Motwani, VLDB 2002).
 
     Parameters
     ----------
     pictures : int
         Number of pictures. A pair is ``smaller * pictures + larger``.
-    most : int
-        Number of pairs that are held. Where more are proposed, those with fewer votes so far are
-        dropped (lossy counting: Manku and Motwani, VLDB 2002).
+    votes_of : callable, optional
+        Returns the votes for an array of pairs. Default: how often each was proposed.
 
     Attributes
     ----------
     cut_short : array [pictures] of bool
-        Pictures of pairs that were dropped.
+        Pictures of pairs that were dropped at some time.
     """
 
-    def __init__(self, pictures: int, most: int) -> None:
-        self._most = most
+    def __init__(
+        self,
+        pictures: int,
+        votes_of: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    ) -> None:
+        self._votes_of = votes_of
         self._pairs = self._votes = np.zeros(0, np.int64)
         self._waiting: list[NDArray[np.int64]] = []
         self.cut_short = np.zeros(pictures, bool)
 
     def add(self, proposed: Iterable[NDArray[np.int64]]) -> None:
-        """Count a vote for each pair in some arrays."""
+        """Propose the pairs in some arrays."""
         for pairs in proposed:
             self._waiting.append(pairs)
             if sum(map(len, self._waiting)) >= PAIRS:
@@ -137,19 +147,33 @@ class Tally:
         )
         self._waiting = []
         pairs, place = np.unique(np.concatenate([self._pairs, new]), return_inverse=True)
-        votes = np.zeros(len(pairs), np.int64)
-        np.add.at(votes, place, np.concatenate([self._votes, times]))
-        if len(pairs) > self._most:
-            order = np.argsort(-votes, kind="stable")
-            for pictures in np.divmod(pairs[order[self._most :]], len(self.cut_short)):
+        if self._votes_of is not None:
+            votes = self._votes_of(pairs)
+        else:
+            votes = np.zeros(len(pairs), np.int64)
+            np.add.at(votes, place, np.concatenate([self._votes, times]))
+        if len(pairs) > max(LEAST_HELD, 2 * HELD * len(self.cut_short)):
+            held = self._best(pairs, votes)
+            for pictures in np.divmod(pairs[~held], len(self.cut_short)):
                 self.cut_short[pictures] = True
-            held = np.sort(order[: self._most])
             pairs, votes = pairs[held], votes[held]
         self._pairs, self._votes = pairs, votes
 
+    def _best(self, pairs: NDArray[np.int64], votes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tell which pairs are among the `HELD` most likely ones of either picture."""
+        both = np.concatenate(np.divmod(pairs, len(self.cut_short)))
+        held = np.zeros(len(pairs), bool)
+        held[_first_of_each(both, np.tile(votes, 2), HELD) % len(pairs)] = True
+        return held
 
-def _tally(pictures: int) -> Tally:
-    return Tally(pictures, max(LEAST_HELD, HELD * pictures))
+
+def _first_of_each(
+    pictures: NDArray[np.int64], votes: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
+    """Return the places of so many entries of each picture that have most votes."""
+    order = np.lexsort((-votes, pictures))
+    ordered = pictures[order]
+    return order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +208,7 @@ def _tally_features(
     """
     bits = key_bits(len(pictures))
     rng = np.random.default_rng(0)
-    few, crowd = _tally(len(pictures)), _tally(len(pictures))
+    few, crowd = Tally(len(pictures)), Tally(len(pictures))
     crowded = np.zeros(len(pictures), bool)
     for _ in range(TABLES):
         chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
@@ -209,11 +233,8 @@ def _by_crowd(tally: Tally) -> _Proposed:
     frame has a link to a later one, and all meet in the last.
     """
     pairs, votes = tally.counted(LEAST_VOTES)
-    one = pairs // len(tally.cut_short)
-    order = np.lexsort((pairs, -votes, one))
-    pairs, votes, one = pairs[order], votes[order], one[order]
-    best = np.arange(len(pairs)) - np.searchsorted(one, one) < LINKS
-    return _Proposed(pairs[best], votes[best], np.full(int(best.sum()), LEAST_SHARE))
+    best = np.sort(_first_of_each(pairs // len(tally.cut_short), votes, LINKS))
+    return _Proposed(pairs[best], votes[best], np.full(len(best), LEAST_SHARE))
 
 
 def _shared_keys(
@@ -222,7 +243,7 @@ def _shared_keys(
     """Yield the keys of features that may occur more than once, and their pictures.
 
     A hash of 32 bits excludes almost all keys that occur once, and divides the others into parts of
-    about `ROWS`: in bursts of frames, all keys occur more than once.
+    about `ROWS`: in bursts of frames, most keys occur more than once. Each part reads all pictures.
     """
     chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
     hashes, counts = [], []
@@ -237,17 +258,29 @@ def _shared_keys(
             for chunk, each, count in zip(chunks, hashes, counts, strict=True)
         ]
         shared = np.intersect1d(shared, np.concatenate(new))
-    rows = sum(int(np.count_nonzero(_among(each, shared))) for each in hashes)
-    parts = min(len(shared), math.ceil(rows / ROWS))
-    for part in np.array_split(shared, parts) if parts else ():
+    for part in _parts(shared, hashes):
         keys, owners = [], []
         for chunk, each, count in zip(chunks, hashes, counts, strict=True):
             places = np.flatnonzero(_among(each, part))
             if len(places):
-                features = [pictures[place].descriptors for place in chunk]
-                keys.append(_keys(features, chosen)[places])
-                owners.append(np.repeat(np.array(chunk), count)[places])
+                features = np.concatenate([pictures[place].descriptors for place in chunk])
+                whose = np.repeat(np.array(chunk), count)[places]
+                once = _once(_keys([features[places]], chosen), whose)
+                keys.append(once[0])
+                owners.append(once[1])
         yield np.concatenate(keys), np.concatenate(owners)
+
+
+def _parts(
+    shared: NDArray[np.uint32], hashes: Iterable[NDArray[np.uint32]]
+) -> Sequence[NDArray[np.uint32]]:
+    """Divide sorted values into parts of about `ROWS` occurrences."""
+    times = np.zeros(len(shared), np.int64)
+    for each in hashes:
+        found = each[_among(each, shared)]
+        times += np.bincount(np.searchsorted(shared, found), minlength=len(shared))
+    part = (np.cumsum(times) - times) // ROWS
+    return np.split(shared, np.flatnonzero(np.diff(part)) + 1) if len(shared) else ()
 
 
 def _keys(features: Sequence[NDArray[np.uint8]], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -299,8 +332,14 @@ def key_bits(pictures: int) -> int:
 def _tally_hashes(
     hashes: NDArray[np.uint64], seen: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> Tally:
-    """Count the bands in which the perceptual hashes of pairs agree, among the pictures seen."""
-    tally, shift = _tally(len(hashes)), 0
+    """Return pairs whose perceptual hashes agree in one band, among the pictures seen."""
+
+    def votes_of(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        one, other = np.divmod(pairs, len(hashes))
+        bits: NDArray[np.int64] = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+        return HASH_BITS + 1 - bits
+
+    tally, shift = Tally(len(hashes), votes_of), 0
     for width in HASH_BANDS:
         keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         shift += width
@@ -309,24 +348,29 @@ def _tally_hashes(
     return tally
 
 
-def _by_hash(tally: Tally, hashes: NDArray[np.uint64], crowded: NDArray[np.bool_]) -> _Proposed:
-    pairs, _ = tally.counted()
-    one, other = np.divmod(pairs, len(hashes))
-    bits = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+def _by_hash(tally: Tally, crowded: NDArray[np.bool_]) -> _Proposed:
+    pairs, votes = tally.counted()
+    one, other = np.divmod(pairs, len(crowded))
     shares = np.where(crowded[one] & crowded[other], LEAST_SHARE, 0.0)
-    return _Proposed(pairs, HASH_BITS + 1 - bits, shares)
+    return _Proposed(pairs, votes, shares)
+
+
+def _once(
+    keys: NDArray[np.int64], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each owner of a key once, sorted by keys and owners."""
+    order = np.lexsort((owners, keys))
+    keys, owners = keys[order], owners[order]
+    first = np.ones(len(keys), bool)
+    first[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
+    return keys[first], owners[first]
 
 
 def _grouped(
     keys: NDArray[np.int64], owners: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the owners of each key in their order, a number of the key, and how many it has."""
-    order = np.lexsort((owners, keys))
-    keys, owners = keys[order], owners[order]
-    # Several features of one picture under one key count once.
-    first = np.ones(len(keys), bool)
-    first[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
-    keys, owners = keys[first], owners[first]
+    keys, owners = _once(keys, owners)
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, int)
     sizes = np.diff(np.r_[starts, len(keys)])
     return owners, np.repeat(np.arange(len(starts)), sizes), np.repeat(sizes, sizes)

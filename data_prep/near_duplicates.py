@@ -55,7 +55,8 @@ class Search:
     cut_short : list of str
         Names of pictures that were not compared with all that may show their place: comparisons
         with the `MOST_IN_VAIN` most likely ones, or more, had found nothing; or more pairs were
-        proposed than are held, and the picture has fewer than `LINKS` links.
+        proposed than are held, and the picture has fewer than `LINKS` links. Where pairs were not
+        held, two series may stay apart although each is linked within itself.
     """
 
     pairs: list[Likeness]
@@ -92,7 +93,8 @@ def find_near_duplicates(
     if not names or (new is not None and not new):
         return Search([], [])
     sketches = _Sketches(fingerprints, names)
-    wanted = np.array([new is None or name in new for name in names], bool)
+    among = None if new is None else set(new)
+    wanted = np.array([among is None or name in among for name in names], bool)
     links = _Links(len(names))
     places = {name: place for place, name in enumerate(names)}
     for one, other in known:
@@ -157,9 +159,12 @@ class _Links:
     def __init__(self, count: int) -> None:
         self._parents = list(range(count))
         self._degrees = [0] * count
+        self._linked: set[int] = set()
 
     def need(self, one: int, other: int) -> bool:
         """Tell whether a link between two pictures is still needed."""
+        if self._number(one, other) in self._linked:
+            return False
         return self.few(one) or self.few(other) or self._root(one) != self._root(other)
 
     def few(self, place: int) -> bool:
@@ -167,10 +172,16 @@ class _Links:
         return self._degrees[place] < LINKS
 
     def add(self, one: int, other: int) -> None:
-        """Link two pictures."""
+        """Link two pictures; a link that is there is not counted again."""
+        if self._number(one, other) in self._linked:
+            return
+        self._linked.add(self._number(one, other))
         self._parents[self._root(one)] = self._root(other)
         self._degrees[one] += 1
         self._degrees[other] += 1
+
+    def _number(self, one: int, other: int) -> int:
+        return min(one, other) * len(self._parents) + max(one, other)
 
     def _root(self, place: int) -> int:
         while self._parents[place] != place:

@@ -39,8 +39,8 @@ def test_a_pair_is_remembered_while_both_pictures_are_there_under_whatever_names
     then = {"a": "X", "b": "Y", "c": "Z", "unread": None}
     assert names(still_true(former, then, {"X": "a", "Y": "b", "V": "c"})) == [("a", "b")]
     assert names(still_true(former, then, {"X": "x", "Y": "b", "Z": "z"})) == [
-        ("x", "b"),
-        ("z", "x"),
+        ("b", "x"),
+        ("x", "z"),
     ]
     assert still_true(former, then, {"Y": "b"}) == []
 

@@ -31,13 +31,23 @@ def bursts(seed, frames):
         place = rng.integers(0, 256, (40, 32), np.uint8)
         for _ in range(frames):
             one = place.copy()
-            one[rng.random(40) < 0.2] = rng.integers(0, 256, 32, np.uint8)
+            others = rng.random(40) < 0.2
+            one[others] = rng.integers(0, 256, (int(others.sum()), 32), np.uint8)
             made.append(Sketch(one, None))
     return made
 
 
 def proposed(pictures, wanted=ALL):
     return {(i, j): share for i, j, share in find_candidates(pictures, wanted)}
+
+
+def with_drawing(seed):
+    """Pictures of which all have twelve features in common."""
+    drawn = np.random.default_rng(seed).integers(0, 256, (12, 32), np.uint8)
+    pictures = sketches(seed + 1, shared=30)
+    for each in pictures:
+        each.descriptors[:12] = drawn
+    return pictures
 
 
 @pytest.mark.parametrize("rows", [1 << 22, 50])
@@ -70,14 +80,23 @@ def test_keys_that_pictures_share_are_found_with_whose_they_are(monkeypatch, row
     assert (len(parts) > 1) == (rows == 50)
 
 
-@pytest.mark.parametrize("make", [lambda: sketches(1, shared=12), lambda: bursts(2, 20)])
-def test_the_parts_in_which_pairs_are_counted_change_nothing(monkeypatch, make):
-    pictures = make()
-    whole = proposed(pictures)
-    assert len(whole) > 10
+MADE = {
+    "few": lambda: sketches(1, shared=12),
+    "bursts": lambda: bursts(2, 20),
+    "crowd": lambda: with_drawing(3),
+    "hashes": lambda: alike(4),
+}
+
+
+@pytest.mark.parametrize("part", [1.0, 0.1])
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_the_parts_in_which_pairs_are_counted_change_nothing(monkeypatch, make, part):
+    pictures, wanted = make(), np.random.default_rng(1).random(200) < part
+    whole = [*find_candidates(pictures, wanted)]
+    assert len(whole) > 2
     monkeypatch.setattr(candidates, "ROWS", 30)
     monkeypatch.setattr(candidates, "PAIRS", 7)
-    assert proposed(pictures) == whole
+    assert [*find_candidates(pictures, wanted)] == whole
 
 
 def test_bursts_propose_their_own_frames_only():
@@ -102,12 +121,39 @@ def test_without_a_feature_or_a_hash_nothing_is_proposed():
     assert not found.cut_short.any()
 
 
+def alike(seed):
+    """Pictures without features whose hashes differ in few bits, or in none."""
+    rng = np.random.default_rng(seed)
+    nothing = np.zeros((0, 32), np.uint8)
+    return [Sketch(nothing, 1 << int(rng.integers(64))) for _ in range(200)]
+
+
+def test_copies_are_held_wherever_they_stand_among_pictures_that_look_alike(monkeypatch):
+    """The first pictures took the place of all others."""
+    monkeypatch.setattr(candidates, "PAIRS", 500)
+    monkeypatch.setattr(candidates, "LEAST_HELD", 0)
+    monkeypatch.setattr(candidates, "HELD", 5)
+    pictures = alike(7)
+    found = find_candidates(pictures, ALL)
+    copies = {
+        (i, j)
+        for j in range(200)
+        for i in range(max(0, j - 20), j)
+        if pictures[i].phash == pictures[j].phash
+    }
+    assert found.cut_short.all()
+    assert len(found.ones) <= 2 * 5 * 200
+    kept = {(i, j) for i, j, _ in found}
+    assert len(copies) > 50
+    assert len(copies & kept) > 0.9 * len(copies)
+
+
 class TestTally:
     def test_it_counts(self, monkeypatch):
         monkeypatch.setattr(candidates, "PAIRS", 10)
         rng = np.random.default_rng(0)
         arrays = [rng.integers(0, 30, size) for size in (0, 3, 25, 1, 1, 14)]
-        tally = Tally(100, 30)
+        tally = Tally(100)
         tally.add(arrays[:4])
         tally.add(iter(arrays[4:]))
         expected = Counter(np.concatenate(arrays).tolist())
@@ -118,29 +164,57 @@ class TestTally:
         assert votes.min() == 2
         assert not tally.cut_short.any()
 
-    def test_the_pairs_with_most_votes_are_held_and_the_pictures_of_others_are_told(self):
-        tally = Tally(10, 2)
-        tally.add([np.array([12, 12, 12, 34, 56, 56, 78])])
-        pairs, votes = tally.counted()
-        assert (pairs.tolist(), votes.tolist()) == ([12, 56], [3, 2])
-        assert np.flatnonzero(tally.cut_short).tolist() == [3, 4, 7, 8]
+    @pytest.fixture
+    def _two_each(self, monkeypatch):
+        monkeypatch.setattr(candidates, "LEAST_HELD", 0)
+        monkeypatch.setattr(candidates, "HELD", 2)
 
-    def test_no_more_than_the_most_are_held_at_any_time(self, monkeypatch):
+    @pytest.mark.usefixtures("_two_each")
+    def test_the_best_pairs_of_either_picture_are_held(self):
+        tally = Tally(10)
+        # Picture 9 has a pair with each other one; votes grow with their numbers.
+        hub = np.repeat(np.arange(9) * 10 + 9, np.arange(1, 10))
+        among = np.array([i * 10 + j for i in range(9) for j in range(i + 1, 9)]).repeat(20)
+        tally.add([hub, among])
+        pairs, votes = tally.counted()
+        assert {79, 89} <= set(pairs.tolist())
+        assert not {9, 19, 29, 39, 49, 59, 69} & set(pairs.tolist())
+        assert set(votes.tolist()) == {8, 9, 20}
+        assert tally.cut_short.all()
+
+    @pytest.mark.usefixtures("_two_each")
+    def test_all_are_held_while_they_are_few(self):
+        tally = Tally(10)
+        proposed = np.array([i * 10 + j for i in range(9) for j in range(i + 1, 10)])
+        tally.add([proposed[:40]])
+        assert tally.counted()[0].tolist() == proposed[:40].tolist()
+        assert not tally.cut_short.any()
+        tally.add([proposed])
+        assert len(tally.counted()[0]) <= 2 * 10
+        assert tally.cut_short.any()
+
+    def test_votes_may_be_a_property_of_the_pair(self):
+        tally = Tally(10, lambda pairs: pairs % 7)
+        tally.add([np.array([12, 12, 12, 34, 57])])
+        pairs, votes = tally.counted()
+        assert (pairs.tolist(), votes.tolist()) == ([12, 34, 57], [5, 6, 1])
+
+    @pytest.mark.usefixtures("_two_each")
+    def test_memory_does_not_grow_with_what_is_proposed(self, monkeypatch):
         monkeypatch.setattr(candidates, "PAIRS", 50)
         rng = np.random.default_rng(0)
-        tally = Tally(1000, 100)
-        for _ in range(40):
-            tally.add([rng.integers(0, 10**6, 30)])
-            assert len(tally._pairs) <= 100
+        tally = Tally(100)
+        for _ in range(100):
+            one, other = np.sort(rng.choice(100, (2, 30)), axis=0)
+            tally.add([one * 100 + other])
+            assert len(tally._pairs) <= 2 * 2 * 100
             assert sum(map(len, tally._waiting)) < 50
 
 
 def test_a_crowd_proposes_few_neighbours_that_must_agree_in_a_part():
-    rng = np.random.default_rng(4)
-    drawn = rng.integers(0, 256, (12, 32), np.uint8)
-    pictures = sketches(5)
-    for each in pictures:
-        each.descriptors[:12] = drawn
-    pairs = proposed(pictures)
-    assert len(pairs) <= LINKS * len(pictures)
-    assert set(pairs.values()) == {candidates.LEAST_SHARE}
+    pairs = proposed(with_drawing(5))
+    assert len(pairs) <= LINKS * 200
+    shares = {share: {j for (_, j), each in pairs.items() if each == share} for share in (0, 1 / 3)}
+    assert set(pairs.values()) == {0.0, candidates.LEAST_SHARE}
+    # Those that share other features, too, need no part.
+    assert shares[0] == set(range(10, 200, 10))
