@@ -263,9 +263,9 @@ def _shared_keys(
         for chunk, each, count in zip(chunks, hashes, counts, strict=True):
             places = np.flatnonzero(_among(each, part))
             if len(places):
-                features = np.concatenate([pictures[place].descriptors for place in chunk])
+                every = np.concatenate([pictures[place].descriptors for place in chunk])
                 whose = np.repeat(np.array(chunk), count)[places]
-                once = _once(_keys([features[places]], chosen), whose)
+                once = _once(_keys([every[places]], chosen), whose)
                 keys.append(once[0])
                 owners.append(once[1])
         yield np.concatenate(keys), np.concatenate(owners)
