@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from hdfs import InsecureClient
 
@@ -256,7 +257,11 @@ def test_a_submit_that_is_killed_while_it_hands_over_leaves_the_lock_to_the_appl
     )
     with subprocess.Popen(command, env=grid.environment(), stdout=subprocess.PIPE) as process:
         deadline = time.monotonic() + 300
-        while b'"application"' not in (lock.read_bytes() if lock.exists() else b""):
+        # The name is in the lock's file before spark-submit, which keeps the lock, has started.
+        while not (
+            b'"application"' in (lock.read_bytes() if lock.exists() else b"")
+            and psutil.Process(process.pid).children()
+        ):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
