@@ -105,7 +105,7 @@ class Judge(ABC):
 
     @property
     def needs_course(self) -> bool:
-        """Whether the judge looks at cosines. Then the server keeps one more vector."""
+        """Whether the judge looks at cosines. Then the server keeps two more vectors."""
         return False
 
     @abstractmethod

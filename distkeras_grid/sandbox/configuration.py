@@ -253,6 +253,10 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 """
 
 
+# Variables that would lead to another cluster, because they go before HADOOP_CONF_DIR.
+OTHERS = ("WEBHDFS_URL", "YARN_CONF_DIR")
+
+
 def environment(layout: Layout, realm: Realm | None = None) -> dict[str, str]:
     """Return the variables by which Spark and Hadoop's clients find the sandbox."""
     return {
@@ -333,7 +337,7 @@ def files(
         f"export {name}={shlex.quote(value)}\n"
         for name, value in environment(layout, realm).items()
     )
-    written[layout.environment] = "".join(exports)
+    written[layout.environment] = f"unset {' '.join(OTHERS)}\n" + "".join(exports)
     return written
 
 

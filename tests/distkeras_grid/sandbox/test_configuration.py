@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -77,10 +78,13 @@ def test_a_shell_gets_the_variables_that_a_program_gets(root: Path, tmp_path: Pa
         capture_output=True,
         text=True,
         timeout=20,
+        # Of another cluster; they go before HADOOP_CONF_DIR.
+        env={**os.environ, "WEBHDFS_URL": "http://prod:9870", "YARN_CONF_DIR": "/etc/hadoop/conf"},
     )
     told = dict(each.split("=", 1) for each in ran.stdout.split("\0") if each)
     expected = environment(layout)
     assert {name: told[name] for name in expected} == expected
+    assert not {"WEBHDFS_URL", "YARN_CONF_DIR"} & set(told)
 
 
 def test_spark_finds_its_jars_where_they_lie() -> None:
