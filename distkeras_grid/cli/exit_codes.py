@@ -54,7 +54,8 @@ HELP = {
     ExitCode.TRAINING: "training failed: a loss that is not finite, a worker that gave up",
     ExitCode.PARTIAL: "done, but some images could not be read; the output lists them",
     ExitCode.BUSY: "another run holds the lock, or works on the data set; nothing was done",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM; the work was stopped, also on YARN, "
+    "unless --keep-running was given",
 }
 
 # Looked up in this order, so that a class stands before its base.

@@ -11,15 +11,15 @@ from airflow.sdk import DAG
 
 GRID = "/opt/grid"
 TILE = (
-    "distkeras-grid tile --update --input hdfs:///raw --output hdfs:///tiles "
-    "--tile 256 --overlap 0.5 --angles 0:360:5 --master yarn --log-format json"
+    "distkeras-grid submit tile --update --input hdfs:///raw --output hdfs:///tiles "
+    "--angles 0:360:45 --log-format json"
 )
 RETRAIN = (
-    "distkeras-grid retrain --data hdfs:///tiles --split train --validation-split validation "
-    "--features image --model my_models:net --epochs 2 --output hdfs:///runs --keep 8 "
-    "--master yarn --log-format json"
+    "distkeras-grid submit retrain --data hdfs:///tiles --split train "
+    "--validation-split validation --features image --model my_models:net --epochs 2 "
+    "--output hdfs:///runs --keep 8 --log-format json"
 )
-COMPACT = "distkeras-grid compact --data hdfs:///tiles --master yarn --log-format json"
+COMPACT = "distkeras-grid submit compact --data hdfs:///tiles --log-format json"
 TASK = {
     "cwd": GRID,
     "env": {"PATH": f"{GRID}/.venv/bin:/usr/bin:/bin", "HADOOP_CONF_DIR": "/etc/hadoop/conf"},
