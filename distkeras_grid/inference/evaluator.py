@@ -117,7 +117,8 @@ class AccuracyEvaluator:
             intervals are resampled from the units of the last column. By default, those of
             `source` and `group` that the data have. Without any, rows count as independent.
         classes : sequence of str, optional
-            Names of the classes; by default those in the columns' metadata, else numbers.
+            Names of the classes. Default: for labels in the column ``label`` those in the
+            columns' metadata, else numbers.
         combine : {"mean", "vote"}, default "mean"
             The class of a unit is the one with the largest mean prediction, or the one that most
             rows name. Predictions that are class numbers can only vote.
