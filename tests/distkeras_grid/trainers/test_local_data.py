@@ -212,10 +212,14 @@ def validation(spark, path):
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["DOWNPOUR", "SynchronousSGD"])
-def test_other_trainers_test_once_an_iteration_too(spark, tiles, name):
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("DOWNPOUR", {}), ("SynchronousSGD", {}), ("EnsembleTrainer", {"data": "partition"})],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_other_trainers_test_once_an_iteration_too(spark, tiles, name, more):
     sets = LocalSets(tiles, iterations=2, local_train=30, local_test=9, mode="partition")
-    trainer = trainer_of(name, communication_window=2)
+    trainer = trainer_of(name, communication_window=2, **more)
     trainer.train(sets, seed=4)
     history = trainer.history
     assert history.samples == 2 * 2 * 30
