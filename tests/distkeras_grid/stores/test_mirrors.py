@@ -114,7 +114,7 @@ def test_M1_with_any_mirror_down_the_same_bytes_come(down, mirrors, tmp_path):
     assert set(reader.failures) <= {shown(gone)}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["http", "ftp", "webhdfs"])
 def test_M1_a_mirror_that_dies_while_it_serves_is_replaced(kind, folder, mirrors):
     """It has answered before and its connection is open: the first to be asked."""
