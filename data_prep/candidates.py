@@ -39,9 +39,9 @@ LEAST_SHARE = 1 / 3
 # Number of keys that are grouped at a time, and of pairs that are counted at a time: 17 MB in each
 # array of them.
 ROWS = PAIRS = 1 << 21
-# Each kind of evidence holds the pairs that are among the most likely ones of either picture, so
-# many of each. It holds all as long as these are fewer than twice as many times the pictures, or
-# than the other number. Bursts of 20 frames propose 10 times the pictures.
+# If there are more than `LEAST_HELD` pairs, and more than twice `HELD` for each picture, only the
+# `HELD` most likely ones of each picture are kept, for each kind of evidence. Bursts of 20 frames
+# propose 10 for each picture, so nothing of them is dropped.
 HELD, LEAST_HELD = 16, 1 << 20
 
 
@@ -81,6 +81,10 @@ def find_candidates(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> Ca
         Each is asked for several times.
     wanted : array [pictures] of bool
         Only pairs with one of these are looked for.
+
+    Returns
+    -------
+    Candidates
     """
     few, crowd, crowded = _tally_features(pictures, wanted)
     told = [each.phash for each in pictures]

@@ -13,8 +13,6 @@ from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.wire import BROKEN, ArrayChannel
 
-#: What a broken line raises.
-
 
 class Duplex:
     """Sends messages in the order of `send`, and passes on received ones.

@@ -253,13 +253,15 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 """
 
 
-# Variables that would lead to another cluster, because they go before HADOOP_CONF_DIR.
-OTHERS = ("WEBHDFS_URL", "YARN_CONF_DIR")
-
-
 def environment(layout: Layout, realm: Realm | None = None) -> dict[str, str]:
-    """Return the variables by which Spark and Hadoop's clients find the sandbox."""
+    """Return the variables by which Spark and Hadoop's clients find the sandbox.
+
+    Two are empty, which counts as not set: they would go before ``HADOOP_CONF_DIR``, and those of a
+    user may lead to another cluster.
+    """
     return {
+        "WEBHDFS_URL": "",
+        "YARN_CONF_DIR": "",
         **(kerberos.environment(realm) if realm else {}),
         "HADOOP_CONF_DIR": str(layout.client),
         "SPARK_CONF_DIR": str(layout.client),
@@ -337,7 +339,7 @@ def files(
         f"export {name}={shlex.quote(value)}\n"
         for name, value in environment(layout, realm).items()
     )
-    written[layout.environment] = f"unset {' '.join(OTHERS)}\n" + "".join(exports)
+    written[layout.environment] = "".join(exports)
     return written
 
 

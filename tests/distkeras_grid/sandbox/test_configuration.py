@@ -4,6 +4,7 @@ import os
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,9 +17,13 @@ from distkeras_grid.sandbox.configuration import (
     hdfs_site,
 )
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
+from distkeras_grid.submission.yarn_sites import find_resourcemanager
+from distkeras_grid.webhdfs.addresses import find_address, parse_path
 
 PORTS = Ports(1, 2, 3, 4, 5, 6, 7)
 LAYOUT = Layout(Path("/grid"))
+# What a user of another cluster has set; both go before HADOOP_CONF_DIR.
+PRODUCTION = {"WEBHDFS_URL": "http://prod:9870", "YARN_CONF_DIR": "/etc/hadoop/conf"}
 
 
 def properties(text: str) -> dict[str, str]:
@@ -78,13 +83,29 @@ def test_a_shell_gets_the_variables_that_a_program_gets(root: Path, tmp_path: Pa
         capture_output=True,
         text=True,
         timeout=20,
-        # Of another cluster; they go before HADOOP_CONF_DIR.
-        env={**os.environ, "WEBHDFS_URL": "http://prod:9870", "YARN_CONF_DIR": "/etc/hadoop/conf"},
+        env={**os.environ, **PRODUCTION},
     )
     told = dict(each.split("=", 1) for each in ran.stdout.split("\0") if each)
     expected = environment(layout)
     assert {name: told[name] for name in expected} == expected
-    assert not {"WEBHDFS_URL", "YARN_CONF_DIR"} & set(told)
+
+
+def test_variables_of_another_cluster_do_not_lead_there(tmp_path: Path) -> None:
+    """`rm` reached the other one, from a shell and from a notebook."""
+    layout = Layout(tmp_path / "sandbox")
+    (tmp_path / "yarn-site.xml").write_text(
+        "<configuration><property><name>yarn.resourcemanager.webapp.address</name>"
+        "<value>prod:8088</value></property></configuration>"
+    )
+    layout.client.mkdir(parents=True)
+    for path, text in written(layout).items():
+        if path.parent == layout.client:
+            path.write_text(text)
+    variables = {**PRODUCTION, "YARN_CONF_DIR": str(tmp_path), **environment(layout)}
+    found = find_address(parse_path("/raw"), environment=variables)
+    assert [urlsplit(url).hostname for url in found.urls] == ["localhost"]
+    yarn = find_resourcemanager(environment=variables)
+    assert {urlsplit(url).hostname for url in yarn.urls} == {"localhost"}
 
 
 def test_spark_finds_its_jars_where_they_lie() -> None:

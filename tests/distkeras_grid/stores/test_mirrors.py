@@ -13,7 +13,12 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.stores.kept import KeptPieces
 from distkeras_grid.stores.locations import open_location, scheme_of, shown
-from distkeras_grid.stores.mirrors import AVOIDED_SECONDS, Mirrors, Piece
+from distkeras_grid.stores.mirrors import (
+    AVOIDED_SECONDS,
+    LONGEST_AVOIDED_SECONDS,
+    Mirrors,
+    Piece,
+)
 from tests.distkeras_grid.stores.servers import (
     Damaged,
     Quiet,
@@ -222,17 +227,31 @@ def test_a_mirror_that_failed_is_asked_again_after_a_while(mirrors, tmp_path):
 def test_a_mirror_that_fails_again_and_again_is_asked_more_and_more_seldom(mirrors, tmp_path):
     """A silent one costs a minute each time: it was asked every minute."""
     now = [0.0]
-    reader = mirrors([str(tmp_path / "none"), "path"], clock=lambda: now[0])
+    late = tmp_path / "none"
+    reader = mirrors([str(late), "path"], clock=lambda: now[0])
     asked = []
-    while now[0] < 20 * AVOIDED_SECONDS:
+    while now[0] < 200 * AVOIDED_SECONDS:
         before = reader.failures.total()
         for start in range(20):
             reader.fetch(piece(start, start + 1))
         if reader.failures.total() > before:
             asked.append(now[0] / AVOIDED_SECONDS)
         now[0] += AVOIDED_SECONDS / 2
-    assert asked == [0, 1, 3, 7, 15]
+    # At most an hour.
+    assert asked == [0, 1, 3, 7, 15, 31, 63, 123, 183]
     assert reader.failures.total() == len(asked)
+    # Once it has answered, it is avoided for a minute only.
+    late.mkdir()
+    (late / "plain.bin").write_bytes(CONTENT)
+    now[0] += LONGEST_AVOIDED_SECONDS
+    each = [piece(start, start + 1) for start in range(20)]
+    first = next(one for one in each if reader._order(one)[0] == str(late))
+    reader.fetch(first)
+    (late / "plain.bin").unlink()
+    reader.fetch(first)
+    assert reader._order(first)[-1] == str(late)
+    now[0] += AVOIDED_SECONDS
+    assert reader._order(first)[0] == str(late)
 
 
 def test_a_server_that_closed_an_idle_connection_is_asked_again(folder, mirrors):

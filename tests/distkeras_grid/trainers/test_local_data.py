@@ -215,7 +215,7 @@ def validation(spark, path):
 @pytest.mark.parametrize(
     ("name", "more"),
     [("DOWNPOUR", {}), ("SynchronousSGD", {}), ("EnsembleTrainer", {"data": "partition"})],
-    ids=lambda each: each if isinstance(each, str) else "",
+    ids=["DOWNPOUR", "SynchronousSGD", "EnsembleTrainer"],
 )
 def test_other_trainers_test_once_an_iteration_too(spark, tiles, name, more):
     sets = LocalSets(tiles, iterations=2, local_train=30, local_test=9, mode="partition")
