@@ -362,7 +362,10 @@ class ScheduleSpec(Value, frozen=True):
         return self.rows * self.epochs + self.repeated
 
     def windows_per_epoch(self, rows: int) -> int:
-        """Return the windows that begin in an epoch of a worker.
+        """Return the windows of an epoch of a worker: as many as those of the smallest share.
+
+        So each worker takes part in each round. Of a worker with a row more, the last window may
+        have a batch more.
 
         Parameters
         ----------
@@ -371,13 +374,15 @@ class ScheduleSpec(Value, frozen=True):
 
         Examples
         --------
-        >>> schedule = ScheduleSpec(rows=1000, batch_size=10, window=2)
-        >>> schedule.windows_per_epoch(50)
-        3
+        >>> schedule = ScheduleSpec(rows=65, workers=2, batch_size=16, window=1)
+        >>> schedule.windows_per_epoch(33), schedule.windows_per_epoch(32)
+        (2, 2)
         """
         if self.window is None:
             return 1
-        return math.ceil(math.ceil(rows / self.batch_size) / self.window)
+        if self.largest_share is None:
+            rows = min(rows, max(1, self.rows // self.workers))
+        return math.ceil(rows / (self.batch_size * self.window))
 
     @property
     def communication_window(self) -> int | Literal["epoch", "once"]:

@@ -49,12 +49,13 @@ def simulated_spec(rule: Rule, learners: Any, seats: Any, **changes: Any) -> Run
     """Return the run of these learners and rows: batches of one row, none mixed, no limits."""
     terms = {"shuffle": False, "round_timeout": None, **changes}
     state = learners[0].step_section if rule.traits.steps_on_workers else None
+    shares = [len(rows) for rows in seats]
     return make_spec(
         rule,
         layout=LayoutSpec.of(learners[0].layout, state),
-        rows=sum(map(len, seats)),
-        workers=len(seats),
-        largest_share=max(map(len, seats)),
+        rows=sum(shares),
+        workers=len(shares),
+        largest_share=None if max(shares) - min(shares) <= 1 else max(shares),
         **terms,
     )
 

@@ -3,7 +3,7 @@
 A `Policy` returns positions of rows and does not know the rows. `Epochs` is the one that training
 uses. Its order depends only on (seed, seat, epoch), so a task that runs again can start at any
 window; the server tells it how many are folded. No row is left out: the last batch of an epoch may
-have fewer rows, and its last window fewer batches.
+have fewer rows, and its last window fewer batches, or one more (`ScheduleSpec.windows_per_epoch`).
 """
 
 from __future__ import annotations
@@ -92,6 +92,9 @@ class Epochs:
         Whether to train on a sample of as many rows, drawn once with replacement.
     before : int, default 0
         Epochs that other workers have trained. The windows are those of the epochs after them.
+    windows_per_epoch : int, optional
+        Windows of an epoch, where `window` is not None; by default as many as the rows have. If
+        they are fewer, the last one takes all batches that are left.
 
     Examples
     --------
@@ -110,6 +113,7 @@ class Epochs:
     shuffle: bool = True
     bootstrap: bool = False
     before: int = 0
+    windows_per_epoch: int | None = None
 
     def windows(self, start: int = 0) -> Iterator[Window]:
         """Yield the windows from the one of number `start` on; see `Policy`."""
@@ -136,12 +140,15 @@ class Epochs:
         steps = math.ceil(self.rows / self.batch_size)
         if self.window is None:
             return (self.before + sequence * self.epochs_per_window) * steps
-        epochs, windows = divmod(sequence, math.ceil(steps / self.window))
+        epochs, windows = divmod(sequence, self._per_epoch(self.window))
         return (self.before + epochs) * steps + windows * self.window
 
     def once(self) -> Self:
         """Return the policy of one epoch, the first one of this."""
         return replace(self, epochs=1, epochs_per_window=1, before=0)
+
+    def _per_epoch(self, window: int) -> int:
+        return self.windows_per_epoch or math.ceil(self.rows / (self.batch_size * window))
 
     def _order(self, kept: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:
         order = epoch_order(self.rows, self.seed, self.seat, epoch, shuffle=self.shuffle)
@@ -160,14 +167,15 @@ class Epochs:
     def _parts_of_epochs(
         self, kept: NDArray[np.int64] | None, window: int, start: int
     ) -> Iterator[Window]:
-        per_epoch = math.ceil(math.ceil(self.rows / self.batch_size) / window)
-        length = window * self.batch_size
+        per_epoch, length = self._per_epoch(window), window * self.batch_size
         for sequence in range(start, per_epoch * (self.epochs - self.before)):
             epoch, number = divmod(sequence, per_epoch)
             epoch += self.before
             if number == 0 or sequence == start:
                 order = self._order(kept, epoch + 1)
-            part = order[number * length : (number + 1) * length]
+            part = order[
+                number * length : None if number == per_epoch - 1 else (number + 1) * length
+            ]
             yield Window(sequence, epoch + 1, number, blocks_of(part, self.batch_size, window))
 
 
@@ -194,6 +202,7 @@ def policy_of(schedule: ScheduleSpec, rows: int, seat: int) -> Epochs:
         shuffle=schedule.shuffle,
         bootstrap=schedule.bootstrap,
         before=schedule.epochs_before,
+        windows_per_epoch=schedule.windows_per_epoch(rows),
     )
 
 

@@ -124,6 +124,24 @@ def test_windows_have_the_asked_sizes_and_only_the_last_of_an_epoch_is_smaller(p
         assert all(block.shape[1] <= policy.batch_size for block in window.blocks)
 
 
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(1, 20), st.integers(1, 5), st.data())
+def test_all_workers_have_the_same_windows_in_an_epoch(workers, share, batch, window, data):
+    """Shares differ by a row at most; no worker has a round alone, and no row is left out."""
+    rows = share * workers + data.draw(st.integers(0, workers - 1))
+    schedule = ScheduleSpec(rows=rows, workers=workers, batch_size=batch, window=window, epochs=2)
+    found = set()
+    for number in range(workers):
+        own = rows // workers + (number < rows % workers)
+        policy = policy_of(schedule, own, number)
+        windows = check_policy(policy, own, data.draw(st.integers(0, 20)))
+        found.add(tuple((each.epoch, each.window) for each in windows))
+        assert {each.window for each in windows} == set(range(schedule.windows_per_epoch(own)))
+        for epoch in (1, 2):
+            order = [i for each in windows if each.epoch == epoch for i in flat(each)]
+            assert sorted(order) == list(range(own))
+    assert len(found) == 1
+
+
 def test_order_depends_on_seed_seat_and_epoch():
     orders = [
         tuple(epoch_order(100, seed, seat, epoch, shuffle=True))
@@ -138,7 +156,14 @@ def test_a_schedule_has_the_policy_of_its_fields():
         rows=99, batch_size=4, window=None, epochs=6, epochs_per_window=2, seed=3, bootstrap=True
     )
     assert policy_of(schedule, 20, 5) == Epochs(
-        rows=20, batch_size=4, epochs=6, epochs_per_window=2, seed=3, seat=5, bootstrap=True
+        rows=20,
+        batch_size=4,
+        epochs=6,
+        epochs_per_window=2,
+        seed=3,
+        seat=5,
+        bootstrap=True,
+        windows_per_epoch=1,
     )
 
 

@@ -43,6 +43,35 @@ def test_Q3_a_quorum_of_all_is_everyone():
     assert not runs[1].history.late
 
 
+@pytest.mark.parametrize("rule", [AveragingRule(), ElasticRoundRule(0.25), MeanGradientRule()])
+def test_a_round_is_of_one_epoch_and_of_all_workers(rule):
+    """Of 33 and 32 rows in batches of 16, only the first worker has a third batch, of one row."""
+    rows = np.random.default_rng(2).normal(size=(65, 3))
+    found = trained(rule, [rows[:33], rows[33:]], start=np.ones(3), batch=16, rate=0.1, epochs=8)
+    rounds = {}
+    for record in found.history.records:
+        rounds.setdefault(record.version, set()).add((record.worker, record.epoch))
+    assert list(rounds.values()) == [{(0, n // 2 + 1), (1, n // 2 + 1)} for n in range(16)]
+    assert found.history.samples == 8 * 65
+
+
+def test_averaging_of_unequal_shares_is_that_of_these_lines():
+    rows = np.random.default_rng(2).normal(size=(65, 3))
+    shares = rows[:33], rows[33:]
+    found = trained(AveragingRule(), shares, start=np.ones(3), batch=16, rate=0.1, epochs=2)
+    center, windows = np.ones(3), 32 // 16
+    for _ in range(2):
+        for window in range(windows):
+            stop = None if window == windows - 1 else 16
+            parts = [share[16 * window :][:stop] for share in shares]
+            batches = [
+                [part[n : n + 16].mean(axis=0) for n in range(0, len(part), 16)] for part in parts
+            ]
+            trained_weights = [descend(center, each, rate=0.1) for each in batches]
+            center = np.average(trained_weights, axis=0, weights=[len(part) for part in parts])
+    np.testing.assert_allclose(found.center, center, rtol=1e-14)
+
+
 @pytest.mark.parametrize("gone", [0, 3])
 @pytest.mark.parametrize("rule", [AveragingRule(), MeanGradientRule()])
 def test_Q3_without_one_worker_the_rest_is_the_batch(rule, gone):
