@@ -23,7 +23,8 @@ from data_prep.job import executor_errors
 from data_prep.task_status import task_progress
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import SPLIT_COLUMN, quoted, resolve_features
+from distkeras_grid.spark.columns import quoted, resolve_features
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage

@@ -437,7 +437,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         None if an earlier attempt of the same application has done so, and died afterwards.
     """
     import distkeras_grid
-    from distkeras_grid.spark.dataframes import resolve_features
+    from distkeras_grid.spark.columns import resolve_features
     from distkeras_grid.spark.outputs import Output
     from distkeras_grid.spark.session import this_driver
     from distkeras_grid.spark.storage import Storage

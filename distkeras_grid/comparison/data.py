@@ -14,13 +14,8 @@ from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaErro
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.inference.evaluator import default_units
-from distkeras_grid.spark.dataframes import (
-    SPLIT_COLUMN,
-    Columns,
-    read_parquet,
-    read_tiles,
-    resolve_columns,
-)
+from distkeras_grid.spark.columns import Columns, resolve_columns
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN, read_parquet, read_tiles
 from distkeras_grid.trainers.validation import collect
 
 if TYPE_CHECKING:

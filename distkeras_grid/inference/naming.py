@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.metrics import NO_CLASS, THRESHOLD
-from distkeras_grid.spark.dataframes import (
-    is_number,
-    is_number_array,
-    is_vector,
-    quoted,
-)
+from distkeras_grid.spark.columns import is_number, is_number_array, is_vector, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

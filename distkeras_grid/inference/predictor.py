@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import Column, DataFrame
 
-    from distkeras_grid.spark.dataframes import FeatureColumns
+    from distkeras_grid.spark.columns import FeatureColumns
 
 # Two, so that two models in one query do not evict each other from a Python worker.
 MODELS_KEPT = 2
@@ -105,7 +105,8 @@ class ModelPredictor:
 
         from distkeras_grid.engine.keras_model import model_to_bytes
         from distkeras_grid.engine.registry import current_backend
-        from distkeras_grid.spark.dataframes import as_dataframe, resolve_features
+        from distkeras_grid.spark.columns import resolve_features
+        from distkeras_grid.spark.dataframes import as_dataframe
         from distkeras_grid.spark.interpreters import (
             check_executors,
             ship_backend,
@@ -316,7 +317,7 @@ def _with_features(
 
     Bytes are read where they stand; a second column of them would double what Spark moves.
     """
-    from distkeras_grid.spark.dataframes import feature_expression, is_binary
+    from distkeras_grid.spark.columns import feature_expression, is_binary
 
     places: list[int] = []
     added: list[Column] = []

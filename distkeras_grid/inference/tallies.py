@@ -11,7 +11,7 @@ from distkeras_grid.evaluation.levels import Tally
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.inference.naming import numbers_in, predicted_class, true_class
 from distkeras_grid.metrics import NO_CLASS
-from distkeras_grid.spark.dataframes import quoted
+from distkeras_grid.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.spool import FEATURES, LABEL, ROW, WEIGHT
-from distkeras_grid.spark.dataframes import (
-    SPLIT_COLUMN,
-    Columns,
-    Label,
-    feature_expression,
-    is_vector,
-    quoted,
-)
+from distkeras_grid.spark.columns import Columns, Label, feature_expression, is_vector, quoted
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.partitions import partition_key
 from distkeras_grid.spark.stored_rows import IDENTITY
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import StorageError
 from distkeras_grid.signals import is_interrupt
-from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
+from distkeras_grid.spark.columns import Columns, quoted
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.session import local_cores
 from distkeras_grid.spark.stopping import stop_work

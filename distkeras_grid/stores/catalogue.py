@@ -17,7 +17,8 @@ import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, SchemaError, SplitLeakError
 from distkeras_grid.local_sets.pool import Pool
-from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
+from distkeras_grid.spark.columns import Columns, resolve_columns
+from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.stores.footers import find_files
 from distkeras_grid.stores.locations import scheme_of

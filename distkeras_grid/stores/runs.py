@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SchemaError
 from distkeras_grid.local_sets.pool import Numbers
-from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
+from distkeras_grid.spark.columns import Columns, quoted
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 
 if TYPE_CHECKING:
     import pyarrow as pa

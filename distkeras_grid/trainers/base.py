@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.rules import DeepGradientCompression, Rule
-    from distkeras_grid.spark.dataframes import FeatureColumns, LabelColumns
+    from distkeras_grid.spark.columns import FeatureColumns, LabelColumns
     from distkeras_grid.spec import OnNonFinite, OptimizerState, Share, StatisticsSource
     from distkeras_grid.weights import Vector
 

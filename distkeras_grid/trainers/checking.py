@@ -39,7 +39,8 @@ from distkeras_grid.parameter_server.shards import cut
 from distkeras_grid.rules import Rule, SynchronousRule, compression_of, spec_of
 from distkeras_grid.rules import rule_of as build_from
 from distkeras_grid.spark.addresses import place_server
-from distkeras_grid.spark.dataframes import Columns, as_dataframe, resolve_columns
+from distkeras_grid.spark.columns import Columns, resolve_columns
+from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.doctor import (
     Finding,
     check_encryption,

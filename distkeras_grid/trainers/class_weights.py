@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.feeding.source import classes_of
-from distkeras_grid.spark.dataframes import Columns
+from distkeras_grid.spark.columns import Columns
 from distkeras_grid.spark.seats import DataSummary, label_expression
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 from distkeras_grid.trainers.labels import check_classes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.spark.dataframes import Label
+    from distkeras_grid.spark.columns import Label
 
 
 Numbered: TypeAlias = dict[int, float] | Literal["balanced"] | None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from distkeras_grid.rules import Rule
-    from distkeras_grid.spark.dataframes import Columns
+    from distkeras_grid.spark.columns import Columns
     from distkeras_grid.spec import RunSpec
 
 # Batches of a measured window, and its bytes, which travel with each task.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ConfigurationError, DataError, SplitLeakError
 from distkeras_grid.feeding.shapes import outputs_of
-from distkeras_grid.spark.dataframes import SPLIT_COLUMN, Columns, quoted
+from distkeras_grid.spark.columns import Columns, quoted
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.seats import DataSummary, summarize
 from distkeras_grid.trainers.labels import check_labels
 

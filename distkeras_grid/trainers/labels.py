@@ -9,7 +9,7 @@ from distkeras_grid.errors import ConfigurationError, LabelError
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.shapes import Port
-    from distkeras_grid.spark.dataframes import Columns, Label
+    from distkeras_grid.spark.columns import Columns, Label
     from distkeras_grid.spark.seats import DataSummary
 
 SPARSE_LOSSES = frozenset({"sparse_categorical_crossentropy", "sparsecategoricalcrossentropy"})

@@ -16,7 +16,8 @@ from distkeras_grid.local_sets.coverage import coverage, expected_coverage
 from distkeras_grid.local_sets.drawing import Drawing
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
-from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
+from distkeras_grid.spark.columns import Columns, Label, resolve_columns
+from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.stores.catalogue import Catalogue, catalogue

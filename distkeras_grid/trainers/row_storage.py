@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.spark.checkpoints import CheckpointStore
-    from distkeras_grid.spark.dataframes import Columns
+    from distkeras_grid.spark.columns import Columns
 
 KEPT = (
     "The rows may come in another order each time that Spark computes them, and are kept on the "

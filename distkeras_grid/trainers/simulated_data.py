@@ -18,7 +18,8 @@ from distkeras_grid.feeding.source import ArraySource, Selection, Source, weight
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.local_sets.work import LocalWork
-from distkeras_grid.spark.dataframes import Columns, Label, as_dataframe, resolve_columns
+from distkeras_grid.spark.columns import Columns, Label, resolve_columns
+from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spec import DataSpec, RunSpec

@@ -13,7 +13,7 @@ from distkeras_grid.stores.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
-    from distkeras_grid.spark.dataframes import Columns
+    from distkeras_grid.spark.columns import Columns
     from distkeras_grid.trainers.request import DataRequest
 
 

@@ -17,7 +17,7 @@ from distkeras_grid.feeding.arrays import (
 )
 from distkeras_grid.feeding.source import ArraySource, Source
 from distkeras_grid.feeding.spool import FEATURES, LABEL
-from distkeras_grid.spark.dataframes import Columns
+from distkeras_grid.spark.columns import Columns
 from distkeras_grid.spark.seats import travelling
 
 if TYPE_CHECKING:

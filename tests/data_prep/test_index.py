@@ -114,7 +114,7 @@ def test_an_index_has_the_groups_of_its_images(spark, folder):
 
 
 def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(index, written):
-    from distkeras_grid.spark.dataframes import resolve_columns
+    from distkeras_grid.spark.columns import resolve_columns
     from distkeras_grid.trainers.validation import collect
 
     rows = cut(index)
@@ -173,7 +173,7 @@ def test_stains_travel_with_the_index(spark, tmp_path):
 
 def test_pixel_sizes_travel_with_the_index(spark, tmp_path, monkeypatch):
     """Images of two magnifications; written from whole images, and cut later part by part."""
-    from distkeras_grid.spark.dataframes import resolve_columns
+    from distkeras_grid.spark.columns import resolve_columns
     from distkeras_grid.trainers.validation import collect
 
     for seed, (label, side) in enumerate((("a", 0.25), ("b", 0.31))):

@@ -9,7 +9,7 @@ import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.errors import NoSpaceError
-from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.stored_rows import store_rows
 from tests.cluster import Cluster
 from tests.faults.test_matrix import ROWS, run

@@ -10,15 +10,8 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import (
-    as_dataframe,
-    feature_expression,
-    read_manifest,
-    read_parquet,
-    read_tiles,
-    resolve_columns,
-    resolve_features,
-)
+from distkeras_grid.spark.columns import feature_expression, resolve_columns, resolve_features
+from distkeras_grid.spark.dataframes import as_dataframe, read_manifest, read_parquet, read_tiles
 from distkeras_grid.spark.stored_rows import is_repeatable
 
 pytestmark = pytest.mark.spark

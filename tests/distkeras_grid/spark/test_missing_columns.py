@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.columns import resolve_columns
 
 TILES = StructType(
     [

@@ -9,7 +9,7 @@ import pytest
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import Columns, Label, resolve_columns
+from distkeras_grid.spark.columns import Columns, Label, resolve_columns
 from distkeras_grid.spark.seats import CHANGED, check_summary, deal, largest_seat, summarize
 from distkeras_grid.spark.stored_rows import is_repeatable, kept_rows, read_rows, store_rows
 

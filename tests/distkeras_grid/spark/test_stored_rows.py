@@ -9,7 +9,7 @@ import pytest
 
 from distkeras_grid.errors import ClusterError, NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.stored_rows import (
     IDENTITY,
     check_shared,

@@ -7,7 +7,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.dataframes import Columns, Label
+from distkeras_grid.spark.columns import Columns, Label
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.trainers.class_weights import (
     balanced_weights,

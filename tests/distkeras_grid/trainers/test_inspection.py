@@ -13,7 +13,7 @@ from distkeras_grid.errors import (
     SchemaError,
     SplitLeakError,
 )
-from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port
-from distkeras_grid.spark.dataframes import Columns, Label
+from distkeras_grid.spark.columns import Columns, Label
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.trainers.labels import check_classes, check_labels, losses_of
 

@@ -18,7 +18,7 @@ from distkeras_grid.history import History
 from distkeras_grid.local_sets.drawing import digest_of
 from distkeras_grid.local_sets.pool import Pool
 from distkeras_grid.records import LocalRecord, LocalSet
-from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.stores.catalogue import Catalogue, catalogue, common_folder, root_of
 from distkeras_grid.stores.tile_store import ParquetStore

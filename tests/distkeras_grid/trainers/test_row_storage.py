@@ -7,7 +7,7 @@ import pytest
 from distkeras_grid.checkpoints import FORMAT, Driver, Manifest
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark.checkpoints import CheckpointStore
-from distkeras_grid.spark.dataframes import resolve_columns
+from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.trainers import row_storage
 from distkeras_grid.trainers.row_storage import RowStorage
