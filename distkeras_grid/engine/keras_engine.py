@@ -145,7 +145,7 @@ class KerasEngine(ABC):
         """
         counted = _Counted(blocks)
         values = _numbers(self._trained(before, counted, after))
-        self._steps.finish(after)
+        self._steps.finish(after, counted.samples)
         if "loss" not in values:
             raise ConfigurationError(
                 f"train_step of {type(self.model).__name__} must return a dict with a 'loss'. "
@@ -439,8 +439,11 @@ class KerasEngine(ABC):
 
     def _data(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Return features, labels and, if given, weights of a batch as the model takes them."""
+        import keras
+
         outputs = max(1, len(declared(self.model, "outputs")))
         x, y = arrays[: len(self._inputs)], arrays[len(self._inputs) :]
+        self._steps.weigh(keras.ops.shape(x[0])[0])
         return (self._features(x), packed(self.model, "output", y[:outputs]), *y[outputs:])
 
     def _features(self, arrays: Sequence[Any]) -> Any:

@@ -1,8 +1,8 @@
 """What a worker's optimizer does in a window, and what is sent of it.
 
 There are four kinds (`distkeras_grid.rules.LocalSteps`): the model's own optimizer; plain SGD with
-the momentum of EAMSGD; plain SGD that also sums its gradients; and the sum alone, without steps,
-which the model's own optimizer takes later with the mean gradient of all workers. All of them work
+the momentum of EAMSGD; plain SGD that also sums its gradients; and the mean gradient alone, without
+steps, which the model's own optimizer takes later with that of all workers. All of them work
 through the model's own ``train_step`` and use the gradients that it applies.
 """
 
@@ -224,7 +224,10 @@ class OwnSteps:
         """Return the weights that are sent, from the values of the variables."""
         return [variable.value for variable in variables]
 
-    def finish(self, out: Vector) -> None:
+    def weigh(self, rows: Any) -> None:
+        """Note the rows of the batch that comes next: a number, or a tensor of one."""
+
+    def finish(self, out: Vector, samples: int) -> None:
         """Replace the trainable part of the weights by what is sent instead, after a window."""
 
     def check_applied(self, before: int, model: Any) -> None:
@@ -315,7 +318,7 @@ class GradientSteps(OwnSteps):
         model.optimizer = _summing_sgd().from_config(model.optimizer.get_config())
         super().__init__(model)
 
-    def finish(self, out: Vector) -> None:
+    def finish(self, out: Vector, samples: int) -> None:  # noqa: ARG002
         """Put the sum where the weights were, and begin a new one."""
         _take_sums(self._optimizer, out)
 
@@ -348,9 +351,14 @@ class MeanGradientSteps(OwnSteps):
         """The optimizer whose learning rate counts."""
         return self.own
 
-    def finish(self, out: Vector) -> None:
-        """Put the sum where the weights were, and begin a new one."""
-        _take_sums(self._optimizer, out)
+    def weigh(self, rows: Any) -> None:
+        """Note how often the next gradient counts: a batch's loss is the mean of its rows."""
+        self._optimizer.rows = rows
+
+    def finish(self, out: Vector, samples: int) -> None:
+        """Put the mean over the window's rows where the weights were, and begin a new one."""
+        end = _take_sums(self._optimizer, out)
+        np.divide(out[:end], samples, out=out[:end])
 
     def check_applied(self, before: int, model: Any) -> None:
         """Refuse a step whose gradients never came to the optimizer."""
@@ -394,13 +402,15 @@ def _accumulates(optimizer: Any) -> int | None:
     return next((count for count in steps if count), None)
 
 
-def _take_sums(optimizer: Any, out: Vector) -> None:
+def _take_sums(optimizer: Any, out: Vector) -> int:
+    """Move the sums to the start of `out`; return where they end."""
     start = 0
     for variable in optimizer.sums:
         values = np.asarray(variable).ravel()
         out[start : start + values.size] = values
         start += values.size
         variable.assign(np.zeros(variable.shape, np.float32))
+    return start
 
 
 def _check_applied(optimizer: Any, before: int, model: Any) -> None:
@@ -430,10 +440,15 @@ def _summing_sgd() -> Any:
 
 
 def _sum_alone() -> Any:
-    """Return the same without its steps."""
+    """Return the same without its steps; each gradient counts as often as its batch has rows."""
+    import keras
 
     class GradientSum(_summing_sgd()):  # type: ignore[misc]
+        rows: Any = 1
+
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:  # noqa: ARG002
-            self.assign_add(self.sums[self._get_variable_index(variable)], gradient)
+            rows = keras.ops.cast(self.rows, variable.dtype)
+            of_rows = keras.ops.multiply(gradient, rows)
+            self.assign_add(self.sums[self._get_variable_index(variable)], of_rows)
 
     return GradientSum

@@ -84,6 +84,7 @@ class TorchEngine(KerasEngine):
         signature = tuple((array.dtype, tuple(array.shape)) for array in batch)
         if signature not in self._recorded:
             self._recorded[signature] = self._record(batch)
+        self._steps.weigh(len(batch[0]))
         with torch.no_grad():
             gradients = self._recorded[signature](*batch)
             self.model.optimizer.apply(list(gradients), self._trainable)

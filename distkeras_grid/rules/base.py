@@ -38,7 +38,7 @@ class LocalSteps(Enum):
     GRADIENT
         Steps of plain SGD; ``after`` holds the sum of the gradients.
     NONE
-        No step: ``after`` holds the sum of the gradients at the weights of the start.
+        No step: ``after`` holds the mean gradient of the window's rows at the weights of the start.
     """
 
     OPTIMIZER = "optimizer"

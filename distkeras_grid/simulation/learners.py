@@ -89,9 +89,13 @@ class QuadraticLearner:
                 weight = None if block.weight is None else block.weight[number]
                 loss, gradient = self._gradient(x, targets, weight)
                 losses += len(targets) * loss
-                np.add(total, gradient, out=total)
-                if self._local_steps is not LocalSteps.NONE:
+                if self._local_steps is LocalSteps.NONE:
+                    np.add(total, len(targets) * gradient, out=total)
+                else:
+                    np.add(total, gradient, out=total)
                     self.step(gradient, x)
+        if self._local_steps is LocalSteps.NONE:
+            np.divide(total, samples, out=total)
         gradients = self._local_steps in (LocalSteps.GRADIENT, LocalSteps.NONE)
         np.copyto(after, total if gradients else x)
         return WindowResult(steps, samples, losses / samples, {})

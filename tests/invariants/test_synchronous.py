@@ -55,6 +55,21 @@ def test_a_round_is_of_one_epoch_and_of_all_workers(rule):
     assert found.history.samples == 8 * 65
 
 
+def test_a_round_of_windows_with_short_batches_is_their_joint_batch():
+    """Windows of batches of 4, 4 and 2 rows, and of 4, 4 and 1."""
+    rows = np.random.default_rng(3).normal(size=(19, 3))
+    found = trained(
+        MeanGradientRule(),
+        [rows[:10], rows[10:]],
+        start=np.ones(3),
+        batch=4,
+        window=3,
+        momentum=0.5,
+    )
+    assert found.version == 1
+    np.testing.assert_allclose(found.center, descend(np.ones(3), [rows.mean(axis=0)]), rtol=1e-14)
+
+
 def test_averaging_of_unequal_shares_is_that_of_these_lines():
     rows = np.random.default_rng(2).normal(size=(65, 3))
     shares = rows[:33], rows[33:]

@@ -96,6 +96,36 @@ def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
     np.testing.assert_allclose(flat(worker.model), flat(reference), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_the_mean_gradient_of_a_window_is_that_of_its_rows_in_one_batch(jit):
+    """Batches of 8, 8, 3 and 8 rows, and an embedding, whose gradients are sparse."""
+    import keras
+
+    def net():
+        keras.utils.set_random_seed(4)
+        layers = [keras.Input((5,)), keras.layers.Embedding(9, 4), keras.layers.Flatten()]
+        found = keras.Sequential([*layers, keras.layers.Dense(2)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        found.compile(keras.optimizers.SGD(1.0), loss)
+        return found
+
+    x = np.random.default_rng(1).integers(0, 9, (27, 5))
+    y = x[:, 0] % 2
+    parts = [(16, 2, 8), (3, 1, 3), (8, 1, 8)]
+    blocks, start = [], 0
+    for rows, *shape in parts:
+        part = slice(start, start + rows)
+        blocks.append(Block((x[part].reshape(*shape, 5),), (y[part].reshape(shape),)))
+        start += rows
+    worker = engine_of(net(), local_steps=LocalSteps.NONE, block_shape=(2, 8), jit=jit)
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    expected = net()
+    expected.train_on_batch(x, y)
+    for _ in range(2):  # a second window begins with a new sum
+        worker.run(before, blocks, after)
+        np.testing.assert_allclose(before - after, flat(expected), rtol=0, atol=1e-6)
+
+
 def test_statistics_travel_beside_the_gradients():
     x, y = data()
     worker = engine(batch_norm=True)
