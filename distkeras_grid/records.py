@@ -292,7 +292,8 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     windows, state_windows : int or None
         For an attempt that continues: windows of the worker that are in the center, and windows
         after which its optimizer, its random generators and its own weights were kept. If both are
-        equal, it goes on as if nothing had happened; None if these begin anew.
+        equal, it goes on as if nothing had happened; None if these begin anew. If they differ, what
+        ``compression="dgc"`` had held back is lost.
     road : str or None
         With ``ready`` and ``resumed``: how its vectors travel between it and the server, ``tcp``,
         ``unix socket``, ``shared memory`` or ``in process``.

@@ -24,7 +24,7 @@ from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, Win
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
 from distkeras_grid.rules.magnitudes import is_finite
-from distkeras_grid.worker.own_state import copy_checked
+from distkeras_grid.worker.own_state import check_same, copy_checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -479,8 +479,12 @@ class WorkerMind:
         if start is None:
             raise GridError(f"Worker {self._worker} was not told to start.")
         self._start_message = None
-        copy_checked(held_back_of(self._accumulator) or {}, own.held_back or {})
         due, newest = start.next_sequence, start.newest
+        held, kept = held_back_of(self._accumulator) or {}, own.held_back or {}
+        check_same(held, kept)
+        if event.sequence == due:
+            # Otherwise a part has been sent since, nobody knows which, and would be sent twice.
+            copy_checked(held, kept)
         if (event.sequence, event.version) == (due, newest):
             copy_checked({"before": self.before}, {"before": own.before})
             self.version, self.offset = newest, own.offset

@@ -572,6 +572,20 @@ def test_where_workers_make_the_steps_an_older_state_gives_only_what_is_the_work
     np.testing.assert_array_equal(worker.before, CENTER)
 
 
+@pytest.mark.parametrize(("sequence", "version", "kept"), [(4, 9, 1), (4, 5, 1), (3, 9, 0)])
+def test_what_was_held_back_comes_again_only_if_nothing_was_sent_since(sequence, version, kept):
+    """Whatever other workers have sent; an older one would count twice what has been sent since."""
+
+    def dgc():
+        return Accumulator(DeepGradientCompression(0.9, warm_up_epochs=0), LAYOUT, 1)
+
+    held = {name: np.ones_like(array) for name, array in minds.held_back_of(dgc()).items()}
+    event = recalled(sequence, version, held_back=held)
+    worker, _ = beginning(DownpourRule(), kept_start(4, 9), event, accumulator=dgc)
+    for array in worker.to_state()["held_back"].values():
+        np.testing.assert_array_equal(array, np.full_like(array, kept))
+
+
 def test_a_state_of_another_model_is_refused():
     with pytest.raises(DataError):
         beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, before=(1, 2)))
