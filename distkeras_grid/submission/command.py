@@ -16,8 +16,9 @@ from distkeras_grid.tickets import keytab_of
 
 DeployMode = Literal["client", "cluster"]
 CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
-# spark.task.maxFailures: how often Spark tries a task.
-TASK_FAILURES = 4
+# How many executors may be lost in an hour, for each slot. A worker that trains something between
+# its losses needs longer than 36 seconds to be started again.
+EXECUTOR_FAILURES = 100
 # The flag of a job that writes checkpoints, from which another attempt of its driver goes on.
 CHECKPOINTS = re.compile(r"--checkpoint-dir(?:=|$)")
 
@@ -246,10 +247,11 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
     ours = {
         # Spark's default, a tenth of the heap, is less than TensorFlow needs.
         "spark.executor.memoryOverhead": f"{beside_jvm}m",
-        # A task that kills its executor (memory, a crash in native code) is tried on another one.
-        # Spark's default, two deaths for each executor, can end the application before the task
-        # has had all its attempts. With this value the job itself fails, and says why.
-        "spark.executor.maxNumFailures": str(TASK_FAILURES * slots + 1),
+        # A run itself decides when a worker has failed too often, however many executors it lost
+        # before. So Spark's own limit, by default two deaths for each executor in the life of the
+        # application, only ends an application whose executors never come up.
+        "spark.executor.maxNumFailures": str(EXECUTOR_FAILURES * slots),
+        "spark.executor.failuresValidityInterval": "1h",
         "spark.yarn.tags": ",".join(_tags(submission)),
     }
     if not submission.in_cluster:

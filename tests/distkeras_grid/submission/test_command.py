@@ -56,7 +56,8 @@ def test_client_mode_on_yarn_as_a_whole():
         *("--conf", "spark.dynamicAllocation.enabled=false"),
         *("--conf", "spark.pyspark.driver.python=/here/python"),
         *("--conf", f"spark.executor.memoryOverhead={executor_overhead_mb()}m"),
-        *("--conf", "spark.executor.maxNumFailures=9"),
+        *("--conf", "spark.executor.maxNumFailures=200"),
+        *("--conf", "spark.executor.failuresValidityInterval=1h"),
         *("--conf", "spark.yarn.tags=tag-1"),
         *("job.py", "--data", "a b"),
     ]
@@ -77,7 +78,13 @@ def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():
     assert "spark.pyspark.driver.python" not in settings
     assert settings["spark.driver.memoryOverhead"] == f"{driver_overhead_mb(workers=6)}m"
     assert settings["spark.executor.memoryOverhead"] == f"{executor_overhead_mb(slots=2)}m"
-    assert settings["spark.executor.maxNumFailures"] == "25"
+
+
+def test_spark_forgets_lost_executors_so_that_the_run_itself_counts():
+    """A run that trains between its losses may go on for days; see `Tries`."""
+    settings = conf(words(executors=3, executor_cores=2))
+    assert settings["spark.executor.failuresValidityInterval"] == "1h"
+    assert int(settings["spark.executor.maxNumFailures"]) >= 6 * 100
 
 
 @pytest.mark.parametrize("flag", [["--checkpoint-dir", "/c"], ["--checkpoint-dir=/c"]])
