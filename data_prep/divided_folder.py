@@ -19,8 +19,7 @@ from data_prep.job import Say, executor_errors, job_by_job, load_contents
 from data_prep.labels import compile_pattern
 from data_prep.leaks import Picture
 from data_prep.likeness import fingerprint
-from data_prep.links import lost_images
-from data_prep.listing import hidden_images, list_images
+from data_prep.listing import list_images, unseen_images, walked
 from data_prep.picture import Choice
 from data_prep.raster import Raster
 from data_prep.reading import SPARK, Content, Opening, choose_opening
@@ -123,9 +122,10 @@ def look_at_folder(
     group_of = None if patterns[1] is None else compile_pattern(patterns[1], "group")
     check_executors(spark, TILING_PACKAGES)
     storage = Storage(spark)
-    listed = list_images(spark, storage, settings)
-    hidden = hidden_images(spark, storage, settings.input, settings.file_glob, listed)
-    hidden |= lost_images(storage, settings.input, settings.file_glob)
+    found_here = walked(storage, settings.input)
+    listed = list_images(spark, storage, settings, found_here)
+    where = settings.input, settings.file_glob
+    hidden = unseen_images(spark, storage, *where, listed, found_here)
     opening = choose_opening(spark, storage.resolve(settings.input))
     if opening.kind == SPARK:
         refuse_folders(file.uri for file in listed.values())

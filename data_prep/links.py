@@ -1,51 +1,176 @@
-"""Symbolic links whose target is not there: Hadoop passes over them, and over what lay below.
+"""What a folder of this machine holds, asked of the system itself and not of Spark's Java.
 
-If a disk is not mounted for a night, images to which links lead cannot be seen. They are not
-removed, so none of their tiles are pruned.
+Java passes over links whose target is not there, over what lay below them, and over names that it
+cannot decode; Spark follows a link to a folder above it forty times. So the two are compared.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from data_prep.folders import ENDING
+from data_prep.plan import counted
+from distkeras_grid.errors import StorageError
+from distkeras_grid.spark.local_names import is_readable, printable
+
+# Decides by the name of a file.
+Matches = Callable[[str], bool]
 
 
-class Files(Protocol):
-    """The methods of `distkeras_grid.spark.storage.Storage` that are needed here."""
+@dataclass
+class Walk:
+    """What is in a local folder and below it, by paths below it; nothing of other file systems.
 
-    def resolve(self, uri: str) -> str: ...  # noqa: D102
-    def matches(self, glob: str, name: str) -> bool: ...  # noqa: D102
-
-
-def lost_images(files: Files, root: str, glob: str, tiled: Iterable[str] = ()) -> dict[str, str]:
-    """Return why images below a folder cannot be seen, by the paths of links below it.
-
-    Only local file systems have such links.
+    Names that Spark hides are left out, and what cannot be opened:
+    `data_prep.listing.unseen_images` reports it.
 
     Parameters
     ----------
-    files : Files
-    root : str
+    folder : str
         The folder.
-    glob : str
-        Pattern of the names of images, in Hadoop's syntax.
+    files : list of str
+        Files, and images that are folders.
+    broken : dict of str to str
+        Targets of links that are not there, by the paths of the links.
+    again : dict of str to str
+        Folders that a link leads to and that have another path, too, by the paths of the links.
+        What lies in them has that other path.
+    unnamed : list of bytes
+        Files whose paths are not UTF-8.
+    """
+
+    folder: str = ""
+    files: list[str] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    again: dict[str, str] = field(default_factory=dict)
+    unnamed: list[bytes] = field(default_factory=list)
+
+    def again_in(self, whole: str) -> list[str]:
+        """Return the whole paths of the links in `again`, from that of the folder."""
+        return [f"{whole.rstrip('/')}/{path}" for path in self.again]
+
+    def check(self, listed: Iterable[str], matches: Matches, encoding: str) -> None:
+        """Refuse a listing by Spark that lacks files.
+
+        Parameters
+        ----------
+        listed : iterable of str
+            Paths that Spark has listed, below the folder.
+        matches : callable
+            Tells by the name of a file whether it is wanted.
+        encoding : str
+            Encoding in which Java reads the names of files.
+
+        Raises
+        ------
+        StorageError
+            Names the first one.
+        """
+        known = set(listed)
+        missing = [
+            path
+            for path in self.files
+            if path not in known
+            and matches(os.path.basename(path))
+            # Somebody may have moved it in between.
+            and os.path.lexists(f"{self.folder}/{path}".encode())
+        ]
+        if missing:
+            raise StorageError(
+                f"Spark lists {len(known):,} files in {self.folder}, and does not see "
+                f"{len(missing):,} others that are there, such as {min(missing)}. Its Java reads "
+                f"the names of files as {encoding}. If that is not UTF-8, start Python or "
+                "spark-submit with LC_ALL=C.UTF-8 in its environment. If it is, look whether all "
+                "hosts see the same folder. Nothing was written."
+            )
+
+
+def walk(folder: str) -> Walk:
+    """Look at all that lies in a folder and below it; each real folder is looked into once.
+
+    Links are followed last, so that a folder has its own path where it has one. Images that are
+    folders are not looked into.
+    """
+    found, root = Walk(folder), folder.encode()
+    folders, links, seen = [b""], list[bytes](), dict[tuple[int, int], str]()
+    while folders or links:
+        if not folders:
+            links.sort(reverse=True)
+        below = folders.pop() if folders else links.pop()
+        try:
+            status = os.stat(os.path.join(root, below))
+            entries = list(os.scandir(os.path.join(root, below)))
+        except OSError:
+            continue
+        identity = status.st_dev, status.st_ino
+        if identity in seen:
+            found.again[printable(below)] = seen[identity]
+            continue
+        seen[identity] = printable(below)
+        for entry in entries:
+            path = os.path.join(below, entry.name)
+            if entry.name[:1] not in (b".", b"_") and _is_folder_to_enter(entry, path, found):
+                (links if entry.is_symlink() else folders).append(path)
+    return found
+
+
+def _is_folder_to_enter(entry: os.DirEntry[bytes], path: bytes, found: Walk) -> bool:
+    """Tell whether an entry is to be looked into; note it if not."""
+    if entry.is_symlink() and not os.path.exists(entry.path):
+        found.broken[printable(path)] = printable(os.readlink(entry.path))
+        return False
+    is_folder = _asked(entry.is_dir)
+    if is_folder and not entry.name.endswith(ENDING.encode()):
+        return True
+    if is_folder or _asked(entry.is_file):
+        if is_readable(path):
+            found.files.append(path.decode())
+        else:
+            found.unnamed.append(path)
+    return False
+
+
+def lost_images(found: Walk, matches: Matches, tiled: Iterable[str] = ()) -> dict[str, str]:
+    """Return why images in a local folder cannot be seen, by their paths or those of links.
+
+    If a disk is not mounted for a night, images to which links lead cannot be seen. They are not
+    removed, so none of their tiles are pruned.
+
+    Parameters
+    ----------
+    found : Walk
+    matches : callable
+        Tells by the name of a file whether it is wanted.
     tiled : iterable of str
         Paths of images below the folder that have tiles. A link above one of them is returned, too.
     """
-    whole = files.resolve(root)
-    if not whole.startswith("file:"):
-        return {}
-    links = broken_links("/" + whole.removeprefix("file:").lstrip("/"))
-    folders = {above for path in tiled for above in folders_of(path)} if links else set()
-    return {
+    folders = {above for path in tiled for above in folders_of(path)} if found.broken else set()
+    lost = {
         path: f"it is a link to {target}, which does not exist or may not be read. Mount the disk, "
         "or mend the link."
-        for path, target in links.items()
-        if path in folders or files.matches(glob, path.rpartition("/")[2])
+        for path, target in found.broken.items()
+        if path in folders or matches(path.rpartition("/")[2])
     }
+    images = [path for path in found.unnamed if matches(printable(os.path.basename(path)))]
+    counts = Counter(_unreadable_part(path) for path in images)
+    return lost | {
+        printable(part): (
+            "its name is not"
+            if part in images
+            else f"{counted(count, 'image')} in this folder, whose name is not"
+        )
+        + " UTF-8, so that Spark does not see it. Rename it."
+        for part, count in counts.items()
+    }
+
+
+def _unreadable_part(path: bytes) -> bytes:
+    """Return the path up to the first name in it that is not UTF-8."""
+    ends = (at for at, letter in enumerate(path + b"/") if letter == ord("/"))
+    return next(path[:end] for end in ends if not is_readable(path[:end]))
 
 
 def folders_of(path: str) -> list[str]:
@@ -59,39 +184,9 @@ def folders_of(path: str) -> list[str]:
     return [path[:at] for at, letter in enumerate(path) if letter == "/"]
 
 
-def broken_links(folder: str) -> dict[str, str]:
-    """Return the targets of broken links below a folder, by their paths below it.
-
-    Names that Spark hides, and images that are folders, are not looked into. What cannot be opened
-    is passed over: `data_prep.listing.hidden_images` reports it.
-    """
-    found: dict[str, str] = {}
-    waiting, seen = [""], set[tuple[int, int]]()
-    while waiting:
-        below = waiting.pop()
-        try:
-            status = os.stat(f"{folder}/{below}")
-            entries = list(os.scandir(f"{folder}/{below}"))
-        except OSError:
-            continue
-        if (status.st_dev, status.st_ino) in seen:
-            # A link can lead to a folder above it.
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        for entry in entries:
-            path = f"{below}{entry.name}"
-            if entry.name[0] in "._":
-                continue
-            if entry.is_symlink() and not os.path.exists(entry.path):
-                found[path] = os.readlink(entry.path)
-            elif _is_folder(entry) and not entry.name.endswith(ENDING):
-                waiting.append(f"{path}/")
-    return found
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Tell whether an entry is a folder; the system must be asked only about links."""
+def _asked(question: Callable[[], bool]) -> bool:
+    """Return what the system says of an entry, which it must be asked only about links."""
     try:
-        return entry.is_dir()
+        return question()
     except OSError:
         return False

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from data_prep.changes import Listed
 from data_prep.folders import ENDING
 from data_prep.job import escaped, executor_errors, relative_to
-from data_prep.links import folders_of
+from data_prep.links import Walk, folders_of, lost_images, walk
 from data_prep.plan import counted
 from data_prep.settings import TilingSettings
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
@@ -24,36 +24,68 @@ SHOWN = 5
 ATTRIBUTES = "._"
 
 
+def walked(storage: Storage, root: str) -> Walk:
+    """Return what this machine sees in a local folder; nothing of other file systems."""
+    path = storage.local_path(root)
+    return Walk() if path is None else walk(path)
+
+
 def list_images(
-    spark: SparkSession, storage: Storage, settings: TilingSettings
+    spark: SparkSession, storage: Storage, settings: TilingSettings, found_here: Walk | None = None
 ) -> dict[str, Listed]:
     """Return all images of the input folder, by path; their content is not read.
 
-    Folders that cannot be opened are passed over; `hidden_images` reports them.
+    Folders that cannot be opened are passed over; `unseen_images` reports them.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    storage : Storage
+    settings : TilingSettings
+    found_here : Walk, optional
+        From `walked`. Default: it is made here.
 
     Raises
     ------
     EmptyDataError
         If there is none.
+    StorageError
+        If Spark does not see files that are there.
     """
-    files = open_files(spark, storage, settings.input, settings.file_glob)
+    found_here = found_here or walked(storage, settings.input)
+    files = open_files(spark, storage, settings.input, settings.file_glob, found_here)
     with executor_errors(spark, settings.input, "listing"):
         found = _listed(spark, files)
+    below = relative_to(storage.resolve(settings.input))
+    check_files(storage, settings.file_glob, map(below, found), found_here)
     with executor_errors(spark, settings.input):
-        found |= _list_folders(spark, storage, settings)
+        found |= _list_folders(spark, storage, settings, found_here)
+    listed = {below(uri): file for uri, file in sorted(found.items())}
     if not found:
-        hidden = hidden_images(spark, storage, settings.input, settings.file_glob, ())
+        where = settings.input, settings.file_glob
+        hidden = unseen_images(spark, storage, *where, (), found_here)
         # An update must not remove all images: more likely a disk is not mounted.
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
             f"give --glob.{told_of(hidden)}"
         )
-    below = relative_to(storage.resolve(settings.input))
-    return {below(uri): file for uri, file in sorted(found.items())}
+    return listed
 
 
-def open_files(spark: SparkSession, storage: Storage, root: str, glob: str) -> DataFrame:
+def check_files(storage: Storage, glob: str, listed: Iterable[str], found_here: Walk) -> None:
+    """Refuse a listing by Spark that lacks files; see `Walk.check`."""
+    matches = storage.matcher(glob)
+    found_here.check(
+        listed, lambda name: matches(name) and not name.endswith(ENDING), storage.encoding
+    )
+
+
+def open_files(
+    spark: SparkSession, storage: Storage, root: str, glob: str, found_here: Walk
+) -> DataFrame:
     """Return the files below a folder whose names match, except in folders that cannot be opened.
+
+    A folder to which links lead, too, is opened once.
 
     Parameters
     ----------
@@ -63,6 +95,8 @@ def open_files(spark: SparkSession, storage: Storage, root: str, glob: str) -> D
         The folder.
     glob : str
         Pattern of the names of files.
+    found_here : Walk
+        From `walked`.
 
     Returns
     -------
@@ -74,18 +108,22 @@ def open_files(spark: SparkSession, storage: Storage, root: str, glob: str) -> D
     GridError
         If the folder cannot be listed, for other reasons than folders in it that are closed.
     """
-    reader = _binary_files(spark, glob)
-    try:
+    reader, whole = _binary_files(spark, glob), storage.resolve(root)
+    again = found_here.again_in(whole)
+
+    def load(left_out: list[str]) -> DataFrame:
+        paths = around(whole, left_out, storage.list_names) if left_out else [root]
         with executor_errors(spark, root, "listing"):
-            return reader.load(escaped(root))
+            return reader.load([escaped(path) for path in paths])
+
+    try:
+        return load(again)
     except GridError:
         # Spark ends at the first folder that it may not open, such as lost+found.
-        closed = storage.find_hidden(root, glob, ()).closed
+        closed = storage.find_hidden(root, glob, (), again).closed
         if not closed:
             raise
-    others = around(storage.resolve(root), closed, storage.list_names)
-    with executor_errors(spark, root, "listing"):
-        return reader.load([escaped(uri) for uri in others])
+    return load([*again, *closed])
 
 
 def _listed(spark: SparkSession, files: DataFrame) -> dict[str, Listed]:
@@ -130,13 +168,18 @@ def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[
 
 
 def _list_folders(
-    spark: SparkSession, storage: Storage, settings: TilingSettings
+    spark: SparkSession, storage: Storage, settings: TilingSettings, found_here: Walk
 ) -> dict[str, Listed]:
     """Return the images that are folders, by their whole paths; not those that are closed."""
     if ENDING[1:] not in settings.file_glob:
         return {}
     where = settings.input, settings.file_glob
-    folders = storage.find_directories(*where, ENDING)
+    again = found_here.again_in(storage.resolve(settings.input))
+    folders = storage.find_directories(*where, ENDING, again)
+    below, matches = relative_to(storage.resolve(settings.input)), storage.matcher(where[1])
+    found_here.check(
+        map(below, folders), lambda name: matches(name) and name.endswith(ENDING), storage.encoding
+    )
     if not folders:
         return {}
     # Spark skips names that begin with a dot, such as metadata of version 2 of the format.
@@ -145,7 +188,7 @@ def _list_folders(
         with executor_errors(spark, settings.input, "listing"):
             files = inside.load([escaped(uri) for uri in folders])
     except GridError:
-        closed = [f"{uri}/" for uri in storage.find_hidden(*where, ()).closed]
+        closed = [f"{uri}/" for uri in storage.find_hidden(*where, (), again).closed]
         if not closed:
             raise
         folders = [uri for uri in folders if not any(c.startswith(f"{uri}/") for c in closed)]
@@ -182,13 +225,20 @@ def _as_path(uri: str) -> str:
     return "file:/" + path.removeprefix("file:").lstrip("/") if path[:5] == "file:" else path
 
 
-def hidden_images(
-    spark: SparkSession, storage: Storage, root: str, glob: str, listed: Collection[str]
+def unseen_images(
+    spark: SparkSession,
+    storage: Storage,
+    root: str,
+    glob: str,
+    listed: Collection[str],
+    found_here: Walk,
+    tiled: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return why images below a folder are not listed, by path below it.
 
-    Spark hides their names, or their folder cannot be opened. Folders whose names begin with a dot
-    are passed over. Of others there is one line for each.
+    Spark hides their names, their folder cannot be opened, a link leads nowhere, or a name is not
+    UTF-8. Folders whose names begin with a dot are passed over. Of others there is one line for
+    each.
 
     Parameters
     ----------
@@ -200,11 +250,16 @@ def hidden_images(
         Pattern of the names of images.
     listed : collection of str
         Paths of the listed images below the folder.
+    found_here : Walk
+        From `walked`.
+    tiled : iterable of str
+        Paths of images below the folder that have tiles.
     """
     whole = storage.resolve(root)
     below = relative_to(whole)
     known = [f"{whole}/{path}" for path in listed]
-    files, folders, closed = storage.find_hidden(root, glob, known)
+    again = found_here.again_in(whole)
+    files, folders, closed = storage.find_hidden(root, glob, known, again)
     found = {
         _image_of(below(uri)): "this folder cannot be opened, and what it holds is not known. Let "
         "the user of this Spark session read it, or give a folder without it."
@@ -220,7 +275,7 @@ def hidden_images(
         reason = _hidden_folder(spark, uri, glob)
         if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
             found[path] = reason
-    return found
+    return found | lost_images(found_here, storage.matcher(glob), tiled)
 
 
 def _image_of(folder: str) -> str:
@@ -236,7 +291,7 @@ def _image_of(folder: str) -> str:
 
 
 def told_of(reasons: Mapping[str, str]) -> str:
-    """Return the first of what `hidden_images` found, to stand after a sentence."""
+    """Return the first of what `unseen_images` found, to stand after a sentence."""
     return "".join(f" {path}: {reason}" for path, reason in sorted(reasons.items())[:SHOWN])
 
 
@@ -250,7 +305,7 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
     tiled : iterable of str
         Paths of images that have tiles and are not listed.
     hidden : collection of str
-        From `hidden_images`.
+        From `unseen_images`.
 
     Raises
     ------
@@ -262,6 +317,38 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
             raise StorageError(
                 f"{folder} cannot be opened, and the image {path} has tiles, which --prune would "
                 "drop. Let the user of this Spark session read the folder, or run without --prune."
+            )
+
+
+def check_absence(
+    storage: Storage, root: str, glob: str, gone: Iterable[str], found_here: Walk
+) -> None:
+    """Refuse to prune images that the file system knows, whatever a listing says.
+
+    Parameters
+    ----------
+    storage : Storage
+    root : str
+        The folder.
+    glob : str
+        Pattern of the names of images. Others are pruned, because they are not wanted any more.
+    gone : iterable of str
+        Paths of images that have tiles and are not listed.
+    found_here : Walk
+        From `walked`.
+
+    Raises
+    ------
+    StorageError
+        Names the first one.
+    """
+    matches = storage.matcher(glob)
+    for path in gone:
+        again = any(each in found_here.again for each in folders_of(path))
+        if not again and matches(path.rpartition("/")[2]) and storage.exists(f"{root}/{path}"):
+            raise StorageError(
+                f"{path} is in {root}, and Spark does not list it, so its tiles are not dropped. "
+                "Nothing was written. Run it again, or without --prune."
             )
 
 

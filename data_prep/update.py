@@ -49,8 +49,8 @@ from data_prep.job import (
 )
 from data_prep.labels import Annotation, annotate_each, class_names
 from data_prep.likeness_store import load_fingerprints
-from data_prep.links import lost_images
-from data_prep.listing import check_pruning, hidden_images, list_images
+from data_prep.links import Walk
+from data_prep.listing import check_absence, check_pruning, list_images, unseen_images, walked
 from data_prep.manifest import LEFT_OUT, TILED, DataSet, Entry, planned_source
 from data_prep.near_duplicates import Likeness
 from data_prep.ownership import Ownership
@@ -385,12 +385,9 @@ class _Night:
         zones = cutting_of(self._settings, self._storage).zones
         known = with_zones(before.entries if before else {}, zones)
         self._say(f"listing the images in {self._settings.input} ...")
-        listed = list_images(self._spark, self._storage, self._settings)
-        self._find_hidden(listed)
-        if self._settings.prune:
-            tiled = (path for path, entry in known.items() if entry.status == TILED)
-            check_pruning((path for path in tiled if path not in listed), self._hidden)
-        self._find_lost(known)
+        found_here = walked(self._storage, self._settings.input)
+        listed = list_images(self._spark, self._storage, self._settings, found_here)
+        self._find_unseen(known, listed, found_here)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
         # The table of zones may still name removed images.
@@ -430,23 +427,24 @@ class _Night:
         night = Night(before, self._basis, changes, planned, listed, image, pairs, folds, fresh)
         return night, comparison
 
-    def _find_hidden(self, listed: Mapping[str, Listed]) -> None:
-        """Report images whose names hide them from Spark; they end no run."""
+    def _find_unseen(
+        self, known: Mapping[str, Entry], listed: Mapping[str, Listed], found_here: Walk
+    ) -> None:
+        """Report images that are not listed, which ends no run; refuse to prune what is there."""
         where = self._settings.input, self._settings.file_glob
-        self._hidden = hidden_images(self._spark, self._storage, *where, listed)
-        self._tell_hidden(self._hidden)
-
-    def _find_lost(self, known: Mapping[str, Entry]) -> None:
-        """Report links without a target, which end no run either."""
-        where = self._settings.input, self._settings.file_glob
-        tiled = (path for path, entry in known.items() if entry.status == TILED)
-        lost = lost_images(self._storage, *where, tiled)
-        self._tell_hidden(lost)
-        self._hidden |= lost
-
-    def _tell_hidden(self, reasons: Mapping[str, str]) -> None:
-        for path, reason in sorted(reasons.items()):
+        tiled = [path for path, entry in known.items() if entry.status == TILED]
+        self._hidden = unseen_images(
+            *(self._spark, self._storage, *where), listed, found_here, tiled
+        )
+        for path, reason in sorted(self._hidden.items()):
             self._say(f"  left out: {path}: {reason}")
+        for path, folder in sorted(found_here.again.items()):
+            self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
+        if self._settings.prune:
+            gone = [path for path in tiled if path not in listed]
+            # What links have led to is kept anyway.
+            check_pruning(gone, self._hidden.keys() - found_here.broken.keys())
+            check_absence(self._storage, *where, gone, found_here)
 
     def _read(self) -> DataSet | None:
         """Return the data set to add to, None if a new one begins."""

@@ -23,8 +23,8 @@ from data_prep.ingest.stages import (
 )
 from data_prep.ingest.transforms import Transform
 from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
-from data_prep.links import lost_images
-from data_prep.listing import hidden_images, input_files, open_files, told_of
+from data_prep.links import Walk
+from data_prep.listing import check_files, input_files, open_files, told_of, unseen_images, walked
 from data_prep.plan import format_bytes
 from data_prep.split import SPLITS
 from data_prep.stages import write_splits
@@ -141,8 +141,10 @@ def ingest_folder(
         small_batches(session),
         ExitStack() as stack,
     ):
-        files = open_files(session, storage, settings.input, GLOBS[settings.format])
-        found, hidden = _look(storage, files, settings, say)
+        found_here = walked(storage, settings.input)
+        glob = GLOBS[settings.format]
+        files = open_files(session, storage, settings.input, glob, found_here)
+        found, hidden = _look(storage, files, found_here, settings, say)
         plan = _plan(storage, found, settings, task_slots(session), say)
         for source, reason in sorted((plan.left_out | hidden).items()):
             say(f"  left out: {source}: {reason}")
@@ -170,18 +172,18 @@ def ingest_folder(
 
 
 def _look(
-    storage: Storage, files: DataFrame, settings: IngestSettings, say: Say
+    storage: Storage, files: DataFrame, found_here: Walk, settings: IngestSettings, say: Say
 ) -> tuple[list[Found], dict[str, str]]:
     """Look at every file; return what was found, and why others could not be looked at, by path."""
     spark, glob = files.sparkSession, GLOBS[settings.format]
+    below = relative_to(storage.resolve(settings.input))
+    listed = {below(uri): uri for uri in input_files(spark, files)}
+    check_files(storage, glob, listed, found_here)
     say(f"looking at the files in {settings.input} ...")
     with task_progress(spark, "looking", say):
         found = find_files(files, settings.format)
-    below = relative_to(storage.resolve(settings.input))
-    _refuse_empty(input_files(spark, files), {each.uri for each in found}, below)
-    listed = {below(each.uri) for each in found}
-    hidden = hidden_images(spark, storage, settings.input, glob, listed)
-    hidden |= lost_images(storage, settings.input, glob)
+    _refuse_empty(listed.values(), {each.uri for each in found}, below)
+    hidden = unseen_images(spark, storage, settings.input, glob, listed, found_here)
     if not found:
         raise EmptyDataError(
             f"No file below {settings.input} is of the format {settings.format} ({glob}). Check "

@@ -21,6 +21,7 @@ from distkeras_grid.cli.parser import Parser
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
+from distkeras_grid.spark.local_names import use_utf8
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,7 @@ def run(
     rest += of_job
     # Of what TensorFlow writes at start-up only errors concern who reads a command's output.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    use_utf8()
     if flags.log_format == TEXT:
         return _locked(flags.lock, verb, command, rest)
     code: int = ExitCode.FAILED

@@ -150,6 +150,9 @@ def _read_files(spark: SparkSession, path: str, tables: Tables) -> DataFrame:
     """
     from pyspark.errors import AnalysisException
 
+    if not tables.shards:
+        # Of partitions that Java cannot name, Spark would read nothing.
+        Storage(spark).check_names(path)
     with translated("read", path):
         try:
             if tables.shards:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
 from distkeras_grid.spark.driver_jvm import start_context
+from distkeras_grid.spark.local_names import use_utf8
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def build_session(
     else:
         # A stray PYSPARK_PYTHON of the shell must not give the executors another interpreter.
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        use_utf8()
         ours = {**_local_settings(name, master), **ours}
         start_context(ours)
     for key, value in ours.items():

@@ -8,9 +8,10 @@ name only when it is complete: it is written under a hidden name first, and then
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.file_systems import STRANGER, full, meaning
+from distkeras_grid.spark.local_names import (
+    UTF8,
+    check_names_below,
+    java_encoding,
+    unreadable_name,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,6 +164,7 @@ class Storage:
         self._gateway = gateway
         self._jvm = gateway.jvm
         self._configuration = configuration
+        self._encoding = java_encoding(self._jvm)
 
     def resolve(self, uri: str) -> str:
         """Return the full path: scheme, host and directories from the root."""
@@ -176,9 +184,26 @@ class Storage:
             entries = file_system.listStatus(path)
             return sorted(str(entry.getPath().getName()) for entry in entries)
 
-    def matches(self, glob: str, name: str) -> bool:
-        """Tell whether a name matches a pattern, in Hadoop's syntax."""
-        return bool(self._jvm.org.apache.hadoop.fs.GlobPattern(glob).matches(name))
+    def local_path(self, uri: str) -> str | None:
+        """Return a path of this machine without its scheme; None for other file systems."""
+        whole = self.resolve(uri)
+        return "/" + whole[5:].lstrip("/") if whole.startswith("file:") else None
+
+    @property
+    def encoding(self) -> str:
+        """Encoding in which the JVM reads the names of local files."""
+        return self._encoding
+
+    def check_names(self, uri: str) -> None:
+        """Refuse a local folder that holds names which Java passes over; see `local_names`."""
+        if (path := self.local_path(uri)) is not None:
+            check_names_below(path, self._encoding)
+
+    def matcher(self, glob: str) -> Callable[[str], bool]:
+        """Return a function that tells whether a name matches a pattern, in Hadoop's syntax."""
+        pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob).compiled().pattern()
+        compiled = re.compile(str(pattern), re.DOTALL)
+        return lambda name: compiled.fullmatch(name) is not None
 
     def first_file(self, uri: str) -> str | None:
         """Return the full path of a file below `uri` that is not empty; None if none is found.
@@ -204,7 +229,9 @@ class Storage:
                     raise
         return None
 
-    def find_directories(self, uri: str, glob: str, ending: str) -> list[str]:
+    def find_directories(
+        self, uri: str, glob: str, ending: str, without: Collection[str] = ()
+    ) -> list[str]:
         """Return the full paths of directories below `uri` with matching names, sorted.
 
         Parameters
@@ -216,6 +243,8 @@ class Storage:
         ending : str
             End of the names. Directories with this ending are not searched themselves, and those
             that cannot be opened are passed over; see `find_hidden`.
+        without : collection of str
+            Full paths of directories that are not searched.
         """
         pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
         found: list[str] = []
@@ -226,12 +255,15 @@ class Storage:
                 here = waiting.pop()
                 if not str(here.getName()).endswith(ending):
                     entries = self._entries(file_system, here, path) or ()
-                    waiting += [entry.getPath() for entry in entries if entry.isDirectory()]
+                    inside = [entry.getPath() for entry in entries if entry.isDirectory()]
+                    waiting += [each for each in inside if str(each.toString()) not in without]
                 elif pattern.matches(here.getName()):
                     found.append(str(here.toString()))
         return sorted(found)
 
-    def find_hidden(self, uri: str, glob: str, known: Iterable[str]) -> Hidden:
+    def find_hidden(
+        self, uri: str, glob: str, known: Iterable[str], without: Collection[str] = ()
+    ) -> Hidden:
         """Return what Spark passes over below `uri`, and directories that cannot be opened.
 
         Spark and Hadoop pass over names that begin with ``_`` or ``.``. A directory that this user
@@ -246,6 +278,8 @@ class Storage:
         known : iterable of str
             Full paths of other files below it. Directories that hold nothing but directories with
             such files need not be read entry by entry, which takes 0.2 ms for each.
+        without : collection of str
+            Full paths of directories that are not searched.
         """
         hadoop = self._jvm.org.apache.hadoop.fs
         pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
@@ -264,7 +298,7 @@ class Storage:
                     there = entry.getPath()
                     if entry.isDirectory() or pattern.matches(there.getName()):
                         found[entry.isDirectory()].append(str(there.toString()))
-                waiting += self._directories_in(file_system, here, inside)
+                waiting += self._directories_in(file_system, here, inside, without)
         return Hidden(*map(sorted, found))
 
     def _entries(self, file_system: Any, path: Any, root: Any, *names: Any) -> Any:
@@ -279,17 +313,23 @@ class Storage:
             return None
 
     def _directories_in(
-        self, file_system: Any, path: Any, known: Mapping[str, set[str]]
+        self,
+        file_system: Any,
+        path: Any,
+        known: Mapping[str, set[str]],
+        without: Collection[str],
     ) -> list[Any]:
         """Return the paths of the directories in another that are not hidden."""
         name = str(path.toString())
         below = known.get(name, set())
-        if _count_directories(file_system, path) == 1 + len(below):
+        # Hadoop counts through links, too.
+        if not without and _count_directories(file_system, path) == 1 + len(below):
             hadoop = self._jvm.org.apache.hadoop.fs
             return [hadoop.Path(each) for each in below if each.rpartition("/")[0] == name]
         entries = file_system.listStatus(path)
         paths = [entry.getPath() for entry in entries if entry.isDirectory()]
-        return [each for each in paths if str(each.getName())[0] not in "_."]
+        seen = [each for each in paths if str(each.getName())[0] not in "_."]
+        return [each for each in seen if str(each.toString()) not in without]
 
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
@@ -672,7 +712,10 @@ class Storage:
         """Return the file system of a path, and the path as that file system names it."""
         path = self._jvm.org.apache.hadoop.fs.Path(uri)
         file_system = path.getFileSystem(self._configuration)
-        return file_system, file_system.makeQualified(path)
+        whole = file_system.makeQualified(path)
+        if self._encoding != UTF8 and _is_local(file_system) and not str(whole).isascii():
+            raise unreadable_name(uri, self._encoding)
+        return file_system, whole
 
     @contextmanager
     def _replacing(self, uri: str, overwrite: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from distkeras_grid.engine.registry import VARIABLE
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.spark.local_names import LOCALE
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
 from distkeras_grid.submission.jvm import kerberos_settings
@@ -233,6 +234,8 @@ def settings(submission: Submission, python: str) -> dict[str, str]:
         # Only what is shipped runs, and no packages from the home of a node's user.
         "spark.executorEnv.PYTHONNOUSERSITE": "1",
         f"spark.executorEnv.{VARIABLE}": submission.backend,
+        # Daemons of a cluster run in the locale C, in which Java sees no name with an umlaut.
+        "spark.executorEnv.LC_ALL": LOCALE,
         # A run holds the executors it asked for until it ends.
         "spark.dynamicAllocation.enabled": "false",
     }
@@ -263,6 +266,7 @@ def _of_yarn(submission: Submission) -> dict[str, str]:
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": CONTAINER_PYTHON,
         "spark.yarn.appMasterEnv.PYTHONNOUSERSITE": "1",
         f"spark.yarn.appMasterEnv.{VARIABLE}": submission.backend,
+        "spark.yarn.appMasterEnv.LC_ALL": LOCALE,
         # `submit` itself waits, and asks YARN for the application's state.
         "spark.yarn.submit.waitAppCompletion": "false",
     }

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 from data_prep import TilingSettings
-from data_prep.listing import around, check_pruning, hidden_images, list_images
+from data_prep.links import Walk
+from data_prep.listing import (
+    around,
+    check_absence,
+    check_pruning,
+    list_images,
+    unseen_images,
+    walked,
+)
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark import storage
 from distkeras_grid.spark.storage import Storage
@@ -16,7 +28,7 @@ from tests.data_prep.locked_out import needs_no_power, run_locked_out
 LISTS = """
 import json, sys
 from data_prep import TilingSettings
-from data_prep.listing import hidden_images, list_images
+from data_prep.listing import list_images, unseen_images, walked
 from distkeras_grid.errors import GridError
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
@@ -26,7 +38,9 @@ spark = build_session("listing", master="local[1]")
 storage = Storage(spark)
 settings = TilingSettings(raw, raw + ".tiles")
 listed = list_images(spark, storage, settings)
-hidden = hidden_images(spark, storage, raw, settings.file_glob, listed)
+hidden = unseen_images(
+    spark, storage, raw, settings.file_glob, listed, walked(storage, raw)
+)
 folders = storage.find_directories(raw, "*.zarr", ".zarr")
 assert storage.first_file(locked) is None
 def refused(folder):
@@ -86,8 +100,96 @@ def test_a_folder_may_have_the_characters_of_a_pattern(spark, tmp_path):
     storage = Storage(spark)
     settings = TilingSettings(str(raw), str(tmp_path / "tiles"), glob="*.{zarr,png}")
     assert list(list_images(spark, storage, settings)) == ["0.png", "a.zarr"]
-    hidden = hidden_images(spark, storage, str(raw), settings.file_glob, ["0.png", "a.zarr"])
+    listed, here = ["0.png", "a.zarr"], walked(storage, str(raw))
+    hidden = unseen_images(spark, storage, str(raw), settings.file_glob, listed, here)
     assert list(hidden) == ["_1.png"]
+
+
+@pytest.mark.spark
+def test_each_real_folder_is_listed_once(spark, tmp_path):
+    """Spark follows a loop of links forty times, and two of them without end."""
+    (tmp_path / "b" / "Körnig").mkdir(parents=True)
+    for name in ("0 [1].png", "Körnig/µ 🧫.png", "Körnig/_1.png"):
+        (tmp_path / "b" / name).write_bytes(b"x")
+    for link, target in {"a": "b", "b/up": "..", "b/Körnig/up": "../.."}.items():
+        (tmp_path / link).symlink_to(target)
+    storage = Storage(spark)
+    settings = TilingSettings(str(tmp_path), str(tmp_path / "tiles"), glob="*.{png,zarr}")
+    listed = list_images(spark, storage, settings)
+    assert list(listed) == ["b/0 [1].png", "b/Körnig/µ 🧫.png"]
+    where = str(tmp_path), settings.file_glob
+    hidden = unseen_images(spark, storage, *where, listed, walked(storage, str(tmp_path)))
+    assert list(hidden) == ["b/Körnig/_1.png"]
+
+
+@pytest.mark.spark
+def test_nothing_is_pruned_on_the_word_of_one_listing(spark, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.png").write_bytes(b"x")
+    where = Storage(spark), str(tmp_path), "*.png"
+    check_absence(*where, ["a/1.png", "b/0.png"], Walk())
+    with pytest.raises(StorageError, match=r"a/0\.png is in .* not dropped"):
+        check_absence(*where, ["b/0.png", "a/0.png"], Walk())
+    # Not wanted any more, or listed by another path now.
+    check_absence(*where[:2], "*.tif", ["a/0.png"], Walk())
+    check_absence(*where, ["a/0.png"], Walk(again={"a": "b"}))
+
+
+JAVA_OF_THE_USER = """
+import sys
+from pyspark.sql import SparkSession
+from data_prep import TilingSettings
+from data_prep.listing import list_images
+from distkeras_grid.errors import GridError
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.dataframes import read_parquet
+from distkeras_grid.spark.storage import Storage
+
+raw, build = sys.argv[1:]
+if build == "ours":
+    spark = build_session("names", master="local[1]")
+else:
+    spark = SparkSession.builder.master("local[1]").getOrCreate()
+
+def told(call, *arguments):
+    try:
+        return len(call(*arguments))
+    except GridError as error:
+        return type(error).__name__ + ": " + str(error)
+
+storage = Storage(spark)
+for folder in (raw, raw + "/Körnig"):
+    print(ascii(told(list_images, spark, storage, TilingSettings(folder, raw + ".tiles"))))
+print(ascii(told(read_parquet, spark, raw)))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("build", ["ours", pytest.param("the user's", marks=pytest.mark.full)])
+def test_another_locale_loses_no_file(tmp_path, build):
+    """Half of the images were missing, and --prune deleted their tiles."""
+    raw = tmp_path / "raw"
+    (raw / "Körnig").mkdir(parents=True)
+    for name in ("0.png", "µ.png", "Körnig/1.png"):
+        (raw / name).write_bytes(b"x")
+    done = subprocess.run(
+        [sys.executable, "-c", JAVA_OF_THE_USER, str(raw), build],
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    all_, below, rows = map(ast.literal_eval, done.stdout.splitlines())
+    if build == "ours":
+        assert (all_, below) == (3, 1)
+        assert "Could not read footer" in rows
+    else:
+        assert all_.startswith("StorageError: Spark lists 1 files")
+        assert "2 others" in all_
+        for refused in (below, rows):
+            assert refused.startswith("StorageError: Spark's Java cannot read the name of ")
 
 
 def test_an_image_that_is_a_closed_folder_is_not_pruned():

@@ -304,7 +304,7 @@ def test_images_in_a_folder_that_cannot_be_opened_are_not_removed(
     copy, original = "b/copy.png", "a/0 [x].png"
     shutil.copy(folder / original, folder / copy)
     shutil.rmtree(folder / "a")
-    monkeypatch.setattr(update, "hidden_images", lambda *_: {"a": "it cannot be opened"})
+    monkeypatch.setattr(update, "unseen_images", lambda *_: {"a": "it cannot be opened"})
     done = update_tiles(settings, spark=spark)
     assert (done.removed, done.relabelled, set(done.left_out)) == (0, 0, {"a", copy})
     entries = {entry["source"]: entry for entry in done.manifest["sources"]}

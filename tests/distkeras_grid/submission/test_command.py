@@ -53,6 +53,7 @@ def test_client_mode_on_yarn_as_a_whole():
         *("--conf", "spark.pyspark.python=./environment/bin/python"),
         *("--conf", "spark.executorEnv.PYTHONNOUSERSITE=1"),
         *("--conf", "spark.executorEnv.KERAS_BACKEND=tensorflow"),
+        *("--conf", "spark.executorEnv.LC_ALL=C.UTF-8"),
         *("--conf", "spark.dynamicAllocation.enabled=false"),
         *("--conf", "spark.pyspark.driver.python=/here/python"),
         *("--conf", f"spark.executor.memoryOverhead={executor_overhead_mb()}m"),
@@ -73,6 +74,7 @@ def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():
     settings = conf(words(deploy_mode="cluster", executors=3, executor_cores=2))
     assert settings["spark.yarn.maxAppAttempts"] == "1"
     assert settings["spark.yarn.appMasterEnv.PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert settings["spark.yarn.appMasterEnv.LC_ALL"] == "C.UTF-8"
     assert settings["spark.yarn.submit.waitAppCompletion"] == "false"
     assert settings["spark.yarn.tags"] == "tag-1"
     assert "spark.pyspark.driver.python" not in settings
