@@ -159,6 +159,13 @@ class ModelEngine(Engine, Protocol):
         """Return newly drawn initial weights as a flat vector, without changing the model."""
         ...
 
+    def outcome(self) -> State:
+        """Return what training has left beside the weights, for `engine.outcome.take_outcomes`.
+
+        Called once, after the last window. Empty if the engine cannot tell it.
+        """
+        ...
+
     def measure_statistics(
         self, weights: Vector, blocks: Iterable[Block]
     ) -> tuple[int, NDArray[np.float64]]:

@@ -20,15 +20,18 @@ from distkeras_grid.engine.compile_settings import compile_model, has_own_train_
 from distkeras_grid.engine.ends import declared, input_dtypes, packed
 from distkeras_grid.engine.jit import decide_jit, serves_xla
 from distkeras_grid.engine.keras_model import (
+    counters,
     fresh_weights,
     get_flat_statistics,
     model_variables,
     normalizations,
+    seed_generators,
     state_section,
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import install
 from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
+from distkeras_grid.engine.outcome import left_by
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rows import Block
@@ -201,6 +204,10 @@ class KerasEngine(ABC):
     def swap(self, held: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
 
+    def outcome(self) -> State:
+        """Return what training has left beside the weights; see `ModelEngine`."""
+        return left_by(self.model, self._steps.rated)
+
     def fresh_weights(self, seed: Sequence[int]) -> Vector:
         """Return newly drawn initial weights as a flat vector; the model is left alone."""
         return fresh_weights(self.model, seed)
@@ -338,7 +345,7 @@ class KerasEngine(ABC):
         seed : sequence of int
             Such as (seed of the run, seat): workers must differ, or their dropout masks agree.
         """
-        for number, variable in enumerate(_seed_generators(self.model)):
+        for number, variable in enumerate(seed_generators(self.model)):
             word = np.random.SeedSequence([*seed, number]).generate_state(1)[0]
             variable.assign(np.array([word & 0x7FFFFFFF, 0]))
 
@@ -363,10 +370,8 @@ class KerasEngine(ABC):
 
         Frozen weights do not change. Generators and counters of layers are not floats.
         """
-        held = self.model.variables
-        counters = [v for v in held if not str(v.dtype).startswith(("float", "bfloat"))]
         return [
-            *counters,
+            *counters(self.model),
             *self.model.optimizer.variables,
             *self._steps.state(),
             self.schedule_offset,
@@ -387,14 +392,14 @@ class KerasEngine(ABC):
         if self._own_train_step and self.model.loss is None:
             # Nothing compiled to build, and the model may have no call() of its own.
             return
-        generators = [(v, v.numpy()) for v in _seed_generators(self.model)]
+        held = [(v, v.numpy()) for v in self.model.non_trainable_variables]
         sample = block.part(slice(1), slice(1))
         data = self._data([keras.ops.convert_to_tensor(array[0]) for array in sample.arrays])
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
         prediction = self.model(x, training=False)
         self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
         self.model.compute_metrics(x, y, prediction, sample_weight=weight)
-        for variable, value in generators:
+        for variable, value in held:
             variable.assign(value)
 
     def _load(self, weights: Vector) -> None:
@@ -477,10 +482,6 @@ def _scaled(x: Any, dtype: str, scaling: tuple[float, float]) -> Any:
         return ops.cast(x, dtype)
     scale, offset = scaling
     return ops.cast(x, "float32") * scale + offset
-
-
-def _seed_generators(model: Any) -> list[Any]:
-    return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
 
 
 def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,11 @@ import numpy as np
 
 from distkeras_grid.engine.optimizers import making_steps
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import Rule
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
 
+# The states of random generators, which Keras does not save, follow this in an archive's comment.
+_GENERATORS = b"distkeras_grid generators:"
 # Bytes of the description of one variable in a worker's own state, and a little more.
 KEPT_OVERHEAD = 1024
 
@@ -294,8 +299,40 @@ def set_flat_weights(
         variable.assign(part)
 
 
+def set_center(
+    model: Any, center: np.ndarray[Any, np.dtype[np.float32]], layout: WeightLayout, rule: Rule
+) -> None:
+    """Write a center into the driver's model, with the weights' constraints.
+
+    A sum or a mean of several workers' weights may leave the set that a constraint allows. Weights
+    that are one worker's own obey already, and are left bit for bit.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    center : ndarray
+        Shape ``(layout.size,)``, ``float32``.
+    layout : WeightLayout
+        Which sections the vector has.
+    rule : Rule
+        What has made the center.
+    """
+    import keras
+
+    set_flat_weights(model, center, layout)
+    if rule.traits.reply_has_vector:
+        for variable in model.trainable_variables:
+            if variable.constraint is not None:
+                value = keras.ops.convert_to_tensor(np.asarray(variable))
+                variable.assign(variable.constraint(value))
+
+
 def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return newly drawn initial weights as a flat vector, without changing the model.
+
+    What batch normalization has learned is as new, too. Other statistics, such as those that
+    ``Normalization.adapt`` has found, stay as they are.
 
     Parameters
     ----------
@@ -312,7 +349,50 @@ def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[n
     other = type(model).from_config(model.get_config())
     if not other.built:
         other.build_from_config(model.get_build_config())
-    return get_flat_weights(other)
+    mine, new = model_variables(model).all, model_variables(other).all
+    learned = {id(v) for layer in normalizations(model) for v in layer.variables}
+    learned |= {id(v) for v in model.trainable_variables}
+    chosen = (b if id(a) in learned else a for a, b in zip(mine, new, strict=True))
+    return weight_layout(model).flatten([np.asarray(variable) for variable in chosen])
+
+
+def seed_generators(model: Any) -> list[Any]:
+    """Return the states of a model's random generators (dropout, noise, augmentation)."""
+    return [v for v in model.non_trainable_variables if v.name == "seed_generator_state"]
+
+
+def counters(model: Any) -> list[Any]:
+    """Return a model's variables that are no floats: counters, flags, states of generators."""
+    return [v for v in model.variables if not str(v.dtype).startswith(("float", "bfloat"))]
+
+
+def adapted_digest(model: Any) -> str:
+    """Return a digest of what a model's layers have learned by ``adapt``, from data.
+
+    Such a layer computes with constants and tables, which are not variables of the model.
+
+    Parameters
+    ----------
+    model : keras.Model
+        A model that is built.
+    """
+    digest = hashlib.sha256()
+    with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
+        for number, layer in enumerate(layers_of(model)):
+            if not hasattr(layer, "adapt"):
+                continue
+            held: dict[str, Any] = {}
+            layer.save_own_variables(held)
+            for name, value in sorted(held.items()):
+                array = np.asarray(value)
+                digest.update(f"{number} {name} {array.dtype} {array.shape} ".encode())
+                digest.update(array.tobytes())
+            if hasattr(layer, "save_assets"):
+                layer.save_assets(folder)
+            for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+                digest.update(f"{number} {path.name} ".encode() + path.read_bytes())
+                path.unlink()
+    return digest.hexdigest()
 
 
 def model_to_bytes(model: Any) -> bytes:
@@ -321,8 +401,8 @@ def model_to_bytes(model: Any) -> bytes:
     Parameters
     ----------
     model : keras.Model
-        The model. The archive has its configuration, weights, ``compile`` and, if it has been
-        trained, the optimizer's state.
+        The model. The archive has its configuration, weights, ``compile``, the states of its random
+        generators and, if it has been trained, the optimizer's state.
 
     Raises
     ------
@@ -338,6 +418,7 @@ def model_to_bytes(model: Any) -> bytes:
                 f"Keras cannot save model {model.name!r}: {error}. Classes of your own need "
                 "get_config() that returns their constructor's arguments."
             ) from error
+        _add_generators(path, model)
         return path.read_bytes()
 
 
@@ -375,7 +456,7 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
                 warnings.filterwarnings("ignore", message="`compile\\(\\)` was not called")
                 # An optimizer that was saved before its first step has no state to load.
                 warnings.filterwarnings("ignore", message="Skipping variable loading for optim")
-                return keras.saving.load_model(
+                model = keras.saving.load_model(
                     path, custom_objects=dict(custom_objects or {}), safe_mode=True
                 )
         except (OSError, TypeError, ValueError) as error:
@@ -384,6 +465,27 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
                 "own in custom_objects={...}, and use them in place of lambdas. "
                 f"Received: custom_objects={sorted(custom_objects or {})}"
             ) from error
+        _take_generators(path, model)
+        return model
+
+
+def _add_generators(path: Path, model: Any) -> None:
+    # The archive's comment, because for any further member Keras unpacks the archive to the disk.
+    states = [np.asarray(variable).astype("<u4") for variable in seed_generators(model)]
+    if states:
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = _GENERATORS + np.concatenate(states).tobytes()
+
+
+def _take_generators(path: Path, model: Any) -> None:
+    with zipfile.ZipFile(path) as archive:
+        comment = archive.comment
+    variables, size = seed_generators(model), len(comment) - len(_GENERATORS)
+    # Another program may have written the archive, or another comment.
+    if comment.startswith(_GENERATORS) and size == 8 * len(variables):
+        states = np.frombuffer(comment, "<u4", offset=len(_GENERATORS)).reshape(-1, 2)
+        for variable, state in zip(variables, states, strict=True):
+            variable.assign(state.astype(variable.dtype))
 
 
 def _described(variables: tuple[Any, ...]) -> tuple[Variable, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from distkeras_grid.engine.base import ModelEngine
 from distkeras_grid.engine.compile_settings import compile_model
-from distkeras_grid.engine.keras_model import model_from_bytes
+from distkeras_grid.engine.keras_model import adapted_digest, model_from_bytes
 from distkeras_grid.engine.registry import build_engine, current_backend
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.spec import OptimizerState
@@ -78,7 +78,7 @@ def load_engine(
     )
     if objects:
         return build()
-    key = _key(archive, {**build.keywords, "local_steps": local_steps.value})
+    key = _key(archive, model, {**build.keywords, "local_steps": local_steps.value})
     if key in _engines:
         _engines[key].adopt(model)
     else:
@@ -89,9 +89,10 @@ def load_engine(
     return _engines[key]
 
 
-def _key(archive: bytes, options: Mapping[str, Any]) -> str:
-    # How the model is compiled is in its configuration.
+def _key(archive: bytes, model: Any, options: Mapping[str, Any]) -> str:
+    # How the model is compiled is in its configuration. Compiled functions have the constants and
+    # tables of adapted layers in them.
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = members.read("config.json").decode()
-    text = json.dumps([config, dict(options)], sort_keys=True)
+    text = json.dumps([config, adapted_digest(model), dict(options)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from distkeras_grid.engine.keras_model import optimizer_slots
-from distkeras_grid.engine.optimizers import has_own_rate, making_steps
+from distkeras_grid.engine.optimizers import averages_weights, has_own_rate, making_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import LocalSteps, Rule, SynchronousRule
 from distkeras_grid.weights import Vector
@@ -107,6 +107,8 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
             "the state holds the gradients that are accumulated, of which a window may never have "
             f"{steps}"
         )
+    elif averages_weights(optimizer):
+        reason = "the state has the averages of use_ema, which would begin anew in each window"
     elif not has_own_rate(optimizer):
         reason = (
             "the state has the count of steps, so the learning rate's schedule would start again "

@@ -28,6 +28,11 @@ def has_own_rate(optimizer: Any) -> bool:
     return all(isinstance(part.learning_rate, keras.Variable) for part in making_steps(optimizer))
 
 
+def averages_weights(optimizer: Any) -> bool:
+    """Return whether an optimizer keeps averages of the weights (``use_ema=True``)."""
+    return any(part.use_ema for part in making_steps(optimizer))
+
+
 def skip_steps(optimizer: Any, steps: int) -> None:
     """Increase an optimizer's count of steps, for a state that comes from elsewhere.
 

@@ -111,6 +111,10 @@ class PlacedEngine(TensorFlowEngine):
         named = {f"stage {number}": np.array(packed) for number, packed in enumerate(theirs)}
         return {**super().state(), **named}
 
+    def outcome(self) -> State:
+        """Return nothing: no process has the whole model; see `ModelEngine`."""
+        return {}
+
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         super().restore(state)

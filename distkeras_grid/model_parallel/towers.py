@@ -149,7 +149,8 @@ def check_separable(optimizer: Any) -> None:
     Raises
     ------
     ConfigurationError
-        If it clips by the global norm, holds other optimizers, or scales the loss.
+        If it clips by the global norm, averages the weights, holds other optimizers, or scales the
+        loss.
     """
     name = type(optimizer).__name__
     if getattr(optimizer, "global_clipnorm", None) is not None:
@@ -157,6 +158,11 @@ def check_separable(optimizer: Any) -> None:
             "Clipping by the global norm needs the gradients of all towers at once, and each tower "
             f"has only its own. Received: {name}(global_clipnorm={optimizer.global_clipnorm!r}). "
             "Use clipnorm or clipvalue, which treat each variable by itself."
+        )
+    if optimizer.use_ema:
+        raise ConfigurationError(
+            "The averages of the weights would stay with each tower or stage. Received: "
+            f"{name}(use_ema=True). Leave it out."
         )
     if hasattr(optimizer, "inner_optimizer") or hasattr(optimizer, "optimizers"):
         raise ConfigurationError(

@@ -249,6 +249,10 @@ class TowersEngine:
             theirs = zip(self._names, self._remote.fetch_state(), strict=True)
         return {**self._inner.state(), **{name: np.array(packed) for name, packed in theirs}}
 
+    def outcome(self) -> State:
+        """Return nothing: no process has the whole model; see `ModelEngine`."""
+        return {}
+
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         self._inner.restore(state)

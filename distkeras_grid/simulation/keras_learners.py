@@ -106,6 +106,10 @@ class KerasLearner:
         held = (keras.ops.convert_to_numpy(value) for value in self.held)
         return {str(number): np.array(value) for number, value in enumerate(held)}
 
+    def outcome(self) -> State:
+        """Return what training has left beside the weights; see `ModelEngine`."""
+        return self._engine().outcome()
+
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         self._engine().restore(state)

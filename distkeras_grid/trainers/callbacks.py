@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.keras_model import set_flat_weights
+from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.feeding.source import Source
+    from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.checkpointing import SavedObserver
     from distkeras_grid.weights import Vector, WeightLayout
 
@@ -44,11 +45,13 @@ class EpochObserver:
         Number of epochs in the run.
     layout : WeightLayout
         The sections of the center.
+    rule : Rule
+        What makes the center.
 
     Raises
     ------
     ConfigurationError
-        If one of the callbacks is not a Keras callback.
+        If one of the callbacks is not a Keras callback, or swaps weights with averages.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class EpochObserver:
         validation: Source | None,
         epochs: int,
         layout: WeightLayout,
+        rule: Rule,
     ) -> None:
         import keras
 
@@ -67,8 +71,14 @@ class EpochObserver:
             raise ConfigurationError(
                 f"callbacks must be keras.callbacks.Callback objects. Received: {wrong[0]!r}."
             )
+        if any(isinstance(c, keras.callbacks.SwapEMAWeights) for c in callbacks):
+            raise ConfigurationError(
+                "SwapEMAWeights needs the averages of the weights in each epoch. The workers have "
+                "them, and they come to the driver when the run ends: the model that train() "
+                "returns has them without this callback. Leave it out."
+            )
         self._model = model
-        self._layout = layout
+        self._layout, self._rule = layout, rule
         self._steps = 0
         self._history = history
         self._validation = validation
@@ -178,7 +188,7 @@ class EpochObserver:
 
     def _take_over(self, center: Vector, version: float = math.inf) -> None:
         """Put a center into the model; optimizer state comes with its count of steps."""
-        set_flat_weights(self._model, center, self._layout)
+        set_center(self._model, center, self._layout, self._rule)
         if self._layout.slots:
             steps = self._history.most_steps(version)
             skip_steps(self._model.optimizer, steps - self._steps)

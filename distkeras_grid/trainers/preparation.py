@@ -10,8 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
+from distkeras_grid.engine.optimizers import averages_weights
+from distkeras_grid.engine.outcome import AVERAGES, Outcome, take_outcomes
 from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import common_half, new_key, own_half
@@ -56,6 +60,7 @@ from distkeras_grid.trainers.resuming import (
 from distkeras_grid.trainers.row_storage import RowStorage
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
+from distkeras_grid.trees import unpack
 from distkeras_grid.worker.own_half import task_key
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
 
@@ -372,10 +377,31 @@ class PreparedRun:
         """Keep the trained model, and only then report how the run ended."""
         # It is kept even if a callback fails or a figure cannot be computed.
         self.left = self.observer.settle(center)
+        self._take_outcomes(summaries, progress)
         if self.spec.compression:
             progress.note(compression_sentence(self.history, self.spec.size))
         self.observer.end()
         self._describe(summaries, before)
+
+    def _take_outcomes(self, summaries: list[dict[str, Any]], progress: RunProgress) -> None:
+        """Complete the model with what the workers' training has left beside the weights."""
+        outcomes = [
+            Outcome(told["worker"], told["rows"], unpack(np.frombuffer(packed, np.uint8)))
+            for told in summaries
+            if (packed := told.pop("outcome")) is not None
+        ]
+        averages = {o.worker: o.state[AVERAGES] for o in outcomes if AVERAGES in o.state}
+        expected = averages_weights(self.checked.compiled.model.optimizer)
+        if expected and len(averages) < self.spec.workers:
+            progress.note(
+                "The averages that use_ema asks for did not arrive from every worker: the model "
+                "has the mean of those that did, or the last weights."
+            )
+        take_outcomes(self.left, outcomes)
+        # Empty, unless each worker has a center of its own.
+        for worker, center in enumerate(self.centers):
+            if worker in averages:
+                center[: averages[worker].size] = averages[worker]
 
     @contextmanager
     def _leaving(self, server: AnyServer) -> Iterator[None]:
@@ -465,7 +491,7 @@ def prepare(
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
     checked = check(request, RowStorage(store, rows, progress.note), resources, executors)
     if resumed is not None:
-        checked = replace(checked, compiled=compiled_again(checked.compiled, resumed))
+        checked = replace(checked, compiled=compiled_again(checked.compiled, resumed, notes.append))
         check_same_run(checked.spec, resumed)
     if store is not None:
         newer = store.settle(0 if resumed is None else resumed.manifest.number, notes.append)
@@ -480,7 +506,8 @@ def prepare(
         xla = resumed.manifest.xla
         spec = spec.change(jit=xla)
     observer = EpochObserver(
-        model, history, callbacks, checked.validation, spec.epochs, layout_of(spec, model)
+        *(model, history, callbacks, checked.validation, spec.epochs),
+        *(layout_of(spec, model), rule_of(spec.rule)),
     )
     if observer.needs_center:
         spec = spec.change(snapshots_per_epoch=1)

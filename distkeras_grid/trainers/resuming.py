@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distkeras_grid.engine.compile_settings import compile_model
-from distkeras_grid.engine.keras_model import model_from_bytes
+from distkeras_grid.engine.keras_model import adapted_digest, model_from_bytes
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.gathering import trained_so_far
 from distkeras_grid.rules import rule_of
@@ -50,8 +50,10 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
     return replace(request, draft=draft, method=method, data=data, engine=engine)
 
 
-def compiled_again(compiled: CompiledModel, resumed: Resumed) -> CompiledModel:
-    """Return the run's own model, with its frozen weights and the seeds of its layers.
+def compiled_again(
+    compiled: CompiledModel, resumed: Resumed, tell: Callable[[str], object]
+) -> CompiledModel:
+    """Return the run's own model, with frozen weights, adapted layers and the seeds of its layers.
 
     Parameters
     ----------
@@ -59,9 +61,16 @@ def compiled_again(compiled: CompiledModel, resumed: Resumed) -> CompiledModel:
         The model of the present request.
     resumed : Resumed
         The checkpoint.
+    tell : callable
+        Receives a line for the user if the present model's layers have been adapted to other data.
     """
     model = model_from_bytes(resumed.model, compiled.objects)
     compile_model(model)
+    if adapted_digest(model) != adapted_digest(compiled.model):
+        tell(
+            "the model that was given has other adapted layers (such as Normalization) than the "
+            "checkpoint; the run goes on with those of the checkpoint"
+        )
     return replace(compiled, model=model, archive=resumed.model)
 
 

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
+from distkeras_grid.engine.keras_model import get_flat_weights, set_center
 from distkeras_grid.engine.optimizers import skip_steps
+from distkeras_grid.engine.outcome import Outcome, take_outcomes
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
@@ -116,12 +117,13 @@ def _simulate(
     rule, seats = rule_of(spec.rule), data.seats(spec, resources)
     engine = engine_of(EnginePlan(spec, compiled.archive, objects))
     cluster = _timed(cluster, engine, seats[0])
+    learners = keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None)
     simulation = Simulation(
         cluster,
         spec,
-        keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None),
+        learners,
         [seat.rows for seat in seats],
-        evaluate=_evaluation(model, held_out, engine.layout),
+        evaluate=_evaluation(model, held_out, engine.layout, rule),
         params=policies(spec),
         local=[seat.work for seat in seats if seat.work is not None],
     )
@@ -130,9 +132,13 @@ def _simulate(
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, said)
     simulation.history.params.update(data.described(spec, simulation.history))
-    set_flat_weights(model, simulation.center, engine.layout)
+    set_center(model, simulation.center, engine.layout, rule)
     if engine.layout.slots:
         skip_steps(model.optimizer, simulation.history.most_steps())
+    left = zip(seats, learners, strict=True)
+    take_outcomes(
+        model, [Outcome(n, len(seat.rows), one.outcome()) for n, (seat, one) in enumerate(left)]
+    )
     if spec.algorithm.statistics == "recalibrate":
         _recalibrate(model, engine, seats)
     remember_objects(model, objects)
@@ -242,12 +248,12 @@ def _watch(
         shown = len(epochs)
 
 
-def _evaluation(model: keras.Model, rows: Source | None, layout: WeightLayout) -> Any:
+def _evaluation(model: keras.Model, rows: Source | None, layout: WeightLayout, rule: Rule) -> Any:
     if rows is None:
         return None
 
     def evaluate_center(center: Any) -> dict[str, float]:
-        set_flat_weights(model, center, layout)
+        set_center(model, center, layout, rule)
         return evaluate(model, rows)
 
     return evaluate_center

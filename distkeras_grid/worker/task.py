@@ -29,6 +29,7 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedClient
 from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trees import pack
 from distkeras_grid.worker.progress import Heartbeat, Progress
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 #: What a task yields when it has finished, as Spark DDL.
 SUMMARY_SCHEMA = (
     "worker int, attempt long, host string, rows long, samples long, "
-    "import_seconds double, read_seconds double, compile_seconds double"
+    "import_seconds double, read_seconds double, compile_seconds double, outcome binary"
 )
 
 # Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection, a
@@ -291,6 +292,7 @@ def _train(
         "samples": samples,
         "import_seconds": imported - clock,
         "compile_seconds": compiled - imported,
+        "outcome": pack(engine.outcome()).tobytes(),
     }
 
 
@@ -373,6 +375,10 @@ def _warm_up(engine: ModelEngine, source: Source, policy: Policy) -> float:
 
 
 def _summary_type(pa: Any) -> Any:
-    types = {"int": pa.int32(), "long": pa.int64(), "string": pa.string(), "double": pa.float64()}
+    types = {
+        **{"int": pa.int32(), "long": pa.int64(), "string": pa.string(), "double": pa.float64()},
+        # An offset of 32 bits ends at 2 GB.
+        "binary": pa.large_binary(),
+    }
     named = (column.split() for column in SUMMARY_SCHEMA.split(", "))
     return pa.schema([(name, types[kind]) for name, kind in named])

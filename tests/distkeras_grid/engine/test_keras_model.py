@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from distkeras_grid.engine.keras_model import (
+    fresh_weights,
     get_flat_weights,
     model_from_bytes,
     model_to_bytes,
+    seed_generators,
     set_flat_weights,
     weight_layout,
 )
@@ -140,3 +142,32 @@ def test_model_with_all_frozen_is_refused():
 def test_weights_of_other_precision_are_refused():
     with pytest.raises(ConfigurationError, match="float16"):
         weight_layout(net(dtype="float16"))
+
+
+def test_a_fresh_start_leaves_what_was_adapted_and_resets_what_was_learned():
+    import keras
+
+    layers = keras.layers
+    scale = layers.Normalization(name="scale")
+    scale.adapt(np.array([[100.0], [120.0]], np.float32))
+    model = keras.Sequential(
+        [keras.Input((1,)), scale, layers.Dense(2), layers.BatchNormalization(name="norm")]
+    )
+    model.get_layer("norm").moving_mean.assign([5.0, 5.0])
+    member = model_from_bytes(model_to_bytes(model))
+    set_flat_weights(member, fresh_weights(model, (7, 1)))
+    assert np.abs(np.subtract(member.layers[1].kernel, model.layers[1].kernel)).max() > 0
+    assert np.all(member.get_layer("norm").moving_mean == 0)
+    x = np.array([[90.0], [130.0]], np.float32)
+    sent = model_from_bytes(model_to_bytes(member))
+    np.testing.assert_array_equal(sent.predict(x, verbose=0), member.predict(x, verbose=0))
+    np.testing.assert_array_equal(member.get_layer("scale").adapt_mean, scale.adapt_mean)
+
+
+def test_random_generators_come_back_from_bytes():
+    model = net()
+    archive = model_to_bytes(model)
+    (state,) = (np.asarray(v) for v in seed_generators(model))
+    for _ in range(2):
+        (found,) = seed_generators(model_from_bytes(archive))
+        np.testing.assert_array_equal(found, state)

@@ -113,6 +113,43 @@ def test_a_model_that_is_compiled_otherwise_is_another_engine(model, archive, ch
     assert load(archive) is engine
 
 
+def adapted(kind, data):
+    import keras
+
+    layers = keras.layers
+    if kind == "Normalization":
+        layer, after, dtype = layers.Normalization(name="adapted"), [], "float32"
+    else:
+        layer = layers.IntegerLookup(max_tokens=6, name="adapted")
+        after, dtype = [layers.Embedding(6, 2), layers.Flatten()], "int64"
+    layer.adapt(np.array(data, dtype))
+    model = keras.Sequential(
+        [keras.Input((1,), dtype=dtype), layer, *after, layers.Dense(1, name="out")], name="net"
+    )
+    model.compile(keras.optimizers.SGD(0.1, name="sgd"), "mse")
+    return model
+
+
+@pytest.mark.parametrize("kind", ["Normalization", "IntegerLookup"])
+def test_a_layer_that_is_adapted_anew_is_not_that_of_a_kept_engine(kind):
+    from distkeras_grid.engine.keras_model import model_to_bytes
+
+    model = adapted(kind, [[1], [1], [2], [3]])
+    options = {"scaling": (), "block_shape": (1, 4)}
+    engine = load(model_to_bytes(model), **options)
+    assert load(model_to_bytes(model), **options) is engine
+    x, y = np.array([30, 20, 10, 30], "int64"), np.arange(4, dtype=np.float32)
+    if kind == "Normalization":
+        x = x.astype(np.float32)
+    block = Block((x.reshape(1, 4, 1),), (y.reshape(1, 4, 1),))
+    engine.run(engine.weights(), [block], np.empty(engine.layout.size, np.float32))
+    model.get_layer("adapted").adapt(np.array([[30], [30], [20], [10]], x.dtype))
+    again = load(model_to_bytes(model), **options)
+    result = again.run(again.weights(), [block], np.empty(engine.layout.size, np.float32))
+    fitted = model.fit(x[:, None], y[:, None], batch_size=4, verbose=0).history
+    assert result.loss == pytest.approx(fitted["loss"][0], rel=1e-6)
+
+
 def test_engines_with_the_users_own_code_are_not_kept(archive):
     engine = load(archive, custom_objects={"mine": object})
     assert load(archive, custom_objects={"mine": object}) is not engine

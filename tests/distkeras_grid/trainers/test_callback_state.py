@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import SequentialRule
 from distkeras_grid.trainers.callback_state import callback_states, restore_callbacks
 from distkeras_grid.trees import pack, unpack
 
@@ -76,7 +77,8 @@ class Driver:
         layout = weight_layout(self.model)
         self.weights = get_flat_weights(self.model)
         self.observer = EpochObserver(
-            self.model, self.history, [early, reduce], None, len(LOSSES), layout
+            *(self.model, self.history, [early, reduce], None, len(LOSSES)),
+            *(layout, SequentialRule()),
         )
         self.told = [self.observer.begin(observer)]
 
