@@ -377,13 +377,15 @@ class PreparedRun:
         """Keep the trained model, and only then report how the run ended."""
         # It is kept even if a callback fails or a figure cannot be computed.
         self.left = self.observer.settle(center)
-        self._take_outcomes(summaries, progress)
+        self._take_outcomes(self.left, summaries, progress)
         if self.spec.compression:
             progress.note(compression_sentence(self.history, self.spec.size))
         self.observer.end()
         self._describe(summaries, before)
 
-    def _take_outcomes(self, summaries: list[dict[str, Any]], progress: RunProgress) -> None:
+    def _take_outcomes(
+        self, model: keras.Model, summaries: list[dict[str, Any]], progress: RunProgress
+    ) -> None:
         """Complete the model with what the workers' training has left beside the weights."""
         outcomes = [
             Outcome(told["worker"], told["rows"], unpack(np.frombuffer(packed, np.uint8)))
@@ -391,13 +393,12 @@ class PreparedRun:
             if (packed := told.pop("outcome")) is not None
         ]
         averages = {o.worker: o.state[AVERAGES] for o in outcomes if AVERAGES in o.state}
-        expected = averages_weights(self.checked.compiled.model.optimizer)
-        if expected and len(averages) < self.spec.workers:
+        if len(averages) < self.spec.workers and averages_weights(model.optimizer):
             progress.note(
                 "The averages that use_ema asks for did not arrive from every worker: the model "
                 "has the mean of those that did, or the last weights."
             )
-        take_outcomes(self.left, outcomes)
+        take_outcomes(model, outcomes)
         # Empty, unless each worker has a center of its own.
         for worker, center in enumerate(self.centers):
             if worker in averages:
