@@ -250,7 +250,7 @@ def _before_spark(flags: argparse.Namespace) -> Iterator[Finding]:
     submitted = planned.get("spark.submit.deployMode") == "cluster"
     yield check_hadoop(planned["spark.master"], folder, files, submitted=submitted)
     if folder and "core-site.xml" in files:
-        from distkeras_grid.webhdfs.addresses import read_sites
+        from distkeras_grid.webhdfs.sites import read_sites
 
         authentication = read_sites(folder).get("hadoop.security.authentication", "simple")
         if authentication == "kerberos":

@@ -180,7 +180,7 @@ def configured_files() -> Files | None:
     if not folder:
         # Spark's JVM reads that one, too, but WebHDFS's client does not.
         return None if os.environ.get("YARN_CONF_DIR") else LocalFiles()
-    from distkeras_grid.webhdfs.addresses import read_sites
+    from distkeras_grid.webhdfs.sites import read_sites
 
     return _files_by_scheme(read_sites(folder).get("fs.defaultFS", "file:///").partition(":")[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -158,6 +159,7 @@ def _error_of_spark(error: Exception) -> GridError | None:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    from distkeras_grid.spark.driver_jvm import resolves
     from distkeras_grid.spark.launch import job_error, spark_reason
 
     if not isinstance(error, Py4JJavaError | PySparkException):
@@ -170,6 +172,11 @@ def _error_of_spark(error: Exception) -> GridError | None:
         # YARN's filter comes while the page's handlers are attached: a race in Spark 4.3.
         met = "ConcurrentModificationException" in reason
         advice = " Run it again, or with --conf spark.ui.enabled=false." if met else ""
+        if "JAVA_GATEWAY_EXITED" in reason and not resolves(host := socket.gethostname()):
+            advice = (
+                f" This machine's own name {host!r} has no address: add it to /etc/hosts, or set "
+                "SPARK_LOCAL_IP to the address that executors reach."
+            )
         return ClusterError(f"Spark does not start: {reason}{advice}")
     context = session.sparkContext
     return job_error(str(context.appName), spark_reason(error), str(context.master))

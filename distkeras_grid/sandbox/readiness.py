@@ -176,16 +176,15 @@ class Pages:
             time.sleep(POLL_SECONDS)
 
     def _files(self) -> Any:
-        from hdfs import Client, InsecureClient
+        from hdfs import Client
 
-        url = f"http://{self.namenode}"
-        if self.keytab is None:
-            return InsecureClient(url, user=getpass.getuser(), timeout=FILE_SECONDS)
-        return Client(url, session=self._session, timeout=FILE_SECONDS)
+        return Client(f"http://{self.namenode}", session=self._session, timeout=FILE_SECONDS)
 
     @cached_property
     def _session(self) -> requests.Session:
         session = requests.Session()
+        # The daemons are on this machine: no proxy, and no password of ~/.netrc.
+        session.trust_env = False
         if self.keytab:
             session.auth = ticket_authentication(self.keytab)
         else:

@@ -6,6 +6,8 @@ free a lock that only the command holds before they have ended.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import Any
 
 # How long a session may take to end; YARN's own client gives up earlier.
 STOP_SECONDS = 60.0
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass
@@ -85,6 +88,32 @@ def start_context(settings: Mapping[str, str]) -> None:
     gateway = launch(conf, {"pass_fds": (file.descriptor,)})
     file.by_jvm = True
     SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def with_address() -> Iterator[None]:
+    """Let a JVM that the block launches start on a host whose own name does not resolve.
+
+    Java asks for an address before any setting of Spark counts. Only for what no other host
+    connects to.
+    """
+    if "SPARK_LOCAL_IP" in os.environ or resolves(socket.gethostname()):
+        yield
+        return
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_LOCAL_IP"]
+
+
+def resolves(host: str) -> bool:
+    """Tell whether a host's name has an address."""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
 
 
 def _end_session() -> bool:

@@ -9,14 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
-from distkeras_grid.spark.driver_jvm import start_context
+from distkeras_grid.spark.driver_jvm import LOOPBACK, start_context, with_address
 from distkeras_grid.spark.local_names import use_utf8
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
@@ -102,10 +102,12 @@ def build_session(
         os.environ["PYSPARK_PYTHON"] = sys.executable
         use_utf8()
         ours = {**_local_settings(name, master), **ours}
-        start_context(ours)
     for key, value in ours.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with nullcontext() if local_cores(ours.get("spark.master", "")) is None else with_address():
+        if _SUBMITTED not in os.environ:
+            start_context(ours)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     jvm: Any = session.sparkContext._jvm
     log4j = jvm.org.apache.logging.log4j
@@ -119,13 +121,21 @@ def build_session(
 
 
 def _local_settings(name: str, master: str | None) -> dict[str, str]:
-    return {
+    settings = {
         "spark.app.name": name,
         "spark.master": master or DEFAULT_MASTER,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
     }
+    if local_cores(settings["spark.master"]) is not None and not _told_address(os.environ):
+        # No other host connects, and Spark refuses names of hosts that Linux takes (my_lab_pc).
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
+    return settings
+
+
+def _told_address(environment: Mapping[str, str]) -> bool:
+    return not environment.keys().isdisjoint(("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"))
 
 
 def active_session() -> SparkSession:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
+from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path, shown
 
 if TYPE_CHECKING:
     from distkeras_grid.webhdfs.connection import Connection
@@ -76,21 +76,6 @@ def scheme_of(location: str) -> str:
             f"Received: {shown(location)!r}. Copy the data to one of these, and name it in mirrors."
         )
     return scheme
-
-
-def shown(location: str) -> str:
-    """Return a location without user and password, for errors and the history.
-
-    Examples
-    --------
-    >>> shown("ftp://ada:secret@host:2121/tiles"), shown("/data/tiles")
-    ('ftp://host:2121/tiles', '/data/tiles')
-    """
-    scheme, found, rest = location.partition("://")
-    if not found:
-        return location
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def open_location(location: str) -> Location:

@@ -11,8 +11,9 @@ from typing import Self
 
 from distkeras_grid.errors import PathNotFoundError, StorageError
 from distkeras_grid.stores.kept import KeptPieces
-from distkeras_grid.stores.locations import Location, open_location, scheme_of, shown
+from distkeras_grid.stores.locations import Location, open_location, scheme_of
 from distkeras_grid.stores.rendezvous import order_mirrors
+from distkeras_grid.webhdfs.addresses import shown
 
 # How long a mirror that has failed is asked last [s]; twice as long after each further failure, up
 # to an hour. A silent one costs as much as `locations.SILENCE_SECONDS` each time it is asked.

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.tickets import Keytab
-from distkeras_grid.webhdfs.addresses import Address, read_site
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.sites import read_sites
 
 SITES = ("core-site.xml", "yarn-site.xml")
 DEFAULT_PORTS = {"http": 8088, "https": 8090}
-
-_VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
 def resourcemanager_urls(sites: Mapping[str, str]) -> tuple[str, ...]:
@@ -46,28 +43,22 @@ def resourcemanager_urls(sites: Mapping[str, str]) -> tuple[str, ...]:
 def _url(sites: Mapping[str, str], http: str, ending: str) -> str:
     kind = "webapp.https.address" if http == "https" else "webapp.address"
     known = {
-        name: _expanded(sites.get(f"yarn.resourcemanager.{name}{ending}", ""), sites)
+        name: sites.get(f"yarn.resourcemanager.{name}{ending}", "")
         for name in (kind, "hostname", "address")
     }
     host, _, port = known[kind].rpartition(":")
     if host in ("", "0.0.0.0"):
         host = known["hostname"] or known["address"].rpartition(":")[0]
-    if host in ("", "0.0.0.0"):
+    if host in ("", "0.0.0.0") or "${" in host + port:
+        received = ", ".join(
+            f"yarn.resourcemanager.{name}{ending} = {value or 'nothing'}"
+            for name, value in known.items()
+        )
         raise ConfigurationError(
             "The yarn-site.xml in HADOOP_CONF_DIR does not tell where the ResourceManager is. "
-            f"Received: no yarn.resourcemanager.{kind}{ending} and no "
-            f"yarn.resourcemanager.hostname{ending}."
+            f"Received: {received}."
         )
     return f"{http}://{host}:{port or DEFAULT_PORTS[http]}"
-
-
-def _expanded(value: str, sites: Mapping[str, str]) -> str:
-    """Replace ``${name}`` by the property of that name, as Hadoop does (at most 20 times)."""
-    for _ in range(20):
-        if not (found := _VARIABLE.search(value)):
-            break
-        value = value.replace(found.group(), sites.get(found.group(1), ""))
-    return value
 
 
 def find_resourcemanager(
@@ -93,11 +84,8 @@ def find_resourcemanager(
 
     variables = os.environ if environment is None else environment
     check_hadoop_settings(variables)
-    sites: dict[str, str] = {}
-    for folder in (variables.get("HADOOP_CONF_DIR"), variables.get("YARN_CONF_DIR")):
-        for name in SITES:
-            if folder and (file := Path(folder, name)).is_file():
-                sites |= read_site(file)
+    folders = (variables.get("HADOOP_CONF_DIR"), variables.get("YARN_CONF_DIR"))
+    sites = read_sites(*filter(None, folders), names=SITES)
     kerberos = sites.get("hadoop.http.authentication.type", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
     return Address(resourcemanager_urls(sites), user, kerberos and (keytab or True))

@@ -12,20 +12,25 @@ import getpass
 import os
 import posixpath
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.tickets import Keytab
+from distkeras_grid.webhdfs.sites import SITES, read_sites
 
 DEFAULT_PORTS = {"http": 9870, "https": 9871}  # of Hadoop 3
 WEB_SCHEMES = {"webhdfs": "http", "swebhdfs": "https"}
-SITES = ("core-site.xml", "hdfs-site.xml")
+# Where WebHDFS begins below its address.
+PREFIX = "/webhdfs/v1"
+MOUNTS = "viewfs: is a table of mounts, which only Hadoop's own client follows. "
 # Spark's client for YARN puts the submitting host's configuration here, below the working directory
 # of each container. Most clusters do not set HADOOP_CONF_DIR there.
 SHIPPED = "__spark_conf__/__hadoop_conf__"
+
+Login = tuple[str, str]
 
 _WHOLE = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 
@@ -43,11 +48,17 @@ class Address:
     kerberos : bool or Keytab, default False
         Whether the user proves that by a Kerberos ticket, and with whose keys it is got where
         ``kinit`` has not done that.
+    login : tuple of str, optional
+        Name and password, for the hosts of `urls` alone.
+    by_proxy : bool, default False
+        Whether the proxy that the environment names is asked. Hadoop's own clients ask none.
     """
 
     urls: tuple[str, ...]
     user: str
     kerberos: bool | Keytab = False
+    login: Login | None = field(default=None, repr=False)
+    by_proxy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,74 +100,16 @@ def parse_path(text: str) -> HdfsPath:
         path = text
     if scheme not in ("", "hdfs", *WEB_SCHEMES) or not (path or match):
         raise ConfigurationError(
-            f"This is not a path on HDFS. Received: {text!r}. Give /path, hdfs:///path or "
+            f"This is not a path on HDFS. Received: {shown(text)!r}. "
+            f"{MOUNTS if is_mount(text) else ''}Give /path, hdfs:///path or "
             "webhdfs://HOST:PORT/path."
         )
     path = path or "/"
     if not path.startswith("/"):
-        raise ConfigurationError(f"A path on HDFS begins with '/'. Received: {text!r}.")
+        raise ConfigurationError(f"A path on HDFS begins with '/'. Received: {shown(text)!r}.")
     # normpath keeps two slashes at the beginning.
     whole = posixpath.normpath("/" + path.lstrip("/"))
     return HdfsPath(whole, scheme, authority, inside=path.endswith(("/", "/.", "/..")))
-
-
-def parse_site(content: str | bytes) -> dict[str, str]:
-    """Return the properties of one of Hadoop's configuration files.
-
-    Parameters
-    ----------
-    content : str or bytes
-        Bytes are in the encoding that they name.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not XML.
-    """
-    try:
-        root = ET.fromstring(content)
-    except (ET.ParseError, ValueError, LookupError) as error:
-        raise ConfigurationError(f"A configuration file of Hadoop is not XML ({error}).") from error
-    found = ((each.findtext("name"), each.findtext("value")) for each in root.iter("property"))
-    return {name.strip(): (value or "").strip() for name, value in found if name}
-
-
-def read_site(file: Path) -> dict[str, str]:
-    """Return the properties in one of Hadoop's configuration files.
-
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be read, or is not XML. Names the file.
-    """
-    try:
-        return parse_site(file.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(
-            f"{file} cannot be read: {error.strerror}. Ask for the right to read it, or set "
-            "HADOOP_CONF_DIR to a copy of the cluster's configuration."
-        ) from error
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from error
-
-
-def read_sites(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the properties of a ``HADOOP_CONF_DIR``.
-
-    Raises
-    ------
-    ConfigurationError
-        If neither file is there, or one cannot be read, or is not XML.
-    """
-    files = [Path(folder, name) for name in SITES if Path(folder, name).is_file()]
-    if not files:
-        raise ConfigurationError(
-            f"HADOOP_CONF_DIR={os.fspath(folder)} holds neither {' nor '.join(SITES)}."
-        )
-    properties: dict[str, str] = {}
-    for file in files:
-        properties |= read_site(file)
-    return properties
 
 
 def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, ...]:
@@ -167,7 +120,8 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
     sites : mapping
         Properties in ``core-site.xml`` and ``hdfs-site.xml``.
     authority : str, default ""
-        A nameservice, or ``host:port`` of a NameNode; that of ``fs.defaultFS`` by default.
+        A nameservice, or host and port (8020 by default) of a NameNode; that of ``fs.defaultFS`` by
+        default. Of a nameservice's NameNode, those of the whole service are returned.
 
     Raises
     ------
@@ -176,27 +130,54 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
 
     Examples
     --------
-    >>> namenode_urls({"fs.defaultFS": "hdfs://master:8020"})
+    >>> namenode_urls({"fs.defaultFS": "hdfs://master:8020"}, "Master")
     ('http://master:9870',)
     """
-    default = parse_default(sites.get("fs.defaultFS", ""))
-    scheme, service = ("hdfs", authority) if authority else default
-    if scheme in WEB_SCHEMES:
+    default = sites.get("fs.defaultFS", "")
+    scheme, service = parse_default(default)
+    if scheme in WEB_SCHEMES and not authority:
         return (f"{WEB_SCHEMES[scheme]}://{service}",)
+    if not (authority or service):
+        raise ConfigurationError(
+            "The configuration in HADOOP_CONF_DIR does not tell which HDFS a path without a host "
+            f"means. Received: fs.defaultFS {default!r}. {MOUNTS if is_mount(default) else ''}Give "
+            "hdfs://NAMENODE/path, or the address of its NameNode by --url or WEBHDFS_URL."
+        )
     http = "https" if sites.get("dfs.http.policy") == "HTTPS_ONLY" else "http"
-    services = _names(sites.get("dfs.nameservices", ""))
-    if service in services:
+    known = _known(sites, service if scheme == "hdfs" else "")
+    found = known.get(_endpoint(authority or service))
+    if found is None:
+        named = [*_names(sites.get("dfs.nameservices", "")), *([service] if service else [])]
+        raise ConfigurationError(
+            f"The configuration in HADOOP_CONF_DIR knows no HDFS {authority!r} (it knows: "
+            f"{', '.join(dict.fromkeys(named)) or 'none'}). Give the address of its NameNode by "
+            "--url or WEBHDFS_URL."
+        )
+    name, endings = found
+    return tuple(_node_url(sites, http, ending, name) for ending in endings)
+
+
+def _known(sites: Mapping[str, str], default: str) -> dict[str, tuple[str, list[str]]]:
+    """Return, by endpoint, the names of a service and how the settings of its NameNodes end."""
+    known = {_endpoint(default): (default, [""])} if default else {}
+    for service in _names(sites.get("dfs.nameservices", "")):
         nodes = _names(sites.get(f"dfs.ha.namenodes.{service}", ""))
         endings = [f".{service}.{node}" for node in nodes] or [f".{service}"]
-    elif service and service == default[1]:
-        endings = [""]
-    else:
-        known = ", ".join([*services, default[1]]) if default[1] else ", ".join(services)
-        raise ConfigurationError(
-            f"The configuration in HADOOP_CONF_DIR knows no HDFS {service!r} (it knows: "
-            f"{known or 'none'}). Give the address of its NameNode by --url or WEBHDFS_URL."
-        )
-    return tuple(_node_url(sites, http, ending, service) for ending in endings)
+        addresses = [sites.get(f"dfs.namenode.rpc-address{ending}", "") for ending in endings]
+        for each in filter(None, [service, *addresses]):
+            known[_endpoint(each)] = (service, endings)
+    return known
+
+
+def _endpoint(authority: str) -> str:
+    """Return host and port as they are compared: Hadoop's default port, no capital letters."""
+    host, colon, port = authority.lower().partition(":")
+    return f"{host}:{port}" if colon else f"{host}:8020"
+
+
+def is_mount(text: str) -> bool:
+    """Tell whether a path is one of Hadoop's client-side mounts."""
+    return text.startswith("viewfs:")
 
 
 def parse_default(default: str) -> tuple[str, str]:
@@ -205,6 +186,41 @@ def parse_default(default: str) -> tuple[str, str]:
     if match is None or match["scheme"] not in ("hdfs", *WEB_SCHEMES):
         return "", ""
     return match["scheme"], match["authority"]
+
+
+def shown(location: str) -> str:
+    """Return a location without user and password, for errors, logs and records.
+
+    Examples
+    --------
+    >>> shown("ftp://ada:se@cret@host:2121/tiles"), shown("/data/tiles")
+    ('ftp://host:2121/tiles', '/data/tiles')
+    """
+    scheme, found, rest = location.partition("://")
+    if not found:
+        return location
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def parse_url(url: str) -> tuple[str, Login | None]:
+    """Return an address of WebHDFS as this package asks it, and the login in it.
+
+    Examples
+    --------
+    >>> parse_url("https://ada:pass%20word@knox:8443/gateway/lab/webhdfs/v1/")
+    ('https://knox:8443/gateway/lab', ('ada', 'pass word'))
+    """
+    plain = shown(url)
+    if not re.fullmatch(r"https?://[^/\s${}@]+(/[^\s@]*)?", plain):
+        raise ConfigurationError(
+            "The address of WebHDFS looks like http://namenode:9870, with NAME:PASSWORD@ before "
+            "the host if a gateway wants one (%2F stands for a slash in it). Received: "
+            f"{re.sub('//.*@', '//', plain)!r}."
+        )
+    parts = urlsplit(url)
+    login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    return plain.rstrip("/").removesuffix(PREFIX).rstrip("/"), login
 
 
 def find_address(
@@ -241,23 +257,22 @@ def find_address(
     if path.scheme in WEB_SCHEMES:
         urls: tuple[str, ...] = (f"{WEB_SCHEMES[path.scheme]}://{path.authority}",)
     elif told:
-        urls = tuple(each.strip().rstrip("/") for each in told.split(";") if each.strip())
-    elif sites:
+        urls = tuple(each.strip() for each in told.split(";") if each.strip())
+    elif folder:
         urls = namenode_urls(sites, path.authority)
     else:
         raise ConfigurationError(
             "Nothing tells where WebHDFS answers: give --url http://NAMENODE:9870, or set "
             "WEBHDFS_URL or HADOOP_CONF_DIR, for executors by spark.executorEnv.WEBHDFS_URL."
         )
-    for each in urls:
-        if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", each):
-            raise ConfigurationError(
-                f"The address of WebHDFS looks like http://namenode:9870. Received: {each!r}."
-            )
+    plain, logins = zip(*map(parse_url, urls), strict=True)
     if kerberos is None:
         kerberos = sites.get("hadoop.security.authentication", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
-    return Address(urls, user, kerberos)
+    # NameNodes of a nameservice know the same users.
+    login = next(filter(None, logins), None)
+    by_proxy = bool(told) and path.scheme not in WEB_SCHEMES
+    return Address(plain, user, kerberos, login, by_proxy)
 
 
 def _shipped(working: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from distkeras_grid.errors import PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.addresses import PREFIX, Address
 from distkeras_grid.webhdfs.answers import (
     FileStatus,
     Summary,
@@ -32,7 +32,7 @@ from distkeras_grid.webhdfs.answers import (
     decode_truth,
 )
 from distkeras_grid.webhdfs.checksums import FileChecksum
-from distkeras_grid.webhdfs.network import close_session, open_session, translated
+from distkeras_grid.webhdfs.network import close_session, open_session, proxy_of, translated
 from distkeras_grid.webhdfs.refusals import explain, lost, may_be_lost
 from distkeras_grid.webhdfs.tries import (
     Refused,
@@ -64,7 +64,6 @@ READING = ("read", "compare")
 MOST_REDIRECTS = 3
 # The NameNode writes into its redirects who asks.
 NO_USER: dict[str, None] = {"user.name": None}
-_PREFIX = "/webhdfs/v1"
 
 
 class Connection:
@@ -320,7 +319,7 @@ class Connection:
         while True:
             try:
                 return self._request(
-                    method, f"{self._namenodes[0]}{_PREFIX}{quote(path)}", parameters
+                    method, f"{self._namenodes[0]}{PREFIX}{quote(path)}", parameters
                 )
             except TryFailed as failure:
                 left -= 1
@@ -383,6 +382,7 @@ class Connection:
             path,
             failure,
             namenodes=self.address.urls,
+            proxy=proxy_of(failure.url, self.address),
             kerberos=self.address.kerberos,
         )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from distkeras_grid.tickets import Keytab, ticket_authentication
 from distkeras_grid.webhdfs.addresses import Address
@@ -34,7 +35,7 @@ def open_session(address: Address) -> requests.Session:
 
     session = requests.Session()
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _adapter())
+        session.mount(scheme, _adapter(by_proxy=address.by_proxy))
     # HttpFS takes no other kind of content; compressed answers would only cost time.
     session.headers["Content-Type"] = "application/octet-stream"
     session.headers["Accept-Encoding"] = "identity"
@@ -43,7 +44,41 @@ def open_session(address: Address) -> requests.Session:
         session.auth = ticket_authentication(keys if isinstance(keys, Keytab) else None)
     else:
         session.params = {"user.name": address.user}
+    if address.login:
+        session.auth = _authorized(address.login, {urlsplit(url).netloc for url in address.urls})
     return session
+
+
+def _authorized(
+    login: tuple[str, str], hosts: set[str]
+) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+    """Return what adds a login to the requests to some hosts: no DataNode is to see it."""
+    from requests.auth import HTTPBasicAuth
+
+    basic = HTTPBasicAuth(*(each.encode() for each in login))
+
+    def add(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        return basic(request) if urlsplit(request.url or "").netloc in hosts else request
+
+    return add
+
+
+def proxy_of(url: str, address: Address) -> str | None:
+    """Return host and port of the proxy by which an address is asked; None if there is none.
+
+    The cluster that Hadoop's configuration names, and this machine, are asked directly.
+    """
+    from requests.utils import get_environ_proxies, select_proxy
+
+    if not address.by_proxy or _is_loopback(url):
+        return None
+    proxy = select_proxy(url, get_environ_proxies(url))
+    return proxy and proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/")
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def close_session(session: requests.Session) -> None:
@@ -59,7 +94,7 @@ def close_session(session: requests.Session) -> None:
     session.close()
 
 
-def _adapter() -> requests.adapters.HTTPAdapter:
+def _adapter(*, by_proxy: bool) -> requests.adapters.HTTPAdapter:
     """Return an adapter whose answers begin in time.
 
     The timeouts of `requests` hold for each packet: a server that sends the head of its answer one
@@ -81,7 +116,13 @@ def _adapter() -> requests.adapters.HTTPAdapter:
     class SecurePool(HTTPSConnectionPool):
         ConnectionCls = SecureConnection
 
-    adapter = HTTPAdapter()
+    class Adapter(HTTPAdapter):
+        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
+            if not by_proxy or _is_loopback(request.url):
+                options["proxies"] = None
+            return super().send(request, *arguments, **options)
+
+    adapter = Adapter()
     adapter.poolmanager.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
     return adapter
 

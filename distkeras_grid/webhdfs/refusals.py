@@ -38,6 +38,7 @@ def explain(
     *,
     namenodes: Collection[str],
     kerberos: bool | Keytab,
+    proxy: str | None = None,
 ) -> StorageError:
     """Return the error for the last try of an operation.
 
@@ -50,9 +51,18 @@ def explain(
         URLs of the NameNodes.
     kerberos : bool or Keytab
         Whether a ticket was shown, and by whose keys.
+    proxy : str, optional
+        Host and port of the one that was asked to pass the request on.
     """
     if isinstance(failure, Refused) and failure.status == 401:
         return not_authenticated(action, path, kerberos=kerberos)
+    if proxy and not (isinstance(failure, Refused) and failure.exception):
+        host = urlsplit(failure.url)
+        return StorageError(
+            f"Cannot {action} {path} on HDFS: {host.netloc} is not reached by way of the proxy at "
+            f"{proxy}, which this environment names ({_first_line(failure.message)}). If the host "
+            f"is in your own network, add it to NO_PROXY: {host.hostname}."
+        )
     if isinstance(failure, Refused) and failure.exception is None and failure.status in BUSY:
         return StorageError(
             f"Cannot {action} {path} on HDFS: {urlsplit(failure.url).netloc} answers with status "
@@ -147,7 +157,7 @@ def not_authenticated(action: str, path: str, *, kerberos: bool | Keytab) -> Not
     else:
         advice = (
             "It wants Kerberos: say --kerberos, or kerberos=True, after kinit; or --principal and "
-            "--keytab."
+            "--keytab. A gateway may want its NAME:PASSWORD@ before the host of the URL."
         )
     return NotAuthenticatedError(
         f"Cannot {action} {path} on HDFS: the user is not known (401). {advice}"

@@ -60,6 +60,16 @@ def test_a_datanode_that_hangs_holds_no_start(hanging: str) -> None:
     assert isinstance(raised.value.__cause__, requests.Timeout)
 
 
+def test_the_daemons_of_this_machine_are_not_asked_by_a_proxy(
+    hanging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(SandboxError) as raised:
+        Pages(hanging, "").make_homes("ada")
+    assert isinstance(raised.value.__cause__, requests.Timeout)
+
+
 @pytest.mark.parametrize(
     "ask",
     [

@@ -12,13 +12,14 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.stores.kept import KeptPieces
-from distkeras_grid.stores.locations import open_location, scheme_of, shown
+from distkeras_grid.stores.locations import open_location, scheme_of
 from distkeras_grid.stores.mirrors import (
     AVOIDED_SECONDS,
     LONGEST_AVOIDED_SECONDS,
     Mirrors,
     Piece,
 )
+from distkeras_grid.webhdfs.addresses import shown
 from tests.distkeras_grid.stores.servers import (
     Damaged,
     Quiet,

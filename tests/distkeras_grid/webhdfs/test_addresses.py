@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from distkeras_grid.webhdfs.addresses import (
     find_address,
     namenode_urls,
     parse_path,
-    parse_site,
-    read_sites,
+    parse_url,
+    shown,
 )
 
 HA = {
@@ -26,6 +25,8 @@ HA = {
     "dfs.namenode.http-address.grid.nn2": "two:9870",
     "dfs.namenode.https-address.grid.nn1": "one:9871",
     "dfs.namenode.https-address.grid.nn2": "two:9871",
+    "dfs.namenode.rpc-address.grid.nn1": "one:8020",
+    "dfs.namenode.rpc-address.grid.nn2": "two:8020",
     "dfs.namenode.http-address.far": "away:50070",
 }
 
@@ -72,6 +73,14 @@ def test_what_is_no_path_on_hdfs_is_named(text: str) -> None:
         (HA, "", ("http://one:9870", "http://two:9870")),
         (HA, "grid", ("http://one:9870", "http://two:9870")),
         (HA, "far", ("http://away:50070",)),
+        # As Hadoop compares hosts: port 8020 where none is named, whatever the letter case.
+        ({"fs.defaultFS": "hdfs://nn:8020"}, "nn", ("http://nn:9870",)),
+        ({"fs.defaultFS": "hdfs://nn"}, "nn:8020", ("http://nn:9870",)),
+        ({"fs.defaultFS": "hdfs://nn:8020"}, "Nn:8020", ("http://nn:9870",)),
+        ({"fs.defaultFS": "hdfs://nn:9000"}, "NN:9000", ("http://nn:9870",)),
+        (HA, "GRID", ("http://one:9870", "http://two:9870")),
+        (HA, "One", ("http://one:9870", "http://two:9870")),
+        (HA, "two:8020", ("http://one:9870", "http://two:9870")),
         (HA | {"dfs.http.policy": "HTTPS_ONLY"}, "", ("https://one:9871", "https://two:9871")),
     ],
 )
@@ -84,9 +93,13 @@ def test_the_configuration_tells_the_namenodes(
 @pytest.mark.parametrize(
     ("sites", "authority", "known"),
     [
-        (HA, "other", r"'other' \(it knows: grid, far, grid\)"),
-        ({}, "", "'' .it knows: none"),
-        ({"fs.defaultFS": "file:///"}, "", "it knows: none"),
+        (HA, "other", r"'other' \(it knows: grid, far\)"),
+        (HA, "one:9000", r"'one:9000' \(it knows: grid, far\)"),
+        ({"fs.defaultFS": "hdfs://nn:9000"}, "nn", r"'nn' \(it knows: nn:9000\)"),
+        ({"fs.defaultFS": "file:///"}, "nn", r"'nn' \(it knows: none\)"),
+        ({}, "", "Received: fs.defaultFS ''"),
+        ({"fs.defaultFS": "file:///"}, "", "Received: fs.defaultFS 'file:///'"),
+        ({"fs.defaultFS": "viewfs://lab"}, "", "'viewfs://lab'. viewfs: is a table of mounts"),
     ],
 )
 def test_an_hdfs_that_the_configuration_does_not_know(
@@ -96,14 +109,18 @@ def test_an_hdfs_that_the_configuration_does_not_know(
         namenode_urls(sites, authority)
 
 
-def test_a_site_file_is_read_and_one_that_is_broken_is_named(tmp_path: Path) -> None:
-    assert parse_site(render_site({"a": "<1>", "b": ""})) == {"a": "<1>", "b": ""}
-    environment = {"HADOOP_CONF_DIR": str(tmp_path)}
-    with pytest.raises(ConfigurationError, match=r"holds neither core-site.xml nor hdfs-site.xml"):
-        find_address(HdfsPath("/"), environment=environment)
-    (tmp_path / "hdfs-site.xml").write_text("<configuration>")
-    with pytest.raises(ConfigurationError, match=r"hdfs-site\.xml: .* is not XML"):
-        find_address(HdfsPath("/"), environment=environment)
+def test_a_configuration_without_hdfs_is_not_asked_for_again(tmp_path: Path) -> None:
+    (tmp_path / "core-site.xml").write_text(render_site({}))
+    with pytest.raises(ConfigurationError) as raised:
+        find_address(HdfsPath("/"), environment={"HADOOP_CONF_DIR": str(tmp_path)})
+    assert "set WEBHDFS_URL or HADOOP_CONF_DIR" not in str(raised.value)
+
+
+def test_a_reference_that_nothing_resolves_is_no_host(tmp_path: Path) -> None:
+    site = {"fs.defaultFS": "hdfs://nn", "dfs.namenode.http-address": "${nn}:9870"}
+    (tmp_path / "core-site.xml").write_text(render_site(site))
+    with pytest.raises(ConfigurationError, match=r"Received: 'http://\$\{nn\}:9870'"):
+        find_address(HdfsPath("/"), environment={"HADOOP_CONF_DIR": str(tmp_path)})
 
 
 def test_a_container_of_yarn_has_the_configuration_of_who_submitted(tmp_path: Path) -> None:
@@ -163,32 +180,33 @@ def test_a_keytab_is_used_whatever_the_configuration_says(tmp_path: Path) -> Non
     assert find_address(HdfsPath("/"), kerberos=keytab, environment=environment).kerberos == keytab
 
 
-def test_a_site_file_is_read_in_the_encoding_that_it_names(tmp_path: Path) -> None:
-    head = '<?xml version="1.0" encoding="ISO-8859-1"?><!-- für alle -->'
-    site = render_site({"a.b": "ü"}).partition("?>")[2]
-    (tmp_path / "core-site.xml").write_bytes(f"{head}{site}".encode("latin-1"))
-    assert read_sites(tmp_path) == {"a.b": "ü"}
-
-
 @pytest.mark.parametrize(
-    "content", [b"<", b"\xff\xfe\xff", b'<?xml version="1.0" encoding="x"?><a/>']
+    ("url", "plain", "login"),
+    [
+        ("http://nn:9870/", "http://nn:9870", None),
+        ("http://nn:9870/webhdfs/v1", "http://nn:9870", None),
+        ("http://nn:9870/webhdfs/v1/", "http://nn:9870", None),
+        ("https://knox/gateway/lab/webhdfs/v1", "https://knox/gateway/lab", None),
+        ("http://ada:s%2Fe@c@nn:1", "http://nn:1", ("ada", "s/e@c")),
+        ("http://ada@nn:1", "http://nn:1", ("ada", "")),
+    ],
 )
-def test_a_site_file_that_is_not_xml_is_named(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "core-site.xml").write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"core-site\.xml"):
-        read_sites(tmp_path)
+def test_an_address_is_taken_apart(url: str, plain: str, login: tuple[str, str] | None) -> None:
+    assert parse_url(url) == (plain, login)
 
 
-def test_a_site_file_that_may_not_be_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On an edge node its rights may be those of a service; it was a traceback."""
-
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    (tmp_path / "core-site.xml").write_text(render_site({}))
-    for name in ("read_bytes", "read_text"):
-        monkeypatch.setattr(Path, name, refused)
-    with pytest.raises(ConfigurationError, match=r"core-site\.xml.*Permission denied"):
-        read_sites(tmp_path)
+def test_no_password_is_rendered() -> None:
+    url = "http://ada:secret@nn:9870"
+    for environment, path in (({"WEBHDFS_URL": url}, "/"), ({}, "webhdfs://ada:secret@nn:9870/")):
+        found = find_address(parse_path(path), environment=environment)
+        assert found.login == ("ada", "secret")
+        assert "secret" not in repr(found)
+        assert "secret" not in "".join(found.urls)
+    for wrong in ("http://ada:se/secret@nn", "ftp://ada:secret@nn", "http://ada:secret@"):
+        with pytest.raises(ConfigurationError) as raised:
+            parse_url(wrong)
+        assert "secret" not in str(raised.value)
+    with pytest.raises(ConfigurationError) as raised:
+        parse_path("https://ada:secret@nn/raw")
+    assert "secret" not in str(raised.value)
+    assert shown("webhdfs://ada:secret@nn/a@b") == "webhdfs://nn/a@b"
