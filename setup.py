@@ -88,6 +88,8 @@ setup(
         "pyspark>=4.0,<5",
         "requests>=2.32",
         "rich>=13",
+        # Makes libjpeg's warnings errors.
+        "simplejpeg>=1.8",
         "tensorboard>=2.20",
         "tifffile>=2025.5",
     ],

@@ -24,8 +24,9 @@ from typing import Any, BinaryIO, cast
 import cv2
 import numpy as np
 import tifffile
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
+from data_prep import jpeg
 from data_prep.czi import START as CZI_START
 from data_prep.czi import CziFile
 from data_prep.digital_micrograph import STARTS as DM_STARTS
@@ -51,6 +52,7 @@ from distkeras_grid.errors import (
 )
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
+JPEGS = ("JPEG", "MPO")
 SUFFIXES = ("png", "jpg", "jpeg", "tif", "tiff", "bmp")
 # Pillow's own limit against decompression bombs.
 MAX_PIXELS = 178_956_970
@@ -91,6 +93,8 @@ DAMAGE = (
     tifffile.TiffFileError,
     Image.DecompressionBombError,
 )
+# Raised where a reader did not expect damage; their words are about its code, not about the file.
+SLIPS = (LookupError, TypeError, AttributeError, AssertionError, NameError, struct.error)
 # If a disk, a server or the host fails, OSError has one of these numbers. If a library finds a file
 # damaged, it has none, or another one: a damaged file can lead to a position that does not exist.
 FAILING = frozenset(
@@ -100,6 +104,8 @@ FAILING = frozenset(
     )
 )
 ORIENTATION = 274  # EXIF and TIFF tag
+# Pillow refuses a PNG with more than 1 MB of text or colour profile; scanners of slides write more.
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 64 << 20
 
 
 def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -225,9 +231,10 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
                 f"{name} cannot be read ({type(error).__name__}: {error}). Look at its disk, and "
                 "at the memory and the local disk of the tasks."
             ) from error
-        raise ImageError(
-            f"{name} cannot be decoded ({type(error).__name__}: {error}). Repair or remove it."
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, SLIPS):
+            why = "it is damaged or cut short"
+        raise ImageError(f"{name} cannot be decoded ({why}). Repair or remove it.") from error
 
 
 def _is_failure(error: BaseException) -> bool:
@@ -346,6 +353,9 @@ def _read_by_pillow(stream: BinaryIO, name: str, choice: Choice, max_pixels: int
                 "apart. Save each as a file of its own."
             )
         _seek(image, name, choice)
+        if image.format in JPEGS:
+            stream.seek(getattr(image, "offset", 0))
+            jpeg.check_whole(stream.read())
         if is_deep:
             pixels = _decode_deep_png(image, stream, name)
         else:

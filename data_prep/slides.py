@@ -14,12 +14,11 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 import numpy as np
-import tifffile
 from PIL import Image, ImageColor
 
 from data_prep.folders import COMPANIONS, Companions
 from data_prep.picture import Pixels
-from data_prep.tiff import warnings_kept_away
+from data_prep.tiff import open_tiff, warnings_kept_away
 from data_prep.tiff_planes import Window
 from data_prep.vendor import Form, library, local_path
 from distkeras_grid.errors import ImageError
@@ -51,7 +50,7 @@ def is_slide(stream: BinaryIO, name: str, start: bytes, *, is_tiff: bool) -> boo
     if not is_tiff:
         return False
     with warnings_kept_away():
-        page = tifffile.TiffFile(stream, _multifile=False).pages.first
+        page = open_tiff(stream, name).pages.first
         found = bool(page.is_philips or page.is_bif)
     stream.seek(0)
     return found

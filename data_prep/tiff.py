@@ -34,6 +34,7 @@ from data_prep.tiff_planes import (
     Stack,
     Window,
     has_alpha,
+    has_display_table,
     orientation,
 )
 from distkeras_grid.errors import AmbiguousImageError, ImageError
@@ -118,12 +119,16 @@ class TiffPlane:
         pixel_size = self.pixel_size
         if orientation(page) >= 5 and pixel_size is not None:
             pixel_size = pixel_size[::-1]
-        inverted = "inverted, for it stores white as 0"
+        notes = []
+        if page.photometric == MIN_IS_WHITE:
+            notes.append("inverted, for it stores white as 0")
+        if has_display_table(page):
+            notes.append("gray, without the colours in which ImageJ shows it")
         return Picture(
             pixels,
             stated if 8 < stated < 16 else None,
             pixel_size,
-            (inverted,) if page.photometric == MIN_IS_WHITE else (),
+            tuple(notes),
         )
 
     def check_size(self, max_pixels: int) -> None:
@@ -175,8 +180,7 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     with warnings_kept_away():
-        # Without `_multifile` tifffile would open whatever path the OME-XML names.
-        tiff = tifffile.TiffFile(stream, _multifile=False)
+        tiff = open_tiff(stream, name)
         _check_chain(tiff, stream, name)
         if (stated := planes_stated(tiff)) > MAX_PLANES:
             raise ImageError(
@@ -191,6 +195,17 @@ def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
         described = Ome.of(tiff, stack.number)
         planes = Planes(stack, others, name, stream, length)
         return TiffPlane(planes, described, choice, tiff_pixel_size(tiff, page, described))
+
+
+def open_tiff(stream: BinaryIO, name: str) -> tifffile.TiffFile:
+    """Open a TIFF file that has a first page; its name is told otherwise."""
+    # Without `_multifile` tifffile would open whatever path the OME-XML names.
+    tiff = tifffile.TiffFile(stream, _multifile=False)
+    if not tiff.pages:
+        raise ImageError(
+            f"{name} is cut short: the list of its pages lies behind its end. Copy it again."
+        )
+    return tiff
 
 
 def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from typing import Any, BinaryIO
 
 import numpy as np
 import tifffile
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from data_prep.picture import Pixels, without_alpha
 from data_prep.raster import MOST_PART_BYTES
+from data_prep.tiff_pieces import PLANAR, Stored, byte_count, decode_piece, piece_counts
 from distkeras_grid.errors import ImageError
 
 # TIFF numbers of colour spaces (photometric interpretation) and of extra samples.
@@ -25,13 +25,6 @@ MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE, CMYK, YCBCR = 0, 1, 2, 3, 5, 6
 COLOUR = (RGB, YCBCR)
 JPEG_COMPRESSIONS = (6, 7, 33007, 34712)
 ALPHA = (1, 2)
-PLANAR = 2
-Stored = tifffile.TiffPage | tifffile.TiffFrame
-# In these formats pieces of a page have a header of their own, which can state another size.
-CODED = ("JPEG", "JPEG2000", "PNG", "WEBP")
-CODED_COMPRESSIONS = (*JPEG_COMPRESSIONS, 33003, 33004, 33005, 34927, 34933, 50001)
-# JPEG fills the last blocks of a piece up to a multiple of this many pixels.
-JPEG_BLOCK = 16
 # By orientation: the function that turns stored pixels [height, width, ...] upright.
 UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     1: lambda a: a,
@@ -171,7 +164,7 @@ class Planes:
                 f"{self.name} keeps this plane in another file. Convert it to one file."
             )
         if stored.is_virtual:  # it has no tags
-            self._check_whole(first, stored)
+            self._check_pieces(first, stored)
             return first, stored
         page = stored.aspage()
         if _kind(page) != _kind(first):
@@ -180,7 +173,7 @@ class Planes:
                 f"{_kind(first)} in the first, {_kind(page)} in page {page.index}. Save them as "
                 "separate files."
             )
-        self._check_whole(page, page)
+        self._check_pieces(page, page)
         return page, page
 
     def _in_one_block(self, number: int) -> Pixels:
@@ -213,18 +206,19 @@ class Planes:
         return parts[0] if "S" in page.axes else parts[0][:, :, 0]
 
     def _decoded(self, page: tifffile.TiffPage, stored: Stored) -> Pixels:
-        if self.window is not None:
-            if page.is_final:
-                return self._in_rows(page, stored.dataoffsets[0])
-            return self._in_pieces(page, stored, self.window)
         if page.photometric == YCBCR and page.compression not in JPEG_COMPRESSIONS:
             # tifffile returns YCbCr values as they are stored; Pillow converts them.
             self.stream.seek(0)
             with Image.open(self.stream, formats=("TIFF",)) as image:
                 image.seek(page.index)
                 return np.asarray(image.convert("RGB"))
-        # A Spark task has one core.
-        return np.asarray(stored.asarray(maxworkers=1))
+        if page.imagedepth != 1 or (page.is_final and self.window is None):
+            # A Spark task has one core.
+            return np.asarray(stored.asarray(maxworkers=1))
+        if page.is_final:
+            return self._in_rows(page, stored.dataoffsets[0])
+        whole = Window(0, 0, page.imagewidth, page.imagelength)
+        return self._in_pieces(page, stored, self.window or whole)
 
     def _in_pieces(self, page: tifffile.TiffPage, stored: Stored, window: Window) -> Pixels:
         """Return a rectangle of a page; only the pieces that it touches are decoded."""
@@ -234,7 +228,7 @@ class Planes:
         size = (window.bottom - window.top, window.right - window.left)
         pixels = np.zeros((planes, *size, samples), page.dtype)
         high, wide = page.chunks[:2]
-        across, down = -(-page.imagewidth // wide), -(-page.imagelength // high)
+        down, across = piece_counts(page)
         for plane in range(planes):
             for row in range(window.top // high, -(-window.bottom // high)):
                 for column in range(window.left // wide, -(-window.right // wide)):
@@ -246,41 +240,19 @@ class Planes:
         return pixels[0] if "S" in page.axes else pixels[0, :, :, 0]
 
     def _piece(self, page: tifffile.TiffPage, stored: Stored, number: int) -> Pixels:
-        """Return a decoded piece, array [height, width, samples]."""
         self.stream.seek(stored.dataoffsets[number])
-        content = _exactly(self.stream, stored.databytecounts[number], self.name)
-        more: dict[str, Any] = {}
-        if page.compression in JPEG_COMPRESSIONS:
-            more = {"jpegtables": stored.jpegtables, "jpegheader": page.jpegheader}
-        if page.compression in CODED_COMPRESSIONS:
-            self._check_piece(page, content)
-        decoded, _, shape = page.decode(content, number, **more)
-        if decoded is None:
-            raise ImageError(f"{self.name} has tiles without content. Save it with all pixels.")
-        piece: Pixels = np.asarray(decoded).reshape(shape)[0]
-        return piece
+        content = _exactly(self.stream, byte_count(page, stored, number), self.name)
+        return decode_piece(page, stored, number, content, self.name)
 
-    def _check_whole(self, page: tifffile.TiffPage, stored: Stored) -> None:
-        """Refuse missing pieces, which would be filled with zeros, and pieces of another size."""
-        pieces = list(zip(stored.dataoffsets, stored.databytecounts, strict=True))
-        if any(at + count > self.length for at, count in pieces):
+    def _check_pieces(self, page: tifffile.TiffPage, stored: Stored) -> None:
+        """Refuse missing pieces, which would be filled with zeros."""
+        counts = [byte_count(page, stored, number) for number in range(len(stored.dataoffsets))]
+        if any(
+            at + count > self.length for at, count in zip(stored.dataoffsets, counts, strict=True)
+        ):
             raise ImageError(f"{self.name} is cut short. Copy it again.")
-        if any(count == 0 for _, count in pieces):
+        if not all(counts):
             raise ImageError(f"{self.name} has tiles without content. Save it with all pixels.")
-        is_coded = page.compression in CODED_COMPRESSIONS
-        # If only a part of the page is read, pieces are checked when they are decoded.
-        for at, count in pieces if is_coded and self.window is None else ():
-            self.stream.seek(at)
-            self._check_piece(page, self.stream.read(count))
-
-    def _check_piece(self, page: tifffile.TiffPage, content: bytes) -> None:
-        height, width = (JPEG_BLOCK * -(-side // JPEG_BLOCK) for side in page.chunks[:2])
-        across, down = _coded_size(content)
-        if across > width or down > height:
-            raise ImageError(
-                f"{self.name} has a piece of {across}x{down} pixels where its header states "
-                f"{page.chunks[1]}x{page.chunks[0]}. Save it again."
-            )
 
 
 def has_alpha(page: tifffile.TiffPage) -> bool:
@@ -290,6 +262,11 @@ def has_alpha(page: tifffile.TiffPage) -> bool:
         # A fourth sample without a stated meaning counts, too: it is dropped only if it is opaque.
         return samples == 4
     return samples == 2 and bool(page.extrasamples) and int(page.extrasamples[0]) in ALPHA
+
+
+def has_display_table(page: tifffile.TiffPage) -> bool:
+    """Tell whether a palette only says how ImageJ shows gray values."""
+    return bool(page.photometric == PALETTE and page.parent.is_imagej)
 
 
 def orientation(page: tifffile.TiffPage) -> int:
@@ -323,20 +300,12 @@ def _kind(page: tifffile.TiffPage) -> str:
     return f"{shape} {page.axes} {page.dtype} of {page.bitspersample} bits, {space}{extra}"
 
 
-def _coded_size(piece: bytes) -> tuple[int, int]:
-    """Return width and height as a piece's own header states them, 0 where it has none."""
-    try:
-        with Image.open(BytesIO(piece), formats=CODED) as image:
-            return image.size
-    except UnidentifiedImageError:
-        return 0, 0
-
-
 def _with_meaning(pixels: Pixels, page: tifffile.TiffPage, name: str) -> Pixels:
     """Give the values of a page their common meaning: 0 is black, the largest is white."""
-    if page.photometric == PALETTE and page.colormap is not None:
-        # As Pillow does: the upper byte of the 16 bits in a palette.
-        colours = (page.colormap[:, pixels.astype(np.intp)] >> 8).astype(np.uint8)
+    if page.photometric == PALETTE and page.colormap is not None and not has_display_table(page):
+        # The upper byte of 16 bits, as in Pillow; libtiff takes smaller values for 8 bits.
+        shift = 8 if page.colormap.max() > 255 else 0
+        colours = (page.colormap[:, pixels.astype(np.intp)] >> shift).astype(np.uint8)
         return np.moveaxis(colours, 0, 2)
     if page.photometric == CMYK and pixels.ndim == 3:
         return np.asarray(Image.fromarray(pixels, "CMYK").convert("RGB"))
