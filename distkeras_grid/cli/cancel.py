@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import tell
+from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.status import asked
 
 DESCRIPTION = """\
 Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. If the
@@ -32,15 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def cancel(flags: argparse.Namespace) -> ExitCode:
     """Stop an application."""
-    from distkeras_grid.submission.applications import check_id
-    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
-    from distkeras_grid.submission.spark_submit import check_hadoop_settings
-    from distkeras_grid.submission.yarn import yarn_client
-
-    check_id(flags.id)
-    check_hadoop_settings()
-    settings = kerberos_settings(keytabs.named(flags))
-    with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
-        application = yarn.cancel(flags.id)
+    with doing(f"stopping {flags.id}"):
+        application = asked(
+            flags.id,
+            keytabs.named(flags),
+            lambda manager: manager.cancel(flags.id),
+            lambda yarn: yarn.cancel(flags.id),
+        )
     tell(f"{application.id}  {application.state}  {application.final}")
     return ExitCode.OK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn import Yarn
     from distkeras_grid.tickets import Keytab
 
 DESCRIPTION = """\
@@ -71,28 +73,38 @@ def looked_up(identifier: str, keytab: Keytab | None) -> Application:
     ClusterError
         If YARN answers in neither way.
     """
+    return asked(
+        identifier,
+        keytab,
+        lambda manager: manager.application(identifier),
+        lambda yarn: yarn.application(identifier),
+    )
+
+
+def asked(
+    identifier: str,
+    keytab: Keytab | None,
+    by_page: Callable[[ResourceManager], Application],
+    by_client: Callable[[Yarn], Application],
+) -> Application:
+    """Return what YARN's page tells of an application, or else YARN's own client."""
     from distkeras_grid.submission.applications import check_id
+    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
     from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn import yarn_client
     from distkeras_grid.submission.yarn_sites import find_resourcemanager
 
     check_id(identifier)
     with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
         try:
-            return manager.application(identifier)
+            return by_page(manager)
         except ApplicationNotFoundError:
             raise
         except ClusterError as error:
             # The page may be closed where the client's port is open.
             note(f"{error} Asking YARN's own client.")
-    return _by_client(identifier, keytab)
-
-
-def _by_client(identifier: str, keytab: Keytab | None) -> Application:
-    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
-    from distkeras_grid.submission.yarn import yarn_client
-
     with hadoop_client(kerberos_settings(keytab)) as hadoop, yarn_client(hadoop) as yarn:
-        return yarn.application(identifier)
+        return by_client(yarn)
 
 
 def describe(application: Application) -> str:

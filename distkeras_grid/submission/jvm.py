@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from distkeras_grid.errors import ClusterError, NotAuthenticatedError
 from distkeras_grid.file_systems import STRANGER, meaning
+from distkeras_grid.signals import is_interrupt
 from distkeras_grid.spark.driver_jvm import with_address
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.tickets import Keytab
@@ -92,6 +93,11 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
             raise ClusterError(message) from error
         try:
             yield HadoopClient(gateway)
+        except BaseException as error:
+            if is_interrupt(error):
+                # What it was asked may take minutes, and nobody waits for the answer any more.
+                gateway.proc.kill()
+            raise
         finally:
             gateway.shutdown()
             _stop(gateway.proc)

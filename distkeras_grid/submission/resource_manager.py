@@ -5,6 +5,7 @@ https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManag
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +31,9 @@ T = TypeVar("T")
 # Seconds to connect, and between two packets of an answer.
 TIMEOUTS = (5.0, 20.0)
 PIECE_BYTES = 1 << 16
+# How long an application may take to end after it was stopped, and how often YARN is asked.
+CANCEL_SECONDS = 30.0
+POLL_SECONDS = 0.5
 _CLUSTER = "/ws/v1/cluster"
 #: The type of the application with which a sandbox tests YARN; it is not a user's work.
 SANDBOX_CHECK = "sandbox"
@@ -64,6 +68,10 @@ class _Apps(msgspec.Struct):
 
 class _AppsAnswer(msgspec.Struct):
     apps: _Apps | None = None
+
+
+class _State(msgspec.Struct):
+    state: str
 
 
 class _Attempt(msgspec.Struct):
@@ -141,6 +149,31 @@ class ResourceManager:
         found = [_application(app) for app in answer.app if app.applicationType != SANDBOX_CHECK]
         return sorted(found, key=lambda each: each.started, reverse=True)
 
+    def tagged(self, tag: str) -> Application | None:
+        """Return the application with a tag, None if there is none."""
+        return next((each for each in self.applications() if tag in each.tags), None)
+
+    def cancel(self, identifier: str) -> Application:
+        """Stop an application, and wait until it has ended; return how it ended.
+
+        Raises
+        ------
+        ClusterError
+            If YARN refuses, or it does not end in time.
+        """
+        deadline = time.monotonic() + CANCEL_SECONDS
+        while not (application := self.application(identifier)).ended:
+            if time.monotonic() > deadline:
+                raise not_ended(application)
+            try:
+                self._ask(f"{_CLUSTER}/apps/{identifier}/state", _State, {"state": "KILLED"})
+            except NotAuthenticatedError as error:
+                # It shows the application, and yet may take no orders, as with a plain page on a
+                # cluster with Kerberos.
+                raise ClusterError(f"YARN's page does not stop {identifier}: {error}") from error
+            time.sleep(POLL_SECONDS)
+        return application
+
     def containers(self, identifier: str) -> list[Container]:
         """Return the containers of an application that run now, in the order of their ids."""
         attempts = self._ask(f"{_CLUSTER}/apps/{identifier}/appattempts", _AttemptsAnswer)
@@ -165,12 +198,12 @@ class ResourceManager:
             with _translated(url, self._keytab):
                 yield from answer.iter_content(PIECE_BYTES)
 
-    def _ask(self, path: str, kind: type[T]) -> T:
-        """Ask one ResourceManager after the other; return the first answer."""
+    def _ask(self, path: str, kind: type[T], put: dict[str, str] | None = None) -> T:
+        """Ask one ResourceManager after the other, or tell it something; return the answer."""
         problems = []
         for url in self._address.urls:
             try:
-                answer = self._get(f"{url}{path}", {}, stream=False)
+                answer = self._get(f"{url}{path}", {}, stream=False, put=put)
                 return _decoded(answer, kind, self._keytab)
             except ApplicationNotFoundError:
                 raise
@@ -181,14 +214,21 @@ class ResourceManager:
             "yarn-site.xml in HADOOP_CONF_DIR, and that the ResourceManager runs."
         )
 
-    def _get(self, url: str, query: dict[str, str], *, stream: bool) -> requests.Response:
+    def _get(
+        self, url: str, query: dict[str, str], *, stream: bool, put: dict[str, str] | None = None
+    ) -> requests.Response:
+        headers = {"Accept": "*/*" if stream else "application/json"}
+        if put is not None:
+            headers["Content-Type"] = "application/json"
         with _translated(url, self._keytab):
-            return self._session.get(
+            return self._session.request(
+                "GET" if put is None else "PUT",
                 url,
                 params=query,
+                json=put,
                 timeout=TIMEOUTS,
                 stream=stream,
-                headers={"Accept": "*/*" if stream else "application/json"},
+                headers=headers,
             )
 
 
@@ -227,6 +267,14 @@ def _decoded(answer: requests.Response, kind: type[T], keytab: Keytab | None) ->
         raise ClusterError(
             f"{answer.url} answers with status {answer.status_code}, not as YARN does ({error})."
         ) from error
+
+
+def not_ended(application: Application) -> ClusterError:
+    """Return the error for an application that was stopped, and goes on."""
+    return ClusterError(
+        f"{application.id} has not ended {CANCEL_SECONDS:.0f} s after it was stopped. Its state: "
+        f"{application.state}. Ask again: distkeras-grid status {application.id}."
+    )
 
 
 def _application(app: _App) -> Application:

@@ -12,8 +12,8 @@ from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.submission.applications import Application, check_id, is_tag, state_line
 from distkeras_grid.submission.container_logs import CollectedLogs, wait_for_logs
 from distkeras_grid.submission.jvm import HadoopClient
+from distkeras_grid.submission.resource_manager import CANCEL_SECONDS, not_ended
 
-CANCEL_SECONDS = 30.0
 # By default the client looks for a ResourceManager for a quarter of an hour, with ten attempts to
 # connect each time. With these values it gives up after about 20 s.
 LIMITS = {
@@ -59,10 +59,6 @@ class Yarn:
             nodes = int(self._client.getYarnClusterMetrics().getNumNodeManagers())
         if not nodes:
             raise ClusterError("YARN has no NodeManager, so nothing can run. Start one.")
-
-    def stop(self) -> None:
-        """Disconnect."""
-        self._client.stop()
 
     def application(self, identifier: str) -> Application:
         """Return the state of an application.
@@ -110,10 +106,7 @@ class Yarn:
         application = self.application(identifier)
         while not application.ended:
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was stopped. Its "
-                    f"state: {application.state}. Ask again: distkeras-grid status {identifier}."
-                )
+                raise not_ended(application)
             with _translated(f"stop {identifier}"):
                 self._client.killApplication(self._id(identifier))
             application = self.application(identifier)
@@ -153,7 +146,7 @@ class Yarn:
 
 @contextmanager
 def yarn_client(hadoop: HadoopClient) -> Iterator[Yarn]:
-    """Connect to the ResourceManager that the configuration names.
+    """Connect to the ResourceManager that the configuration names, until the JVM ends.
 
     Raises
     ------
@@ -161,11 +154,8 @@ def yarn_client(hadoop: HadoopClient) -> Iterator[Yarn]:
         If it does not answer.
     """
     yarn = Yarn(hadoop)
-    try:
-        yarn.start()
-        yield yarn
-    finally:
-        yarn.stop()
+    yarn.start()
+    yield yarn
 
 
 def wait(

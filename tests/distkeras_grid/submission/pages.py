@@ -90,6 +90,20 @@ def yarn_pages(answers: dict[str, Any] | None = None) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
+        def do_PUT(self) -> None:
+            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            path = urlsplit(self.path).path.removesuffix("/state")
+            status, content = 202, {"state": "RUNNING"}
+            if answers is None or path not in answers:
+                status, content = 403, {}
+            else:
+                answers[path]["app"] |= {"state": told["state"], "finalStatus": told["state"]}
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
         def log_message(self, *_: object) -> None:
             pass
 

@@ -19,7 +19,7 @@ from distkeras_grid.submission.resource_manager import ResourceManager
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs import network
 from distkeras_grid.webhdfs.addresses import Address
-from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, pages, yarn_pages
+from tests.distkeras_grid.submission.pages import FAILED, MASTER, RUNNING, app, pages, yarn_pages
 
 
 def manager_at(*urls: str) -> closing[ResourceManager]:
@@ -58,6 +58,16 @@ def test_what_yarn_does_not_know_and_what_is_no_id(page: str):
             manager.application("application_1_0001")
         with pytest.raises(ConfigurationError):
             manager.application("../apps")
+
+
+def test_an_application_is_stopped(page: str):
+    going = {f"/ws/v1/cluster/apps/{RUNNING}": {"app": app(RUNNING)}}
+    with yarn_pages(going) as url, manager_at(url) as manager:
+        assert manager.cancel(RUNNING).final == "KILLED"
+        assert manager.cancel(RUNNING).ended
+    # A page that takes no orders: then YARN's own client is asked.
+    with manager_at(page) as manager, pytest.raises(ClusterError, match="does not stop"):
+        manager.cancel(RUNNING)
 
 
 def test_where_one_does_not_answer_another_one_does(page: str, nobody: str):
