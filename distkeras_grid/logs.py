@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import groupby
 
 from distkeras_grid.errors import UNREADABLE
 
@@ -18,6 +19,8 @@ _RAISED = re.compile(
 )
 # What log4j writes at a level that ends a program.
 _FATAL = re.compile(r"\S+(?: \S+)? (?:ERROR|FATAL) \S.*")
+# The time before a line.
+_TIME = re.compile(r"[\d/-]*[T ]?\d\d:\d\d:\d\d\S*\s+")
 _STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more|\s+File \"|Traceback \(most recent call last\)")
 
 
@@ -50,9 +53,17 @@ def cause(text: str) -> str | None:
 
 
 def end(text: str, lines: int) -> str:
-    """Return the last lines of a log, without blank lines and stack traces."""
+    r"""Return the last lines of a log, without blank lines and stack traces; equal ones once.
+
+    Examples
+    --------
+    >>> end("sum 3\n12:00:01 epoch 5/9\n12:00:16 epoch 5/9\n\nbye\n", 2)
+    '12:00:16 epoch 5/9  (2 times)\nbye'
+    """
     told = [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
-    return "\n".join(told[-lines:])
+    runs = [list(run) for _, run in groupby(told, lambda line: _TIME.sub("", line))]
+    many = [f"  ({len(run)} times)" if len(run) > 1 else "" for run in runs]
+    return "\n".join(run[-1] + times for run, times in list(zip(runs, many, strict=True))[-lines:])
 
 
 def cause_and_end(text: str, lines: int) -> str:

@@ -350,7 +350,20 @@ def in_cluster(
             raise
         if holding:
             holding.forget_application()
-        return ending(application, yarn)
+        code = ending(application, yarn)
+        if code != ExitCode.OK and (line := checkpoint_left(flags, hadoop)):
+            note(line)
+        return code
+
+
+def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | None:
+    """Return how a training that has failed goes on; None where it has left no checkpoint."""
+    if flags.job != "train":
+        return None
+    verb: Any = VERBS["train"].load()
+    job = verb.build_parser().parse_args(running.parse("train", flags.arguments)[1])
+    folder = verb.trainer_arguments(job).get("checkpoint_dir")
+    return whereabouts.way_on(hadoop.storage, folder) if folder else None
 
 
 def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
@@ -403,18 +416,17 @@ def ending(application: Application, yarn: Yarn) -> int:
     )
 
     logs = yarn.logs(application)
-    written = ""
     if logs and (files := outputs_of_driver(logs)):
         written = end(text_of(logs, files[0], SEARCHED_BYTES), LAST_LINES)
-    if application.final == "SUCCEEDED":
-        code: int = ExitCode.OK
-    else:
-        code, why = verdict(application)
-        note(f"{application.id} {application.final}: {why}")
+        if written:
+            note(f"the end of what the program wrote:\n{written}")
+    # What counts comes last, where it is read.
+    code: int = ExitCode.OK
+    if application.final != "SUCCEEDED":
         if logs and (line := cause_in(logs)):
             note(line)
-    if written:
-        note(f"the end of what the program wrote:\n{written}")
+        code, why = verdict(application)
+        note(f"{application.id} {application.final}: {why}")
     if logs:
         note(f"all of it: distkeras-grid logs {application.id}")
     elif page := yarn.log_page(application.id):

@@ -20,7 +20,16 @@ from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import Parser, verb_parser
-from distkeras_grid.errors import ConfigurationError, GridError, NoSpaceError
+from distkeras_grid.cli.whereabouts import way_on
+from distkeras_grid.errors import (
+    ClusterError,
+    ConfigurationError,
+    FencedError,
+    GridError,
+    NoSpaceError,
+    ParameterServerError,
+    WorkerFailedError,
+)
 from distkeras_grid.judges import Judge, build_judge
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
@@ -466,14 +475,22 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)
-    trainer.train(
-        data if flags.local_sets is None else local_sets(data, flags),
-        shuffle=not flags.keep_order,
-        validation_data=validation,
-        class_weight=numbered(flags.class_weight, features),
-        sample_weight_col=flags.sample_weight,
-        seed=flags.seed,
-    )
+    try:
+        trainer.train(
+            data if flags.local_sets is None else local_sets(data, flags),
+            shuffle=not flags.keep_order,
+            validation_data=validation,
+            class_weight=numbered(flags.class_weight, features),
+            sample_weight_col=flags.sample_weight,
+            seed=flags.seed,
+        )
+    except FencedError:
+        raise
+    except (ClusterError, ParameterServerError, WorkerFailedError) as error:
+        folder = arguments.get("checkpoint_dir")
+        if folder and (line := way_on(storage, folder)):
+            error.add_note(line)
+        raise
     save(trainer, flags)
     report(output=flags.output, samples=trainer.history.samples, updates=trainer.num_updates)
     tell(summary(trainer, flags.output))

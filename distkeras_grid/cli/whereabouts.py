@@ -1,15 +1,21 @@
-"""How a user finds an application of YARN again: by its id, or by its tag if that is unknown."""
+"""How a user finds an application of YARN again, and how a run goes on that has failed."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.console import note
 from distkeras_grid.errors import ClusterError, GridError
 
 if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
     from distkeras_grid.submission.yarn import Yarn
     from distkeras_grid.tickets import Keytab
 
@@ -74,3 +80,31 @@ def tag_on_error(tag: str) -> Iterator[None]:
 def by_tag(tag: str) -> str:
     """Return how to find an application whose id is unknown."""
     return f"the application's tag is {tag}; look for it: yarn application -list -appTags {tag}"
+
+
+def way_on(files: Storage, checkpoint_dir: str) -> str | None:
+    """Return which checkpoint a run has left, and the command that goes on from it.
+
+    Parameters
+    ----------
+    files : Storage
+    checkpoint_dir : str
+        The run's folder of checkpoints.
+    """
+    from distkeras_grid.spark.checkpoints import CheckpointStore
+
+    try:
+        left = CheckpointStore(files, checkpoint_dir, Driver("")).newest_manifest()
+    except GridError:
+        # Why the run has failed says more.
+        return None
+    if left is None:
+        return None
+    when = datetime.fromtimestamp(left.saved_at).astimezone().isoformat(" ", "seconds")
+    told = f"checkpoint {left.number} of {when}, epoch {left.epochs}, is in {checkpoint_dir}"
+    name, *words = sys.argv
+    if Path(name).name != "distkeras-grid":
+        # Of what has started this process, the command is not known here.
+        return f"{told}; the same command with --resume goes on from it"
+    resume = [] if "--resume" in words else ["--resume"]
+    return f"{told}; this goes on from it: {shlex.join(['distkeras-grid', *words, *resume])}"
