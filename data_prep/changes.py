@@ -293,7 +293,11 @@ def decide(
     changes.dropped += [
         entries[path] for path in touched if path in entries and entries[path].status == TILED
     ]
+    # A picture that two files have got belongs to the one that had tiles, and with them a split.
+    had_tiles = {entry.source for entry in changes.dropped}
+    touched.sort(key=lambda path: path not in had_tiles)
     _sort_touched(changes, touched, listed, said, found)
+    changes.work.sort()
     _remember(changes, entries, found)
     before = predecessors(entries, comparison.standing, found)
     changes.decided = {path: decided_of(before.get(path)) for path in changes.work}
@@ -307,7 +311,7 @@ def _sort_touched(
     said: Mapping[str, Annotation],
     found: Mapping[str, Inspected],
 ) -> None:
-    """Tile each content once: the first image by path, unless the content is tiled already."""
+    """Tile each content once: the first image given, unless the content is tiled already."""
     standing = changes.entries.values()
     originals = {entry.content: entry for entry in standing if entry.status == TILED}
     for path in touched:

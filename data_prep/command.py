@@ -19,10 +19,9 @@ from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.outputs import check_name
 
 OVERLAP = 0.5
-COUNTS = ("new", "changed", "unchanged", "relabelled", "removed")
+COUNTS = ("new", "changed", "unchanged", "relabelled", "copies", "removed")
 
 DESCRIPTION = """\
 Cut all images below a folder into square tiles, overlapping and rotated, and write them as Parquet:
@@ -305,10 +304,8 @@ def check_before_spark(settings: TilingSettings, place: early.DriverPlace = earl
     OutputExistsError
         If the output must not be replaced.
     ConfigurationError
-        If Spark would take the output for a pattern, or an update says another way of cutting than
-        the data set was made with.
+        If an update says another way of cutting than the data set was made with.
     """
-    check_name(settings.output)
     early.check_input(settings.input, "--input", place)
     overwrite = settings.overwrite or settings.update
     early.check_output(settings.output, TILES, settings.input, overwrite=overwrite, place=place)
@@ -369,9 +366,11 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     done = tell_what(settings, spark=session, say=output())
     counts = {name: getattr(done, name) for name in COUNTS}
     cut = "to cut" if flags.plan else "cut"
+    # Without --prune nothing is removed, and they are counted again each time.
+    told = {"removed": "removed" if settings.prune else "gone"}
     tell(
         "images: "
-        + ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        + ", ".join(f"{told.get(name, name)} {count:,}" for name, count in counts.items())
         + f", left out {len(done.left_out):,}, in quarantine {len(done.quarantined):,}; "
         f"{done.tiles:,} tiles {cut}, "
         f"{done.manifest['tiles']:,} in {settings.output}"

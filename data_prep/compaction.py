@@ -28,7 +28,7 @@ from data_prep.task_status import task_progress
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError
 from distkeras_grid.spark.dataframes import MANIFEST, corrected
 from distkeras_grid.spark.session import build_session
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.tables import read_tables
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _rows(spark: SparkSession, root: str, bundle: Sequence[Held]) -> DataFrame:
         folders = [
             f"{root}/{shard_name(each.number)}/{split}" for each in bundle if split in each.files
         ]
-        read = spark.read.option("basePath", root).parquet(*folders)
+        read = spark.read.option("basePath", root).parquet(*map(escaped, folders))
         frames.append(read.drop("shard"))
     return reduce(lambda one, other: one.unionByName(other), frames)
 

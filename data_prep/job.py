@@ -33,12 +33,13 @@ from data_prep.tiff_metadata import parse_length
 from data_prep.zones import ZoneRules, read_zones
 from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.signals import raise_interrupt
 from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.launch import DIED, job_error, spark_reason
-from distkeras_grid.spark.outputs import OF_PATTERNS, Output, OutputKind, check_name
+from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import task_slots
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.versions import FOLDER as VERSIONS
 
 if TYPE_CHECKING:
@@ -76,11 +77,10 @@ def check_output(storage: Storage, settings: TilingSettings) -> None:
     Raises
     ------
     ConfigurationError
-        If it is or contains the input, or `check_name` refuses it.
+        If it is or contains the input.
     OutputExistsError
         If something else is there.
     """
-    check_name(settings.output)
     overwrite = settings.overwrite or settings.update
     output = Output(storage, settings.output, TILES, overwrite=overwrite)
     output.check_existing(settings.input)
@@ -119,7 +119,7 @@ def cut_tiles(
     from data_prep.dropped import count_dropped
 
     units = plan_units(plan, task_slots(spark))
-    with executor_errors(spark, settings.output):
+    with executor_errors(spark, settings.output, "tiling to"):
         cutting = cutting_of(settings, Storage(spark))
         dropped = count_dropped(spark)
 
@@ -160,7 +160,8 @@ def look_at(
         Receives the fingerprints, by the digest of the pixels. What is returned has none.
     """
     say(f"looking at the images in {settings.input} ...")
-    with executor_errors(spark, settings.input), task_progress(spark, "looking", say):
+    looking = executor_errors(spark, settings.input, "looking at the images in")
+    with looking, task_progress(spark, "looking", say):
         cutting = cutting_of(settings, Storage(spark))
         found = {}
 
@@ -223,6 +224,7 @@ def surviving(
     try:
         return work(reader)
     except (Py4JJavaError, PySparkException) as error:
+        raise_interrupt(error)
         if reader.care.always or spark_reason(error) != DIED:
             raise
     undo()
@@ -282,11 +284,6 @@ def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
     return spark.createDataFrame([], "path string, content binary")
 
 
-def escaped(uri: str) -> str:
-    """Return a path that Hadoop does not take for a pattern."""
-    return "".join("\\" + letter if letter in OF_PATTERNS else letter for letter in uri)
-
-
 def cutting_of(settings: TilingSettings, storage: Storage) -> Cutting:
     """Return how tiles are made and stored; the zones are read."""
     zones = read_zones(storage.read_text(settings.zones), settings.zones) if settings.zones else {}
@@ -334,7 +331,7 @@ def common_format(found: dict[str, Inspected]) -> tuple[int, str]:
 
 
 @contextmanager
-def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") -> Iterator[None]:
+def executor_errors(spark: SparkSession, path: str, doing: str) -> Iterator[None]:
     """Turn Spark's report of a failed task into the error that the task raised."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -342,6 +339,7 @@ def executor_errors(spark: SparkSession, path: str, doing: str = "tiling to") ->
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
+        raise_interrupt(error)
         master = str(spark.sparkContext.master)
         raise job_error(f"{doing} {path}", spark_reason(error), master) from error
 
@@ -370,7 +368,8 @@ def check_written(
     StorageError
         If the number written differs from the expected one.
     """
-    rows = spark.read.schema(COUNTED).parquet(folder).groupBy(*COUNTED_COLUMNS).count().collect()
+    tiles = spark.read.schema(COUNTED).parquet(escaped(folder))
+    rows = tiles.groupBy(*COUNTED_COLUMNS).count().collect()
     check_leaks((row["split"], row["source_sha256"], None) for row in rows)
     written = Counter({row["source_sha256"]: row["count"] for row in rows})
     missing = set(expected) - set(written) if tolerant else set()

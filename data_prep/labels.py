@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from data_prep.csv_text import read_csv
@@ -144,6 +144,25 @@ def class_names(labels: Sequence[str]) -> tuple[str, ...]:
     if all(name.isdecimal() for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
+
+
+def differing_by_case(what: str, names: Iterable[str]) -> list[str]:
+    """Return a line for each set of names that only upper and lower case tell apart.
+
+    Examples
+    --------
+    >>> differing_by_case("classes", ["benign", "Benign", "other"])
+    ["  the classes 'Benign' and 'benign' differ by case alone, and count as different"]
+    """
+    same: dict[str, set[str]] = {}
+    for name in names:
+        same.setdefault(name.casefold(), set()).add(name)
+    return [
+        f"  the {what} {' and '.join(map(repr, sorted(each)))} differ by case alone, and count as "
+        "different"
+        for _, each in sorted(same.items())
+        if len(each) > 1
+    ]
 
 
 def compile_pattern(pattern: str, name: str) -> re.Pattern[str]:

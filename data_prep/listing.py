@@ -8,12 +8,12 @@ from urllib.parse import unquote
 
 from data_prep.changes import Listed
 from data_prep.folders import ENDING
-from data_prep.job import escaped, executor_errors, relative_to
+from data_prep.job import executor_errors, relative_to
 from data_prep.links import Walk, folders_of, lost_images, walk
 from data_prep.plan import counted
 from data_prep.settings import TilingSettings
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -58,7 +58,7 @@ def list_images(
         found = _listed(spark, files)
     below = relative_to(storage.resolve(settings.input))
     check_files(storage, settings.file_glob, map(below, found), found_here)
-    with executor_errors(spark, settings.input):
+    with executor_errors(spark, settings.input, "listing"):
         found |= _list_folders(spark, storage, settings, found_here)
     listed = {below(uri): file for uri, file in sorted(found.items())}
     if not found:

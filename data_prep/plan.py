@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from distkeras_grid.errors import NoSpaceError
 
@@ -119,6 +119,29 @@ class PlannedSource:
         return self.stored_tiles * self.tile_bytes
 
 
+def gathered(told: Mapping[str, str]) -> list[str]:
+    """Return a line for each thing that is told of images, which the report tells of each.
+
+    Parameters
+    ----------
+    told : mapping of str to str
+        What is told, by path of the image.
+
+    Examples
+    --------
+    >>> gathered({"a.png": "no tile", "b.png": "no tile", "c.png": "page 2"})
+    ['  a.png and 1 other image: no tile', '  c.png: page 2']
+    """
+    images: dict[str, list[str]] = {}
+    for path, text in told.items():
+        images.setdefault(text, []).append(path)
+    lines = []
+    for text, (first, *others) in images.items():
+        more = f" and {counted(len(others), 'other image')}" if others else ""
+        lines.append(f"  {first}{more}: {text}")
+    return lines
+
+
 @dataclass(frozen=True)
 class Plan:
     """What will be written.
@@ -131,15 +154,12 @@ class Plan:
     angles : int
     raw_tile_bytes : int
         Bytes of one tile before compression.
-    left_out : dict of str to str
-        Why other images are not tiled, by path.
     """
 
     sources: tuple[PlannedSource, ...]
     classes: tuple[str, ...]
     angles: int
     raw_tile_bytes: int
-    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def tiles(self) -> int:
@@ -188,10 +208,7 @@ class Plan:
             )
             lines.append(f"  {split}: {shares}")
         lines += self._describe_coverage()
-        lines += [f"  {each.source}: {each.notes}" for each in self.sources if each.notes]
-        for path, reason in sorted(self.left_out.items()):
-            lines.append(f"  left out: {path}: {reason}")
-        return lines
+        return lines + gathered({each.source: each.notes for each in self.sources if each.notes})
 
     def _describe_coverage(self) -> list[str]:
         """Describe which part of the images no tile shows, and why."""
@@ -205,12 +222,14 @@ class Plan:
                 f"  about {kept:,} of {counted(self.tiles, 'tile')} will be kept (--keep), by "
                 "those at the first angle"
             )
-        lines += [
-            f"  {each.source}, {each.width}x{each.height}: no tile at {each.empty_angles} of "
-            f"{self.angles} angles; --edge shift finds more"
-            for each in self.sources
-            if each.empty_angles
-        ]
+        lines += gathered(
+            {
+                each.source: f"no tile at {each.empty_angles} of {self.angles} angles; --edge "
+                "shift finds more"
+                for each in self.sources
+                if each.empty_angles
+            }
+        )
         marked = [each for each in self.sources if each.marks]
         if marked:
             lines.append(

@@ -257,8 +257,11 @@ def _summary(figures: Figures) -> str:
         f"{format_bytes(figures.read_bytes)} ({figures.read_rate:,.1f} MB/s)",
         f"{format_bytes(figures.written_bytes)} ({figures.written_rate:,.1f} MB/s)",
     )
-    counts = (figures.new, figures.changed, figures.unchanged, figures.relabelled)
-    kinds = ("new", "changed", "unchanged", "relabelled")
+    counts = (
+        *(figures.new, figures.changed, figures.unchanged, figures.relabelled),
+        len(figures.copies),
+    )
+    kinds = ("new", "changed", "unchanged", "relabelled", "copies")
     return _table(
         [
             ("images", *kinds, "gone", "left out", "in quarantine"),

@@ -16,6 +16,7 @@ from data_prep.report import Corners, Shown
 from data_prep.tiles import Tile
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.storage import escaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +120,7 @@ def look_up(
     if not folders:
         return Shown()
     root = folders[0].rpartition("/")[0]
-    tiles = spark.read.option("basePath", root).parquet(*folders)
+    tiles = spark.read.option("basePath", root).parquet(*map(escaped, folders))
     by_angle = {row["angle"]: row["count"] for row in tiles.groupBy("angle").count().collect()}
     labels = {each.source: each.label for each in sources}
     paths = choose_images(labels, TILES_A_CLASS * len(set(labels.values())))

@@ -64,8 +64,8 @@ class TilingSettings:
         loss; or JPEG.
     quality : int, default 90
         Quality of JPEG, 1 to 100.
-    channels : {"auto", "1", "3"}, default "auto"
-        ``auto`` keeps the channels of the images, and refuses a mixture.
+    channels : {"auto", "1", "3"} or int, default "auto"
+        Kept as text. ``auto`` keeps the channels of the images, and refuses a mixture.
     on_error : {"fail", "skip", "quarantine"}, optional
         What to do with an image that cannot be tiled. ``fail`` ends the job before anything is
         written. ``skip`` leaves the image out, lists it, and tries it again in the next update.
@@ -133,7 +133,7 @@ class TilingSettings:
     near_duplicates: str = "join"
     encoding: str = "raw"
     quality: int = 90
-    channels: str = "auto"
+    channels: str | int = "auto"
     on_error: str | None = None
     page: int | None = None
     channel: str | None = None
@@ -157,6 +157,8 @@ class TilingSettings:
     def __post_init__(self) -> None:
         if self.on_error is None:
             object.__setattr__(self, "on_error", "skip" if self.update else "fail")
+        if type(self.channels) is int:
+            object.__setattr__(self, "channels", str(self.channels))
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ConfigurationError(

@@ -44,7 +44,7 @@ from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import Folds
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.versions import Version, read_history
 
 if TYPE_CHECKING:
@@ -312,8 +312,9 @@ class Shards:
 
         wanted = Counter({str(entry.sha256): entry.tiles for entry in stay})
         reading = {"spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS}
-        with spark_settings(self._spark, reading), executor_errors(self._spark, self._root):
-            tiles = self._spark.read.parquet(f"{self._root}/{shard_name(number)}")
+        copying = executor_errors(self._spark, self._root, "copying a shard of")
+        with spark_settings(self._spark, reading), copying:
+            tiles = self._spark.read.parquet(escaped(f"{self._root}/{shard_name(number)}"))
             tiles = tiles.where(F.col("source_sha256").isin(sorted(wanted)))
             write_tiles(self._spark, tiles, image, folder)
             check_written(self._spark, folder, wanted)

@@ -47,7 +47,7 @@ from data_prep.job import (
     look_at,
     refuse_errors,
 )
-from data_prep.labels import Annotation, annotate_each, class_names
+from data_prep.labels import Annotation, annotate_each, class_names, differing_by_case
 from data_prep.likeness_store import load_fingerprints
 from data_prep.links import Walk
 from data_prep.listing import check_absence, check_pruning, list_images, unseen_images, walked
@@ -103,7 +103,7 @@ class Update:
     new, changed, unchanged : int
         Numbers of images tiled for the first time, tiled again, and left as they were.
     removed : int
-        Number of images that are no longer there.
+        Number of tiled images that are no longer there, also since earlier updates.
     tiles : int
         Number of tiles cut.
     left_out : dict of str to str
@@ -115,6 +115,8 @@ class Update:
         Path of the report page; the same figures as JSON are beside it.
     relabelled : int, default 0
         Number of images that got another label; their tiles did not change.
+    copies : int, default 0
+        Number of images with the pixels of another one, which has the tiles.
     filtered : int, default 0
         Number of tiles that were cut but do not meet the conditions of `keep`.
     kept_none : tuple of str, default ()
@@ -131,6 +133,7 @@ class Update:
     quarantined: dict[str, str] = field(default_factory=dict)
     report: str | None = None
     relabelled: int = 0
+    copies: int = 0
     filtered: int = 0
     kept_none: tuple[str, ...] = ()
 
@@ -246,10 +249,11 @@ def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[
     """
     owner = Ownership(Storage(spark), settings.output, say)
     night, _ = _Night(spark, settings, say, owner).decide(None)
-    left_out = _copies(night.changes) | night.changes.problems
+    for line in _not_tiled(night.changes):
+        say(line)
     angles = len(list(settings.spec.angles))
     sources = tuple(sorted(night.planned, key=lambda each: each.source))
-    return Plan(sources, night.image.classes, angles, night.image.nbytes, left_out), night.image
+    return Plan(sources, night.image.classes, angles, night.image.nbytes), night.image
 
 
 def _ownership(spark: SparkSession, settings: TilingSettings, say: Say) -> Ownership:
@@ -416,6 +420,10 @@ class _Night:
         # Images that were left out now have their former pictures, or none.
         pairs = still_true(pairs, contents, names_of(changes, found))
         image = with_classes(image, _labels(changes, said))
+        groups = {each.group for each in said.values() if each.group}
+        for what, names in (("classes", image.classes), ("groups", groups)):
+            for line in differing_by_case(what, names):
+                self._say(line)
         if changes.problems and self._fails:
             raise ImageError(f"{first_of(changes.problems)} Nothing was written.")
         planned = self._plan(changes, said, found, splits)
@@ -611,8 +619,8 @@ class _Night:
             plan.check_space(free, self._root, self._copied(night))
         else:
             self._say("no image to tile")
-        for path, reason in sorted((_copies(changes) | changes.problems).items()):
-            self._say(f"  left out: {path}: {reason}")
+        for line in _not_tiled(changes):
+            self._say(line)
         kept = sorted(changes.splits_kept.items())
         for path, reason in kept[:TOLD]:
             self._say(f"  split not changed: {path}: {reason}")
@@ -622,6 +630,13 @@ class _Night:
             if excluded := changes.excluded(path):
                 self._say(f"  tiled, and still excluded: {path}: {excluded}")
         return plan
+
+
+def _not_tiled(changes: Changes) -> list[str]:
+    """Return a line for each image that is not tiled, and why."""
+    copies = [f"  copy: {path}: {why}" for path, why in sorted(_copies(changes).items())]
+    problems = sorted(changes.problems.items())
+    return copies + [f"  left out: {path}: {reason}" for path, reason in problems]
 
 
 def _copies(changes: Changes) -> dict[str, str]:
@@ -640,7 +655,8 @@ def _update(
     replaced = len(changes.replaced())
     quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
     relabelled = len(changes.relabelled)
-    left = len(changes.problems) + len(quarantined)
+    copies = len(_copies(changes))
+    left = len(changes.problems) + len(quarantined) + copies
     tiled = _tiled(night)
     return Update(
         manifest=manifest,
@@ -649,6 +665,7 @@ def _update(
         unchanged=len(night.listed) - len(changes.work) - relabelled - left,
         removed=len(comparison.removed) - len(changes.moved),
         relabelled=relabelled,
+        copies=copies,
         tiles=sum(each.tiles for each in tiled),
         filtered=sum(each.filtered for each in tiled),
         kept_none=tuple(sorted(each.source for each in tiled if not each.tiles)),

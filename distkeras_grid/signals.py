@@ -10,25 +10,42 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` in the block on SIGTERM, too.
+    """Do in the block on SIGTERM what is done on SIGINT: raise `KeyboardInterrupt`.
 
-    Python would end at once and leave tasks, applications and temporary folders behind. Nothing
-    changes where the program has a handler of its own, and in another thread than the main one,
-    which alone can take signals.
+    Python would end at once and leave tasks, applications and temporary folders behind. PySpark's
+    handler of SIGINT cancels all jobs, without which an interrupted call waits for the end of its
+    job. Nothing changes where the program has a handler of its own, and in another thread than the
+    main one, which alone can take signals.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(number, frame)
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise `KeyboardInterrupt` where `is_interrupt` tells that an error has come of one.
+
+    Who turns errors of Spark into others calls it first: an interrupt cancels the jobs, and the
+    error of a cancelled job comes in its place.
+    """
+    if is_interrupt(error):
+        raise KeyboardInterrupt from error
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -12,7 +12,6 @@ from distkeras_grid.cli.console import output, report
 from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.spark.outputs import check_name
 
 DESCRIPTION = """\
 Store labeled images as Parquet, in the form that trainers read: one folder for each split, and
@@ -135,7 +134,6 @@ def ingest(flags: argparse.Namespace) -> ExitCode:
     values = {name: getattr(flags, name) for name in IngestSettings.__dataclass_fields__}
     names = tuple(name.strip() for name in flags.classes.split(",") if name.strip())
     settings = IngestSettings(**{**values, "classes": names})
-    check_name(settings.output)
     early.check_input(settings.input, "--input")
     early.check_output(settings.output, IMAGES, settings.input, overwrite=False)
     session = started("distkeras-grid ingest", flags.master)

@@ -23,6 +23,7 @@ from data_prep.ingest.stages import (
 )
 from data_prep.ingest.transforms import Transform
 from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
+from data_prep.labels import differing_by_case
 from data_prep.links import Walk
 from data_prep.listing import check_files, input_files, open_files, told_of, unseen_images, walked
 from data_prep.plan import format_bytes
@@ -39,9 +40,9 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.outputs import Output, OutputKind, check_name
+from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import build_session, task_slots
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +129,6 @@ def ingest_folder(
     DataError
         If a file is damaged, or the files do not belong together.
     """
-    check_name(settings.output)
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)
@@ -200,6 +200,9 @@ def _plan(
     for split, by_class in plan.counts.items():
         told = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
         say(f"  {split}: {sum(by_class.values()):,} images: {told}")
+    groups = {unit.group for unit in plan.units if unit.group}
+    for line in differing_by_case("classes", plan.classes) + differing_by_case("groups", groups):
+        say(line)
     return plan
 
 
@@ -255,7 +258,7 @@ def _fit(
 
 def _check_written(spark: SparkSession, plan: Plan, folder: str) -> None:
     """Count the rows that were written; the counts must be those of the plan."""
-    rows = spark.read.parquet(folder).groupBy("split", "label_name").count().collect()
+    rows = spark.read.parquet(escaped(folder)).groupBy("split", "label_name").count().collect()
     written = {(row["split"], row["label_name"]): row["count"] for row in rows}
     planned = {
         (split, name): count

@@ -73,9 +73,7 @@ def check_function(source: str, path: SearchPath | None = None) -> None:
     """
     module, _, name = source.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise ConfigurationError(
-            f"--model takes FILE.keras or module:function. Received: {source!r}."
-        )
+        raise not_a_model(source)
     searched = search_path_here() if path is None else path
     try:
         spec = _find(module, searched.places)
@@ -96,6 +94,29 @@ def check_function(source: str, path: SearchPath | None = None) -> None:
             f"--model {source!r} cannot be found: module {module!r} has no attribute "
             f"{name!r}.{hint}"
         )
+
+
+def not_a_model(source: str) -> ConfigurationError:
+    """Return the error for a model that is neither a file of Keras 3 nor a function.
+
+    The formats of Keras 2 can be converted: the message has the line that does it.
+    """
+    told = f"--model takes FILE.keras or module:function. Received: {source!r}."
+    if source.lower().endswith((".h5", ".hdf5")):
+        new = f"{source.rpartition('.')[0]}.keras"
+        told += (
+            f' Convert it: python -c "import keras; '
+            f"keras.models.load_model('{source}').save('{new}')\""
+        )
+    elif (Path(source) / "saved_model.pb").exists():
+        source = source.rstrip("/")
+        told += (
+            " It is a SavedModel of Keras 2. Convert it where tf-keras is installed: python -c "
+            f"\"import tf_keras; tf_keras.models.load_model('{source}').save('{source}.h5')\"; and "
+            f"then: python -c \"import keras; keras.models.load_model('{source}.h5')"
+            f".save('{source}.keras')\""
+        )
+    return ConfigurationError(told)
 
 
 class _NotInFilesError(Exception):

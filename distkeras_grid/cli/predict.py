@@ -16,7 +16,7 @@ from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.spark.outputs import Output, OutputKind, check_name
+from distkeras_grid.spark.outputs import Output, OutputKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +97,7 @@ def predict(flags: argparse.Namespace) -> None:
     """Predict as the flags say, and write the data set."""
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
-    from distkeras_grid.spark.storage import Storage
+    from distkeras_grid.spark.storage import Storage, escaped
 
     check_early(flags)
     source = model_file(flags.model)
@@ -114,7 +114,7 @@ def predict(flags: argparse.Namespace) -> None:
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
     with output.writing() as folder, doing("predicting"):
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
-        count = spark.read.parquet(folder).count()
+        count = spark.read.parquet(escaped(folder)).count()
         storage.write_text(
             f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, count), indent=1)
         )
@@ -137,7 +137,6 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
         The first thing that is wrong.
     """
     early.check_fold(flags.split, flags.fold)
-    check_name(flags.output)
     early.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.cli.model_functions import not_a_model
 from distkeras_grid.errors import UNREADABLE, ConfigurationError
 from distkeras_grid.spec import RunSpec
 
@@ -41,7 +43,15 @@ class RecordedColumns:
 
 
 def model_file(model: str) -> str:
-    """Return the model's file: itself, or the one in the folder of a run."""
+    """Return the model's file: itself, or the one in the folder of a run.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is a file or a folder of Keras 2.
+    """
+    if model.lower().endswith((".h5", ".hdf5")) or (Path(model) / "saved_model.pb").exists():
+        raise not_a_model(model)
     return model if model.endswith(".keras") else f"{model}/model.keras"
 
 

@@ -15,7 +15,7 @@ from distkeras_grid.cli.console import (
     tell_defect,
     tell_error,
 )
-from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code
+from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, exit_code
 from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.parser import Parser
 from distkeras_grid.cli.verbs import VERBS
@@ -60,6 +60,7 @@ def run(
     # Of what TensorFlow writes at start-up only errors concern who reads a command's output.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     use_utf8()
+    VERB.set(verb)
     if flags.log_format == TEXT:
         return _locked(flags.lock, verb, command, rest)
     code: int = ExitCode.FAILED

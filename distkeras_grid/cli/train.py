@@ -19,6 +19,7 @@ from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import report, tell
 from distkeras_grid.cli.doing import doing, started
 from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.model_functions import not_a_model
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.cli.whereabouts import way_on
 from distkeras_grid.errors import (
@@ -628,9 +629,7 @@ def load_model(source: str, storage: Storage, features: Field | None) -> keras.M
         return model_from_bytes(storage.read_bytes(source))
     module, separator, name = source.partition(":")
     if not separator:
-        raise ConfigurationError(
-            f"--model takes FILE.keras or module:function. Received: {source!r}."
-        )
+        raise not_a_model(source)
     # Modules beside the user's job are found as `python script.py` finds them.
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.spark.groups import with_groups
-from distkeras_grid.spark.storage import Storage, translated
+from distkeras_grid.spark.storage import Storage, escaped, translated
 from distkeras_grid.spark.tables import VERSION_KEY, Correction, Tables, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
@@ -150,15 +150,18 @@ def _read_files(spark: SparkSession, path: str, tables: Tables) -> DataFrame:
     """
     from pyspark.errors import AnalysisException
 
+    storage, read = Storage(spark), path
     if not tables.shards:
         # Of partitions that Java cannot name, Spark would read nothing.
-        Storage(spark).check_names(path)
+        storage.check_names(path)
+        # It may be a pattern of the user's.
+        read = escaped(path) if storage.exists(path) else path
     with translated("read", path):
         try:
             if tables.shards:
                 folders = [f"{path}/{name}" for name in tables.shards]
-                return spark.read.option("basePath", path).parquet(*folders)
-            return spark.read.parquet(path)
+                return spark.read.option("basePath", path).parquet(*map(escaped, folders))
+            return spark.read.parquet(read)
         except AnalysisException as error:
             raise PathNotFoundError(
                 f"No Parquet data set can be read from {path!r}: {str(error).splitlines()[0]} "

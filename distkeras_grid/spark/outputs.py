@@ -31,23 +31,6 @@ from distkeras_grid.spark.storage import Storage
 
 # Ends of the hidden names of a folder that is being written, and of the one that it replaces.
 NEW, FORMER = ".tmp", ".old"
-# Characters by which Hadoop knows a pattern.
-OF_PATTERNS = "{}[]*?\\"
-
-
-def check_name(output: str) -> None:
-    """Refuse a name for a data set that everybody who reads it would have to escape.
-
-    Raises
-    ------
-    ConfigurationError
-        If Spark takes it for a pattern.
-    """
-    if any(letter in OF_PATTERNS for letter in output):
-        raise ConfigurationError(
-            f"Spark takes a path with one of {OF_PATTERNS} for a pattern, and could not read the "
-            f"data set. Received: {output}. Choose another output."
-        )
 
 
 @dataclass(frozen=True, slots=True)

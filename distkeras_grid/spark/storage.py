@@ -7,6 +7,7 @@ name only when it is complete: it is written under a hidden name first, and then
 
 from __future__ import annotations
 
+import codecs
 import errno
 import re
 import tempfile
@@ -26,6 +27,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.file_systems import STRANGER, full, meaning
+from distkeras_grid.signals import raise_interrupt
 from distkeras_grid.spark.local_names import (
     UTF8,
     check_names_below,
@@ -43,6 +45,9 @@ COPY_BYTES = 8 << 20
 FIRST_FILES = 1000
 #: Longer than any file: Java's largest number.
 LONGEST = 2**63 - 1
+
+# Characters by which Hadoop knows a pattern.
+OF_PATTERNS = "{}[]*?\\"
 
 # Parts of file systems' messages, and what to do about them in a Spark session.
 HINTS = {
@@ -120,6 +125,17 @@ class Hidden(NamedTuple):
     files: list[str]
     directories: list[str]
     closed: list[str]
+
+
+def escaped(path: str) -> str:
+    r"""Return a path that Spark does not take for a pattern when it reads.
+
+    Examples
+    --------
+    >>> print(escaped("/data/plate [3]"))
+    /data/plate \[3\]
+    """
+    return "".join("\\" + letter if letter in OF_PATTERNS else letter for letter in path)
 
 
 class Storage:
@@ -780,7 +796,13 @@ def _as_text(uri: str, content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise StorageError(f"{uri} is not UTF-8 text ({error}). Check the path.") from error
+        utf16 = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        known = "UTF-16" if utf16 else "another encoding"
+        source = "UTF-16" if utf16 else "WINDOWS-1252"
+        raise StorageError(
+            f"{uri} is not UTF-8 text ({error}): it is text in {known}, or no text. Save a table "
+            f"as UTF-8 (CSV UTF-8), or convert it: iconv -f {source} -t UTF-8 FILE > NEW."
+        ) from error
 
 
 def _persist(stream: Any) -> None:
@@ -833,8 +855,10 @@ def translated(action: str, uri: str) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
+        raise_interrupt(error)
         raise _storage_error(action, uri, _causes(error.java_exception)) from error
     except PySparkException as error:  # Spark turns some exceptions of the JVM into its own
+        raise_interrupt(error)
         raise _storage_error(
             action, uri, [(type(error).__name__, _first_line(str(error)))]
         ) from error

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import StorageError
-from distkeras_grid.signals import is_interrupt
+from distkeras_grid.signals import is_interrupt, raise_interrupt
 from distkeras_grid.spark.columns import Columns, quoted
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.spark.session import local_cores
 from distkeras_grid.spark.stopping import stop_work
-from distkeras_grid.spark.storage import Storage, translated
+from distkeras_grid.spark.storage import Storage, escaped, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -254,7 +254,7 @@ def check_shared(spark: SparkSession, folder: str, rows: int) -> None:
     """
     try:
         with translated("read", folder):
-            found = spark.read.parquet(folder).count()
+            found = spark.read.parquet(escaped(folder)).count()
     except StorageError as error:
         raise StorageError(f"{_not_shared(folder)} {error}") from error
     if found != rows:
@@ -297,7 +297,7 @@ def _read(spark: SparkSession, names: list[str], folder: str, seconds: float) ->
     from pyspark.sql import functions as F
 
     with translated("read", folder):
-        stored = spark.read.parquet(folder)
+        stored = spark.read.parquet(escaped(folder))
     due = [*(_STORED.format(place) for place in range(len(names))), IDENTITY]
     if stored.columns != due:
         raise StorageError(
@@ -354,5 +354,6 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
+        raise_interrupt(error)
         # Spark has tried the job's tasks as often as it may.
         raise job_error(name, spark_reason(error), "") from error

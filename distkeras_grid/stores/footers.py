@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from distkeras_grid.errors import SchemaError
+from distkeras_grid.signals import raise_interrupt
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.stores.locations import open_location
 from distkeras_grid.stores.mirrors import Piece
@@ -68,6 +69,7 @@ def find_files(
     try:
         rows = listed.mapInArrow(look, _FILES).collect()
     except PySparkException as error:
+        raise_interrupt(error)
         master = str(spark.sparkContext.master)
         raise job_error("catalogue", spark_reason(error), master) from error
     found = {row["file"]: row for row in rows}

@@ -128,13 +128,23 @@ def check_names(items: Iterable[Item]) -> None:
     StorageError
         With the first of them.
     """
-    bad = [item.source for item in items if ":" in item.target]
+    # A byte of a local name that is not UTF-8 is a lone surrogate in Python.
+    bad = [
+        _printable(item.source)
+        for item in items
+        if ":" in item.target or item.target != _printable(item.target)
+    ]
     if bad:
         more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         raise StorageError(
-            f"HDFS takes no ':' in a name. Received: {', '.join(bad[:SHOWN])}{more}. Rename them, "
-            "or leave them out."
+            f"HDFS takes names in UTF-8 and without ':'. Received: {', '.join(bad[:SHOWN])}{more}. "
+            "Rename them, or leave them out."
         )
+
+
+def _printable(path: str) -> str:
+    """Return a path with escapes where Python could not decode it."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def missing_directories(items: Iterable[Item], present: Mapping[str, Present]) -> list[str]:

@@ -123,6 +123,17 @@ def test_other_content_replaces_tiles():
     assert night.splits() == {"a/0": "test"}
 
 
+def test_a_changed_image_keeps_its_name_beside_a_copy_of_it():
+    """The copy came first by its name: the old image was left out, and lost tiles and split."""
+    there = ["a/9", "a/copy", "b/copy"]
+    night = Night([tiled("a/9", split="test")], there, stamps={"a/9": 2})
+    changes = night.decide(*(seen(path, "changed") for path in there))
+    assert changes.work == changes.replaced() == ["a/9"]
+    assert night.splits({"train": 1.0}) == {"a/9": "test"}
+    assert changes.entries["a/copy"].reason == "the same bytes as a/9"
+    assert "keep the right one" in changes.problems["b/copy"]
+
+
 @pytest.mark.parametrize("touched", [False, True])
 def test_another_label_is_written_into_the_table_and_no_tile_is_touched(touched):
     """It cut all tiles of the image again."""
@@ -784,13 +795,14 @@ def test_the_split_of_a_pruned_image_is_remembered_until_its_picture_is_tiled(ol
     assert again.splits({"train": 1.0}) == {"a/3": "test"}
 
 
-def test_the_split_of_an_image_that_is_tiled_anew_under_another_name_is_remembered():
-    """Its zones have changed, and a copy comes before it."""
+def test_an_image_that_is_tiled_anew_keeps_its_split_beside_a_copy_that_comes_before_it():
+    """Its zones have changed."""
     zoned = tiled("a/1", "S", split="test", zones="former")
     night = Night([zoned], ["a/0", "a/1"], stamps={"a/1": 2})
     changes = night.decide(seen("a/0", "S"), seen("a/1", "S"))
-    assert (changes.work, changes.dropped) == (["a/0"], [zoned])
-    assert remembered_split(changes, "S") == {"test"}
+    assert (changes.work, changes.dropped) == (["a/1"], [zoned])
+    assert night.splits() == {"a/1": "test"}
+    assert changes.entries["a/0"].reason == "the same bytes as a/1"
 
 
 def test_no_more_is_remembered_than_must_be():

@@ -26,6 +26,18 @@ def test_defaults(called):
     assert (settings.labels, settings.encoding, settings.on_error) == ("folder", "raw", "fail")
 
 
+@pytest.mark.parametrize(("flags", "word"), [((), "gone 1"), (("--prune",), "removed 1")])
+def test_images_that_are_gone_are_not_removed_without_prune(monkeypatch, capsys, flags, word):
+    """Each night told again that one image was removed."""
+    monkeypatch.setattr(command.early, "check_input", lambda *_: None)
+    monkeypatch.setattr(command, "started", lambda *_, **__: None)
+    done = Update({"tiles": 8}, 0, 0, 3, 1, 0, {}, copies=2)
+    monkeypatch.setattr(command, "update_tiles", lambda *_, **__: done)
+    assert main(["--input", "in", "--output", "out", "--update", *flags]) == 0
+    counts = f"new 0, changed 0, unchanged 3, relabelled 0, copies 2, {word}, left out 0,"
+    assert counts in capsys.readouterr().out
+
+
 def test_every_flag_arrives(called):
     flags = (
         "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode inscribed "
@@ -141,10 +153,3 @@ def test_what_is_something_else_besides_is_no_earlier_release(tmp_path, name):
     settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", overwrite=True)
     with pytest.raises(OutputExistsError, match="Move that elsewhere"):
         command.check_before_spark(settings)
-
-
-def test_an_output_that_spark_would_take_for_a_pattern_is_refused_at_once(called, capsys):
-    """The tiles were cut, and then not found again."""
-    assert main(["--input", "in", "--output", "tiles [3]"]) == 2
-    assert "Received: tiles [3]" in capsys.readouterr().err
-    assert not called

@@ -229,6 +229,25 @@ def test_a_setting_that_an_index_does_not_follow_is_refused(spark, folder):
         index_tiles(str(folder), SPEC, spark=spark, encoding="jpeg")
 
 
+def test_what_is_left_out_of_an_index_is_told(spark, tmp_path):
+    """88 images were there, 87 were indexed, and nothing said which was missing."""
+    rng = np.random.default_rng(5)
+    for name in ("Benign/0", "Benign/1", "benign/2"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pixels = rng.integers(0, 255, (64, 64), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    (tmp_path / "benign" / "3.png").write_bytes(b"<html>")
+    (tmp_path / "Benign" / "copy.png").write_bytes((tmp_path / "Benign" / "0.png").read_bytes())
+    said = []
+    options = {"on_error": "skip", "channels": 1, "allow_empty": True}
+    index_tiles(str(tmp_path), TileSpec(32, angles=[0]), spark=spark, say=said.append, **options)
+    told = [line.strip() for line in said if line.startswith("  ")]
+    assert "copy: Benign/copy.png: the same bytes as Benign/0.png" in told
+    assert any(line.startswith("left out: benign/3.png: ") for line in told)
+    classes = "the classes 'Benign' and 'benign' differ by case alone, and count as different"
+    assert classes in told
+
+
 def test_images_that_are_not_there_are_refused(spark, tmp_path):
     with pytest.raises(PathNotFoundError):
         index_tiles(str(tmp_path / "gone"), spark=spark)

@@ -25,7 +25,7 @@ def source(number, split="train", label="a", tiles=100, tile_bytes=1000.0):
 
 
 def plan_of(*sources):
-    return Plan(tuple(sources), ("a", "b"), 4, 16_384, {"a/bad.png": "it is cut short"})
+    return Plan(tuple(sources), ("a", "b"), 4, 16_384)
 
 
 def test_sums_and_lines():
@@ -37,7 +37,17 @@ def test_sums_and_lines():
     assert "3 images, 4 angles: 250 tiles, about 250.0 kB on disk (4.1 MB of pixels)" in text
     assert "1.0 GB free" in text
     assert "train: a 1 image 100 tiles, b 1 image 100 tiles" in text
-    assert "left out: a/bad.png: it is cut short" in text
+
+
+def test_what_is_told_of_many_images_is_one_line():
+    """A night of 10,000 images would have had 10,000 equal lines."""
+    few = [replace(source(number), empty_angles=2) for number in range(60)]
+    lines = plan_of(*few, replace(source(60), notes="page 2 of 3")).describe(free=10**9)
+    told = [line for line in lines if ".png" in line]
+    assert told == [
+        "  a/000.png and 59 other images: no tile at 2 of 4 angles; --edge shift finds more",
+        "  a/060.png: page 2 of 3",
+    ]
 
 
 def test_slots_share_the_time_as_far_as_there_are_tasks():

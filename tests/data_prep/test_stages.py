@@ -202,7 +202,7 @@ def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, pat
     left = {row.source for row in tiles.select("source").collect()}
     assert left == {path.name for path in paths} - {paths[3].name}
     strict = tile_frame(spark, units, reader(spark, kind, tolerant=False), FIELD, CUTTING)
-    with pytest.raises(ImageError), executor_errors(spark, "tiles"):
+    with pytest.raises(ImageError), executor_errors(spark, "tiles", "tiling to"):
         strict.collect()
 
 

@@ -47,12 +47,14 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
-from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage import Storage, escaped
 from tests.data_prep.first_night import FirstNight
 
 pytestmark = pytest.mark.spark
 
 SPEC = TileSpec(28, angles=[0, 40])
+#: With characters that mean patterns elsewhere.
+OUTPUT = "tiles [1] {a,b}"
 IDENTITY = ("source", "source_sha256", "angle", "x", "y", "label", "tile_id")
 
 
@@ -69,7 +71,7 @@ def once(spark, tmp_path_factory):
     for i in range(4):
         draw(root / "raw images" / "a" / f"{i} [x].png", i)
         draw(root / "raw images" / "b" / f"{i}.png", 10 + i)
-    names = str(root / "raw images"), str(root / "tiles")
+    names = str(root / "raw images"), str(root / OUTPUT)
     return FirstNight.of(TilingSettings(*names, SPEC, split="0.5:0.5", update=True), spark)
 
 
@@ -80,7 +82,7 @@ def folder(once, tmp_path):
 
 @pytest.fixture
 def settings(once, folder, tmp_path):
-    return replace(once.settings, input=str(folder), output=str(tmp_path / "tiles"))
+    return replace(once.settings, input=str(folder), output=str(tmp_path / OUTPUT))
 
 
 @pytest.fixture
@@ -107,12 +109,12 @@ def rows_of(spark, path):
     """Identity and pixels of all tiles, without the split."""
     return Counter(
         (*(row[name] for name in IDENTITY), bytes(row.image))
-        for row in spark.read.parquet(path).select("image", *IDENTITY).collect()
+        for row in spark.read.parquet(escaped(path)).select("image", *IDENTITY).collect()
     )
 
 
 def splits_of(spark, path):
-    rows = spark.read.parquet(path).select("source", "split").distinct().collect()
+    rows = spark.read.parquet(escaped(path)).select("source", "split").distinct().collect()
     assert len(rows) == len({row.source for row in rows})
     return {row.source: row.split for row in rows}
 
@@ -137,7 +139,7 @@ def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     night = replace(settings, keep="bg_fraction<0.5", normalise="min-max")
     told = []
     done = update_tiles(night, spark=spark, say=told.append)
-    rows = spark.read.parquet(night.output).select("source", "bg_fraction").collect()
+    rows = spark.read.parquet(escaped(night.output)).select("source", "bg_fraction").collect()
     entries = {entry["source"]: entry for entry in done.manifest["sources"]}
     assert max(row.bg_fraction for row in rows) < 0.5
     counts = Counter(row.source for row in rows)
@@ -165,7 +167,7 @@ def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     Image.fromarray(np.full((64, 128), 50, np.uint8)).save(folder / "b" / "half.png")
     changed = update_tiles(night, spark=spark)
     assert (changed.changed, changed.kept_none) == (2, ("b/half.png",))
-    rows = spark.read.parquet(night.output).select("source").collect()
+    rows = spark.read.parquet(escaped(night.output)).select("source").collect()
     assert len(rows) == changed.manifest["tiles"]
     assert {row.source for row in rows} == set(entries) - {"b/half.png"}
 

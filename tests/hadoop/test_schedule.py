@@ -1,4 +1,7 @@
-"""Nights on HDFS: one that is killed while it publishes, and the next, which finishes it."""
+"""Nights on HDFS: one that is killed while it publishes, and the next, which finishes it.
+
+The folders have the characters of a pattern in their names.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ NIGHTS = """
 import json, sys
 from data_prep import TileSpec, TilingSettings, shards, update, update_tiles
 from data_prep.reading import choose_opening
+from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session
 
 class Stops(update.Storage):
@@ -37,16 +41,17 @@ class Stops(update.Storage):
 update.Storage = shards.Storage = Stops
 spark = build_session("night", master="local[2]")
 spec = TileSpec(32, angles=[0])
-settings = TilingSettings("/night/raw", "/night/tiles", spec, split="0.5:0.5", update=True)
+raw, tiles = "/night/raw {a,b}", "/night/tiles [1]"
+settings = TilingSettings(raw, tiles, spec, split="0.5:0.5", update=True)
 for line in map(str.strip, sys.stdin):
     done = update_tiles(settings, spark=spark)
-    rows = spark.read.parquet("/night/tiles").select("source", "source_sha256", "split", "tile_id")
+    rows = read_parquet(spark, tiles).select("source", "source_sha256", "split", "tile_id")
     print(json.dumps({
         "done": [done.new, done.changed, sorted(done.left_out)],
         "tiles": rows.count(),
         "ids": rows.distinct().count(),
         "sources": [list(row) for row in rows.drop("tile_id").distinct().collect()],
-        "read": choose_opening(spark, shards.Storage(spark).resolve("/night/raw")).kind,
+        "read": choose_opening(spark, shards.Storage(spark).resolve(raw)).kind,
     }), flush=True)
 """
 DEADLINE = 600.0  # s, for all nights of one process
@@ -87,17 +92,17 @@ def nights(grid: Grid) -> Iterator[Callable[[str], str]]:
 def test_nights(grid: Grid) -> None:
     client = InsecureClient(grid.sandbox.webhdfs, user=os.environ.get("USER", "root"))
     for seed, name in enumerate(["a/0", "a/1", "b/0", "b/1"]):
-        client.write(f"/night/raw/{name} [x].png", picture(seed))
+        client.write(f"/night/raw {{a,b}}/{name} [x].png", picture(seed))
     with nights(grid) as do:
         first = json.loads(do("whole"))
         assert (first["done"], first["tiles"]) == ([4, 0, []], 4 * 9)
         # Tasks have opened the images themselves.
         assert first["read"] == "webhdfs"
-        client.write("/night/raw/a/new.png", picture(10))
-        client.write("/night/raw/b/0 [x].png", picture(11), overwrite=True)
-        client.write("/night/raw/b/cut.png", picture(12)[:300])
+        client.write("/night/raw {a,b}/a/new.png", picture(10))
+        client.write("/night/raw {a,b}/b/0 [x].png", picture(11), overwrite=True)
+        client.write("/night/raw {a,b}/b/cut.png", picture(12)[:300])
         assert do("killed") == "here"
-    assert "_update.json" in client.list("/night/tiles")
+    assert "_update.json" in client.list("/night/tiles [1]")
 
     with nights(grid) as do:
         last = json.loads(do("whole"))
@@ -109,7 +114,7 @@ def test_nights(grid: Grid) -> None:
     changed = {source for source in before if after[source] != before[source]}
     assert changed == {"b/0 [x].png"}
     assert after["b/0 [x].png"][1] == before["b/0 [x].png"][1]
-    names = client.list("/night/tiles")
+    names = client.list("/night/tiles [1]")
     shards = [name for name in names if name.startswith("shard=")]
     assert sorted(shards) == ["shard=1", "shard=2"]
     beside = {"_dataset.json", "_likeness", "_reports", "_versions"}

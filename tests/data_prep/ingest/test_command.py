@@ -97,9 +97,3 @@ def test_what_was_left_out_means_code_7(called, monkeypatch):
     done = Ingested({"rows": 0}, {"lost+found": "this folder cannot be opened"})
     monkeypatch.setattr(command, "ingest_folder", lambda *_, **__: done)
     assert main(["--format", "idx", "--input", "i", "--output", "o"]) == 7
-
-
-def test_an_output_that_spark_would_take_for_a_pattern_is_refused_at_once(called, capsys):
-    assert main(["--format", "idx", "--input", "i", "--output", "data {a}"]) == 2
-    assert "Received: data {a}" in capsys.readouterr().err
-    assert not called

@@ -207,10 +207,3 @@ def test_rows_that_cannot_be_predicted_leave_nothing(spark, model, tmp_path, cap
     assert predicted(data=str(data), model=model, output=tmp_path / "out") == 3
     assert "SchemaError: " in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_an_output_that_spark_would_take_for_a_pattern_is_refused_at_once(tmp_path, capsys):
-    """All rows were predicted, and `evaluate` could not read them."""
-    where = ["--data", str(tmp_path), "--features", "x", "--model", str(tmp_path)]
-    assert predict.main([*where, "--output", str(tmp_path / "out [1]")]) == 2
-    assert "out [1]" in capsys.readouterr().err

@@ -210,7 +210,8 @@ def test_a_model_function_that_needs_more_is_refused():
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("model.h5", "takes FILE.keras or module:function"),
+        ("model", "takes FILE.keras or module:function"),
+        ("a/model.h5", r"load_model\('a/model.h5'\).save\('a/model.keras'\)"),
         ("no_such_module:build", "No module named 'no_such_module'"),
         ("json:no_such_function", "has no attribute 'no_such_function'"),
     ],

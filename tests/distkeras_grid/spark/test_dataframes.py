@@ -117,6 +117,14 @@ def test_kinds_of_labels(frame, label, size, integer):
 
 
 @pytest.mark.slow
+def test_a_path_may_have_the_characters_of_a_pattern(spark, frame, tmp_path):
+    """It did not exist, although it was there; a pattern of the user's is still one."""
+    for name in ("plate [3] {a}", "plate 3"):
+        frame.select("label").write.parquet(str(tmp_path / name))
+    assert read_parquet(spark, str(tmp_path / "plate [3] {a}")).count() == 1
+    assert read_parquet(spark, str(tmp_path / "plate*")).count() == 2
+
+
 def test_of_shards_those_are_read_that_the_data_set_names(spark, frame, tmp_path):
     path = str(tmp_path / "tiles")
     for shard in range(3):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from distkeras_grid.errors import (
@@ -74,6 +76,9 @@ def test_nothing_is_put_below_a_file() -> None:
 
 def test_names_that_hdfs_does_not_take() -> None:
     items = [Item(f"12:{number}.tif", f"/raw/12:{number}.tif") for number in range(7)]
-    with pytest.raises(StorageError, match=r"no ':' in a name.*12:4\.tif and 2 more"):
+    with pytest.raises(StorageError, match=r"without ':'.*12:4\.tif and 2 more"):
         check_names(items)
+    latin = os.fsdecode("/raw/Körnig.tif".encode("latin-1"))
+    with pytest.raises(StorageError, match=r"/raw/K\\udcf6rnig\.tif"):
+        check_names([Item(latin, latin)])
     check_names([Item("/a:b/c.tif", "/raw/c.tif")])
