@@ -10,10 +10,12 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
 
 # How long a session may take to end; YARN's own client gives up earlier.
 STOP_SECONDS = 60.0
@@ -114,6 +116,28 @@ def resolves(host: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def launching() -> Iterator[None]:
+    """Kill the JVM that the block starts if the block is interrupted before Python knows its port.
+
+    It would stay for ever: PySpark has then deleted the folder in which a JVM leaves its port, and
+    only one that has left it ends with its process.
+    """
+    from pyspark import SparkContext
+
+    this = psutil.Process()
+    before = set(this.children())
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for child in set(this.children()) - before:
+                with suppress(psutil.NoSuchProcess):
+                    if any("spark" in word.lower() for word in child.cmdline()):
+                        child.kill()
+        raise
 
 
 def _end_session() -> bool:

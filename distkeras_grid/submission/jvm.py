@@ -15,7 +15,7 @@ from typing import IO, Any
 from distkeras_grid.errors import ClusterError, NotAuthenticatedError
 from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.signals import is_interrupt
-from distkeras_grid.spark.driver_jvm import with_address
+from distkeras_grid.spark.driver_jvm import launching, with_address
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.tickets import Keytab
 
@@ -84,7 +84,7 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
         # The master in the user's settings would start more than a JVM.
         told = _Settings({**settings, "spark.master": "local", "spark.submit.deployMode": "client"})
         try:
-            with with_address():
+            with launching(), with_address():
                 gateway = launch(told, {"stdout": log, "stderr": log})
         except PySparkRuntimeError as error:
             message = f"Java does not start, or refuses the settings. Received: {_end(log)}"
