@@ -24,5 +24,11 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 Place: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_PLACE)]
 #: By name; NaN and infinity are legal, for a metric may have no value.
 Metrics: TypeAlias = Annotated[dict[Name, float], msgspec.Meta(max_length=1000)]
+#: Most bytes of the state of a window's metrics: those of 80 AUCs.
+STATE_LIMIT = 512 * 1024
+#: That state, or the sum of several, as float64.
+MetricState: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=STATE_LIMIT)]
+#: Metric of a model by the name that its own ``train_step`` gives the result.
+Sources: TypeAlias = Annotated[dict[Name, Name], msgspec.Meta(max_length=1000)]
 #: By location.
 PlaceCounts: TypeAlias = Annotated[dict[Place, Count], msgspec.Meta(max_length=100)]

@@ -142,8 +142,8 @@ class History:
         self,
         ended: EpochEnded,
         *,
+        results: Mapping[str, float] | None = None,
         validation: Mapping[str, float] | None = None,
-        learning_rate: float | None = None,
     ) -> EpochRecord:
         """Add an epoch that has ended, after the windows up to its version.
 
@@ -151,10 +151,11 @@ class History:
         ----------
         ended : EpochEnded
             As the server told it.
+        results : mapping of str to float, optional
+            What the metrics say of ``ended.state``. Without it, loss and metrics are means over
+            the windows, weighted by their rows.
         validation : mapping of str to float, optional
             The center of that version on the validation data, keys with ``val_``.
-        learning_rate : float, optional
-            The rate during the epoch.
 
         Returns
         -------
@@ -163,7 +164,9 @@ class History:
         """
         before = self.epoch_records[-1] if self.epoch_records else None
         since = before.version if before else -1
-        loss, metrics, first = self._means(since, ended.version)
+        places = list(self.records.between(since, ended.version))
+        metrics = self._of_windows(places, results, ended.sources)
+        first = min((self.records.column("started")[place] for place in places), default=math.inf)
         began = before.at if before else min(first, ended.at)
         epoch = EpochRecord(
             epoch=ended.epoch,
@@ -171,28 +174,39 @@ class History:
             samples=ended.samples,
             at=ended.at,
             seconds=max(0.0, ended.at - began),
-            loss=loss,
+            loss=metrics.pop("loss", None) if places else math.nan,
             metrics=metrics,
             validation=dict(validation or {}),
-            learning_rate=learning_rate,
+            learning_rate=self.records[places[-1]].learning_rate if places else None,
         )
         self.add(epoch)
         return epoch
 
-    def _means(self, since: int, until: int) -> tuple[float, dict[str, float], float]:
-        """Return mean loss and metrics of the windows of some versions, and when the first began.
+    def _of_windows(
+        self,
+        places: Iterable[int],
+        results: Mapping[str, float] | None,
+        sources: Mapping[str, str],
+    ) -> dict[str, float]:
+        """Return loss and metrics of some windows: results where there are, else means.
 
-        Windows may be many, so no record is made of them.
+        With results, the others are no metrics of the model but values of single batches, of which
+        each worker's last one counts. Windows may be many, so no record is made of them.
         """
-        windows = self.records
-        losses, samples, starts = map(windows.column, ("loss", "samples", "started"))
-        loss, metrics, first = _Mean(), defaultdict[str, _Mean](_Mean), math.inf
-        for number in windows.between(since, until):
-            loss.add(losses[number], samples[number])
-            for name, value in windows.metrics(number).items():
-                metrics[name].add(value, samples[number])
-            first = min(first, starts[number])
-        return loss.value, {name: mean.value for name, mean in metrics.items()}, first
+        samples, workers = map(self.records.column, ("samples", "worker"))
+        sums, rows = defaultdict[str, float](float), Counter[str]()
+        last = defaultdict[str, dict[int, float]](dict)
+        for place in places:
+            for name, value in self.records.values(place).items():
+                sums[name] += value * samples[place]
+                rows[name] += samples[place]
+                last[name][workers[place]] = value
+        if results is None:
+            return {name: total / rows[name] for name, total in sums.items()}
+        return {
+            name: results.get(sources.get(name, name), sum(found.values()) / len(found))
+            for name, found in last.items()
+        }
 
     # -- what the user reads ----------------------------------------------------------------
 
@@ -503,21 +517,6 @@ class History:
                 f"A history is text in UTF-8. Received: {str(path)!r} ({error}). Give a file that "
                 "to_jsonl wrote."
             ) from error
-
-
-class _Mean:
-    """A weighted mean of numbers that come one after the other; NaN of none."""
-
-    def __init__(self) -> None:
-        self._sum, self._weight = 0.0, 0
-
-    def add(self, value: float, weight: int) -> None:
-        self._sum += value * weight
-        self._weight += weight
-
-    @property
-    def value(self) -> float:
-        return self._sum / self._weight if self._weight else math.nan
 
 
 def _frame(

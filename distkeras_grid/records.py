@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from distkeras_grid.bounds import Count, Metrics, PlaceCounts, RowDigest, Seconds
+from distkeras_grid.bounds import (
+    Count,
+    Metrics,
+    MetricState,
+    PlaceCounts,
+    RowDigest,
+    Seconds,
+    Sources,
+)
 from distkeras_grid.errors import UNREADABLE, DataError
 
 
@@ -28,16 +36,26 @@ class WindowResult(msgspec.Struct, frozen=True):
     ----------
     steps, samples : int
         Mini-batches and samples trained.
-    loss : float
-        Mean loss of the window's samples.
+    loss : float or None
+        Mean loss of the window's samples; None if the model's own ``train_step`` returns none.
     metrics : dict of str to float
-        The compiled metrics over the window's samples.
+        The metrics over the window's samples.
+    state : bytes, default b""
+        State of these metrics as float64, which can be added to that of other windows.
+    sources : dict of str to str
+        Metric of the model of which `loss` or one of `metrics` is the result, where its own
+        ``train_step`` gives it another name; empty if it is of none.
+    learning_rate : float or None
+        Rate of its steps; None if it follows a schedule.
     """
 
     steps: int
     samples: int
-    loss: float
+    loss: float | None
     metrics: dict[str, float]
+    state: bytes = b""
+    sources: dict[str, str] = {}
+    learning_rate: float | None = None
 
 
 class LocalSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -84,8 +102,9 @@ class WindowRecord(Record, frozen=True, tag="window"):
         worker's pass is ahead of the run's epoch, which `EpochRecord` counts.
     steps, samples : int
         Batches and rows in this window.
-    loss : float
-        Mean loss over the samples of this window alone.
+    loss : float or None
+        Mean loss over the samples of this window alone; None if the model's own ``train_step``
+        returns none.
     metrics : dict of str to float
         The model's metrics over this window alone.
     started : float
@@ -100,6 +119,8 @@ class WindowRecord(Record, frozen=True, tag="window"):
         When the server folded it [s since 1970, the server's clock].
     version : int
         Version of the center after the fold.
+    learning_rate : float or None
+        Rate with which the worker trained it; None if it follows a schedule.
     """
 
     worker: int
@@ -108,7 +129,7 @@ class WindowRecord(Record, frozen=True, tag="window"):
     window: int
     steps: int
     samples: int
-    loss: float
+    loss: float | None
     metrics: dict[str, float]
     started: float
     seconds: float
@@ -117,6 +138,7 @@ class WindowRecord(Record, frozen=True, tag="window"):
     bytes_down: int
     folded_at: float
     version: int
+    learning_rate: float | None = None
 
 
 class LateRecord(Record, frozen=True, tag="late"):
@@ -161,8 +183,8 @@ class SkippedRecord(Record, frozen=True, tag="skipped"):
         The worker's own pass over its rows, and the window within it.
     samples : int
         Rows in this window.
-    loss : float
-        Mean loss over these rows; may be NaN or infinite.
+    loss : float or None
+        Mean loss over these rows; may be NaN or infinite. None if ``train_step`` returns none.
     norm : float or None
         Euclidean norm of the change that was sent; None if it was not finite or not measured.
     reason : str
@@ -179,7 +201,7 @@ class SkippedRecord(Record, frozen=True, tag="skipped"):
     epoch: int
     window: int
     samples: int
-    loss: float
+    loss: float | None
     norm: float | None
     reason: str
     version: int
@@ -221,12 +243,18 @@ class EpochEnded(Record, frozen=True, tag="ended"):
         Rows folded since training began.
     at : float
         When it ended [s since 1970, the server's clock].
+    state : bytes, default b""
+        Sum of the states of the metrics of the windows folded during the epoch, as float64.
+    sources : dict of str to str
+        As in `WindowResult`.
     """
 
     epoch: int
     version: int
     samples: int
     at: float
+    state: MetricState = b""
+    sources: Sources = {}
 
 
 class EpochRecord(Record, frozen=True, tag="epoch"):
@@ -244,14 +272,16 @@ class EpochRecord(Record, frozen=True, tag="epoch"):
         When it ended [s since 1970, the server's clock].
     seconds : float
         Since the end of the epoch before, or since the first batch [s].
-    loss : float
-        Mean over the windows folded during the epoch, weighted by their samples.
+    loss : float or None
+        Of the windows folded during the epoch; None if the model's own ``train_step`` returns none.
     metrics : dict of str to float
-        Likewise; for metrics that are not means (AUC, F1) an approximation.
+        Likewise, from the sum of the states of these windows' metrics. What a ``train_step``
+        returns and no metric of the model has is that of the last window, as in ``fit``, or the
+        mean of the workers' last windows.
     validation : dict of str to float
         The center of `version` on the validation data: ``val_loss``, ``val_accuracy``, ...
     learning_rate : float or None
-        Where the driver knows it.
+        Rate with which the last of these windows was trained; None if it follows a schedule.
     """
 
     epoch: int
@@ -259,7 +289,7 @@ class EpochRecord(Record, frozen=True, tag="epoch"):
     samples: int
     at: float
     seconds: float
-    loss: float
+    loss: float | None
     metrics: dict[str, float] = {}
     validation: dict[str, float] = {}
     learning_rate: float | None = None
@@ -267,7 +297,8 @@ class EpochRecord(Record, frozen=True, tag="epoch"):
     def logs(self) -> dict[str, float]:
         """Return the logs for Keras callbacks at the end of an epoch."""
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
-        return {"loss": self.loss, **self.metrics, **self.validation, **rate}
+        loss = {} if self.loss is None else {"loss": self.loss}
+        return {**loss, **self.metrics, **self.validation, **rate}
 
 
 class WorkerRecord(Record, frozen=True, tag="worker"):

@@ -6,16 +6,26 @@ records are made when they are asked for.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import msgspec
 
 from distkeras_grid.records import WindowRecord
 
+#: Fields that may be None.
+_OPTIONAL = ("loss", "learning_rate")
 #: Four bytes, as long as all numbers of a column fit; then eight.
 SHORT, LONG, FLOAT = "i", "q", "d"
+
+
+class _Kind(NamedTuple):
+    """What windows have in common: the names of their metrics, and the fields that are None."""
+
+    metrics: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 class Windows(Sequence[WindowRecord]):
@@ -45,17 +55,16 @@ class Windows(Sequence[WindowRecord]):
     def __init__(self, records: Iterable[WindowRecord] = ()) -> None:
         self.samples = 0
         self._columns: dict[str, array[Any]] = {}
-        # Names of metrics, each combination once; and of each window its combination, and where
-        # its values begin.
-        self._names: list[tuple[str, ...]] = []
-        self._numbers: dict[tuple[str, ...], int] = {}
-        self._kinds, self._places = array(SHORT), array(LONG)
+        # Kinds of windows, each once; and of each window its kind, and where its values begin.
+        self._kinds: list[_Kind] = []
+        self._numbers: dict[_Kind, int] = {}
+        self._kind_of, self._places = array(SHORT), array(LONG)
         self._values: array[float] = array(FLOAT)
         self.clear()
         self.extend(records)
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._kind_of)
 
     @overload
     def __getitem__(self, place: int) -> WindowRecord: ...
@@ -66,6 +75,7 @@ class Windows(Sequence[WindowRecord]):
             return [self[number] for number in range(*place.indices(len(self)))]
         number = range(len(self))[place]
         fields = {name: column[number] for name, column in self._columns.items()}
+        fields |= dict.fromkeys(self._kinds[self._kind_of[number]].missing)
         return WindowRecord(metrics=self.metrics(number), **fields)
 
     def __iter__(self) -> Iterator[WindowRecord]:
@@ -85,15 +95,17 @@ class Windows(Sequence[WindowRecord]):
         """Add a window."""
         for name, column in self._columns.items():
             value = getattr(record, name)
+            value = math.nan if value is None else value
             try:
                 column.append(value)
             except OverflowError:
                 self._columns[name] = array(LONG, [*column, value])
-        names = tuple(record.metrics)
-        if names not in self._numbers:
-            self._numbers[names] = len(self._names)
-            self._names.append(names)
-        self._kinds.append(self._numbers[names])
+        missing = tuple(name for name in _OPTIONAL if getattr(record, name) is None)
+        kind = _Kind(tuple(record.metrics), missing)
+        if kind not in self._numbers:
+            self._numbers[kind] = len(self._kinds)
+            self._kinds.append(kind)
+        self._kind_of.append(self._numbers[kind])
         self._places.append(len(self._values))
         self._values.extend(record.metrics.values())
         self.samples += record.samples
@@ -107,22 +119,28 @@ class Windows(Sequence[WindowRecord]):
         """Drop all windows."""
         self.samples = 0
         self._columns = {
-            field.name: array(FLOAT if field.type is float else SHORT)
+            field.name: array(SHORT if field.type is int else FLOAT)
             for field in msgspec.structs.fields(WindowRecord)
-            if field.type in (int, float)
+            if field.name != "metrics"
         }
-        self._names.clear()
+        self._kinds.clear()
         self._numbers.clear()
-        self._kinds, self._places, self._values = array(SHORT), array(LONG), array(FLOAT)
+        self._kind_of, self._places, self._values = array(SHORT), array(LONG), array(FLOAT)
 
     def column(self, name: str) -> Sequence[Any]:
-        """Return one field of all windows, which grows with them; not ``metrics``."""
+        """Return one field of all windows, which grows with them; not ``metrics``. NaN for None."""
         return self._columns[name]
 
     def metrics(self, number: int) -> dict[str, float]:
         """Return the metrics of a window."""
-        names, begin = self._names[self._kinds[number]], self._places[number]
+        names, begin = self._kinds[self._kind_of[number]].metrics, self._places[number]
         return dict(zip(names, self._values[begin : begin + len(names)], strict=True))
+
+    def values(self, number: int) -> dict[str, float]:
+        """Return the loss, if there is one, and the metrics of a window."""
+        missing = "loss" in self._kinds[self._kind_of[number]].missing
+        loss = {} if missing else {"loss": self._columns["loss"][number]}
+        return {**loss, **self.metrics(number)}
 
     def between(self, since: int, until: int) -> Iterator[int]:
         """Yield the places of the windows whose version lies above one and not above another."""

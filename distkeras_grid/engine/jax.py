@@ -179,7 +179,7 @@ class JaxEngine(KerasEngine):
             return state, logs
 
         state, logs = jax.lax.scan(step, state, tuple(arrays))
-        return {name: values[-1] for name, values in logs.items()}, state
+        return jax.tree.map(lambda values: values[-1], logs), state
 
     def _left(self, state: Any) -> tuple[Any, Mapping[str, Any]]:
         """Return the flat weights and the metrics; body of a compiled function."""

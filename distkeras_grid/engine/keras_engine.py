@@ -30,7 +30,20 @@ from distkeras_grid.engine.keras_model import (
     weight_layout,
 )
 from distkeras_grid.engine.local_steps import install
-from distkeras_grid.engine.optimizers import follow_schedules_from, has_own_rate, skip_steps
+from distkeras_grid.engine.metric_state import (
+    LogSources,
+    as_numbers,
+    build_metrics,
+    metric_results,
+    metric_state,
+    metric_variables,
+)
+from distkeras_grid.engine.optimizers import (
+    follow_schedules_from,
+    has_own_rate,
+    rate_of,
+    skip_steps,
+)
 from distkeras_grid.engine.outcome import left_by
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
@@ -109,6 +122,7 @@ class KerasEngine(ABC):
         self._variables = model_variables(model, slots=slots).all
         self._own_train_step = has_own_train_step(model)
         self._metrics_built = False
+        self._sources = LogSources()
         self._install = partial(
             install, kind=local_steps, momentum=momentum, reset=optimizer_state == "reset"
         )
@@ -138,27 +152,23 @@ class KerasEngine(ABC):
         Returns
         -------
         WindowResult
-            Loss and metrics are means over the samples of all blocks. If the user has an own
-            ``train_step``, its results are those of the last step, as in Keras.
-
-        Raises
-        ------
-        ConfigurationError
-            If the model's own ``train_step`` returns no loss.
+            Loss and metrics of the samples of all blocks. If the user has an own ``train_step``,
+            they are what its last step returned, as in Keras; then there may be no loss.
         """
         counted = _Counted(blocks)
-        values = _numbers(self._trained(before, counted, after))
+        values = as_numbers(self._trained(before, counted, after))
         self._steps.finish(after, counted.samples)
-        if "loss" not in values:
-            raise ConfigurationError(
-                f"train_step of {type(self.model).__name__} must return a dict with a 'loss'. "
-                f"Received: {sorted(values)}"
-            )
+        sources = {}
+        if self._own_train_step:
+            sources = self._sources.look(values, metric_results(self.model))
         return WindowResult(
             steps=counted.steps,
             samples=counted.samples,
-            loss=values.pop("loss"),
+            loss=values.pop("loss", None),
             metrics=values,
+            state=metric_state(self.model),
+            sources=sources,
+            learning_rate=rate_of(self._steps.rated),
         )
 
     @abstractmethod
@@ -284,7 +294,7 @@ class KerasEngine(ABC):
                 self.model.reset_metrics()
             for step in range(block.steps):
                 logs = self._test([array[step] for array in block.arrays])
-        return _numbers(logs)
+        return as_numbers(logs)
 
     @abstractmethod
     def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
@@ -378,9 +388,8 @@ class KerasEngine(ABC):
         ]
 
     def _state(self) -> list[Any]:
-        metrics = [v for metric in self.model.metrics for v in metric.variables]
-        shared = self._steps.state()
-        return [*self.model.variables, *self.model.optimizer.variables, *shared, *metrics]
+        held = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
+        return [*held, *metric_variables(self.model)]
 
     def _build_metrics(self, block: Block) -> None:
         """Create the variables of loss and metrics, which a compiled function may not do."""
@@ -389,18 +398,9 @@ class KerasEngine(ABC):
         if self._metrics_built:
             return
         self._metrics_built = True
-        if self._own_train_step and self.model.loss is None:
-            # Nothing compiled to build, and the model may have no call() of its own.
-            return
-        held = [(v, v.numpy()) for v in self.model.non_trainable_variables]
         sample = block.part(slice(1), slice(1))
-        data = self._data([keras.ops.convert_to_tensor(array[0]) for array in sample.arrays])
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-        prediction = self.model(x, training=False)
-        self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
-        self.model.compute_metrics(x, y, prediction, sample_weight=weight)
-        for variable, value in held:
-            variable.assign(value)
+        arrays = [keras.ops.convert_to_tensor(array[0]) for array in sample.arrays]
+        build_metrics(self.model, self._data(arrays))
 
     def _load(self, weights: Vector) -> None:
         """Set the variables, outside of a compiled function."""
@@ -482,15 +482,3 @@ def _scaled(x: Any, dtype: str, scaling: tuple[float, float]) -> Any:
         return ops.cast(x, dtype)
     scale, offset = scaling
     return ops.cast(x, "float32") * scale + offset
-
-
-def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return scalars as they are, and vectors (such as F1 by class) as one number per entry."""
-    numbers = {}
-    for name, value in logs.items():
-        array = np.asarray(value)
-        if array.ndim == 0:
-            numbers[name] = float(array)
-        else:
-            numbers.update({f"{name}_{i}": float(v) for i, v in enumerate(array.ravel())})
-    return numbers

@@ -33,6 +33,14 @@ def averages_weights(optimizer: Any) -> bool:
     return any(part.use_ema for part in making_steps(optimizer))
 
 
+def rate_of(optimizer: Any) -> float | None:
+    """Return the learning rate; None if it follows a schedule, or if there are several."""
+    import keras
+
+    rate = getattr(optimizer, "learning_rate", None)
+    return float(rate) if isinstance(rate, keras.Variable) else None
+
+
 def skip_steps(optimizer: Any, steps: int) -> None:
     """Increase an optimizer's count of steps, for a state that comes from elsewhere.
 

@@ -72,7 +72,8 @@ class TorchEngine(KerasEngine):
                     logs = self._train([array[step] for array in arrays])
         with torch.no_grad():
             np.copyto(after, self._leave().cpu().numpy())
-            return _detached(logs if self._own_train_step else self.model.get_metrics_result())
+            results: Mapping[str, Any] = self.model.get_metrics_result()
+            return logs if self._own_train_step else results
 
     def _train(self, batch: Sequence[Any]) -> Mapping[str, Any]:
         """Train a batch; return what ``train_step`` returns, where that is not in the metrics."""
@@ -174,7 +175,8 @@ class TorchEngine(KerasEngine):
 
         with torch.no_grad():
             data = self._data([self._tensor(array) for array in arrays])
-            return _detached(self.model.test_step(data))
+            logs: Mapping[str, Any] = self.model.test_step(data)
+            return logs
 
     def _left_behind(self) -> list[Any]:
         return [self._drawn, *super()._left_behind()]
@@ -244,13 +246,3 @@ def _process_seed() -> NDArray[np.int64]:
     import torch
 
     return np.array([torch.initial_seed() & 0x7FFFFFFF, 0], np.int64)
-
-
-def _detached(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return results as NumPy takes them: without gradients, in the memory of the CPU."""
-    import torch
-
-    return {
-        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
-        for name, value in logs.items()
-    }

@@ -27,7 +27,7 @@ from distkeras_grid.errors import UNREADABLE, LocalProtocolError, RemoteProtocol
 from distkeras_grid.parameter_server.messages import MESSAGES, Content, Message
 
 MAGIC = b"DKGP"
-VERSION = 7
+VERSION = 8
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
 _CONTENTS = {content.value for content in Content}
@@ -86,7 +86,7 @@ def encode(message: Message, payload: int = 0, content: Content = Content.NOTHIN
     --------
     >>> from distkeras_grid.parameter_server.messages import Finish
     >>> encode(Finish()).hex()
-    '444b4750070b000001000000000000000000000080'
+    '444b4750080b000001000000000000000000000080'
     """
     body = fields_of(message)
     if len(body) > message.limit:

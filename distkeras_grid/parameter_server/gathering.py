@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from distkeras_grid.bounds import Count
+from distkeras_grid.bounds import STATE_LIMIT, Count
 from distkeras_grid.errors import DataError
 from distkeras_grid.judges import Seen
 from distkeras_grid.parameter_server.messages import RowDigits
@@ -110,7 +110,10 @@ class SavedSeat(_Saved, frozen=True):
 
 
 class SavedBooks(_Saved, frozen=True):
-    """The books, without sessions and events."""
+    """The books, without sessions and events.
+
+    Checkpoints that were written before metrics were added have no `metrics`.
+    """
 
     version: Count
     samples_folded: Count
@@ -120,6 +123,7 @@ class SavedBooks(_Saved, frozen=True):
     epochs_ended: Count
     ended: bool
     seats: list[SavedSeat]
+    metrics: Annotated[list[float], msgspec.Meta(max_length=STATE_LIMIT // 8)] | None = None
 
 
 class SavedCenter(_Saved, frozen=True):

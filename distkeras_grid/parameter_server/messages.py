@@ -14,7 +14,16 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from distkeras_grid.bounds import Count, Metrics, Name, Place, Seconds
+from distkeras_grid.bounds import (
+    STATE_LIMIT,
+    Count,
+    Metrics,
+    MetricState,
+    Name,
+    Place,
+    Seconds,
+    Sources,
+)
 from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.records import Event, LocalSet
 
@@ -23,9 +32,10 @@ PRE_AUTHENTICATION_LIMIT = 1024 - 20
 HEADER_LIMIT = 64 * 1024
 #: Characters of an error in a goodbye, which may come before the proof; our texts are short.
 LONGEST_GOODBYE = 900
-UPDATE_LIMIT = 64 * 1024 * 1024
-#: Events in one update; with `HEADER_LIMIT` for each commit they stay below `UPDATE_LIMIT`.
+#: Events in one update.
 EVENTS_PER_UPDATE = 1000
+#: An event has no more than the message of a commit.
+UPDATE_LIMIT = EVENTS_PER_UPDATE * (HEADER_LIMIT + STATE_LIMIT)
 
 #: How vectors travel between a worker and the server; empty if the worker tells nothing.
 Road: TypeAlias = Literal["", "tcp", "unix socket", "shared memory", "in process"]
@@ -242,29 +252,39 @@ class WindowCommit(Message, frozen=True):
         The window's place in the seat's rows.
     steps, samples : int
         Mini-batches and rows in it, at least 1.
-    loss : float
-        Mean loss of the window.
+    loss : float or None
+        Mean loss of the window, if the model tells one.
     metrics : dict
         Metrics of the window alone.
     started, seconds : float
         Unix time at which the window began, and how long it took.
     local : LocalSet, optional
         With the last window of an iteration on a local set: what the worker tells of it.
+    state : bytes, default b""
+        State of these metrics, which the server adds to that of the epoch.
+    sources : dict
+        As in `distkeras_grid.records.WindowResult`.
+    learning_rate : float or None
+        Rate of the window's steps, if it was a number.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
+    limit: ClassVar[int] = HEADER_LIMIT + STATE_LIMIT
     sequence: Count
     version: Count
     epoch: Count
     window: Count
     steps: Count
     samples: Count
-    loss: float
+    loss: float | None
     metrics: Metrics
     started: Seconds
     seconds: Seconds
     local: LocalSet | None = None
+    state: MetricState = b""
+    sources: Sources = {}
+    learning_rate: float | None = None
 
 
 class Exchanged(Message, frozen=True):

@@ -582,7 +582,7 @@ class ServerMind:
                 own = self._spec.algorithm.own_start and seat > 0 and commit.sequence == 0
                 center = self.center.of(seat)
                 entry.measure = judging.measure(
-                    entry.vector, center, commit.loss, from_center=not own
+                    entry.vector, center, commit.loss or 0.0, from_center=not own
                 )
         measures = [entry.measure for entry in entries if entry.measure is not None]
         for entry, reason in zip(entries, judging.find(measures), strict=True):

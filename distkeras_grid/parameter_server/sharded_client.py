@@ -189,15 +189,15 @@ class ShardedClient:
         if not is_finite(payload):
             raise RefusedError(
                 f"Worker {self.seat}, epoch {commit.epoch}, window {commit.window}: the weights "
-                f"contain NaN or infinity (loss {commit.loss:g}). Nothing was folded; lower the "
-                "learning rate or check the data."
+                "contain NaN or infinity. Nothing was folded; lower the learning rate or check "
+                "the data."
             )
 
         def tell(client: WorkerClient, shard: Shard) -> Exchanged:
             told = replace(commit, version=self._versions[shard.number])
             if shard.number:
                 # The history is on the first server.
-                told = replace(told, metrics={}, local=None)
+                told = replace(told, metrics={}, local=None, state=b"", sources={})
             answer = client.exchange(told, payload[shard.span], reply[shard.span])
             self._versions[shard.number] = answer.version
             return answer

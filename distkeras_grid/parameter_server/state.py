@@ -28,6 +28,7 @@ from distkeras_grid.parameter_server.messages import (
     Update,
     WindowCommit,
 )
+from distkeras_grid.parameter_server.metric_sums import MetricSums
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
@@ -158,6 +159,7 @@ class ServerState:
         self._seats = [_Seat() for _ in range(spec.workers)]
         self._epochs_ended = 0
         self._ended = False
+        self._metrics = MetricSums()
         # The seats as they were last told to the driver, and the moments at which they changed.
         self._told: dict[int, tuple[SeatStatus, int]] = {}
 
@@ -443,6 +445,11 @@ class ServerState:
                 f"from version {commit.version}."
             )
         self._check_place(arrival, seat.rows or 0)
+        if not self._metrics.takes(commit.state):
+            raise RefusedError(
+                f"{who}: the state of its metrics must be as long as that of other windows. "
+                f"Received: {len(commit.state)} bytes."
+            )
         # Each row is trained once in each epoch, whatever the windows are, and a window lies within
         # the epochs between two exchanges.
         rows, schedule = seat.rows or 0, self._spec.schedule
@@ -495,10 +502,11 @@ class ServerState:
             If something is not, and the run does not go on without such commits.
         """
         loss = arrival.commit.loss
-        if not math.isfinite(loss):
+        if loss is not None and not math.isfinite(loss):
             reason = f"the loss is {loss}"
         elif not finite:
-            reason = f"the weights contain NaN or infinity (loss {loss:g})"
+            reason = "the weights contain NaN or infinity"
+            reason += "" if loss is None else f" (loss {loss:g})"
         else:
             return ""
         if self._spec.skips_nonfinite:
@@ -561,6 +569,7 @@ class ServerState:
             seat.samples_folded += info.samples
             self.samples_folded += info.samples
             reply = self._reply(arrival)
+            self._metrics.add(arrival.commit.state, arrival.commit.sources)
             self._log_window(arrival, info, encoded_size(reply, size), now)
             self._log_local(arrival, folded=True)
             replies.append(reply)
@@ -709,7 +718,10 @@ class ServerState:
         """End the epochs that are over, and return the snapshots that became due since `before`."""
         while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
-            self.events.add(EpochEnded(self._epochs_ended, self.version, self.samples_folded, now))
+            told = self._metrics.take(), dict(self._metrics.sources)
+            self.events.add(
+                EpochEnded(self._epochs_ended, self.version, self.samples_folded, now, *told)
+            )
         return range(before + 1, self._count_of(self._spec.snapshots_per_epoch) + 1)
 
     def _count_of(self, parts: int) -> int:
@@ -813,6 +825,7 @@ class ServerState:
                 bytes_down=bytes_down,
                 folded_at=now,
                 version=self.version,
+                learning_rate=commit.learning_rate,
             )
         )
 
@@ -854,6 +867,7 @@ class ServerState:
             **{name: getattr(self, name) for name in _NUMBERS if name != "started"},
             "epochs_ended": self._epochs_ended,
             "ended": self._ended,
+            "metrics": self._metrics.values.tolist() if self._metrics.known else None,
             "seats": [{name: getattr(seat, name) for name in _LASTING} for seat in self._seats],
         }
 
@@ -865,6 +879,7 @@ class ServerState:
             if name != "started":
                 setattr(books, name, getattr(saved, name))
         books._epochs_ended, books._ended = saved.epochs_ended, saved.ended
+        books._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
         for seat, told in zip(books._seats, saved.seats, strict=True):
             for name in _LASTING:
                 setattr(seat, name, getattr(told, name))
@@ -877,6 +892,11 @@ class ServerState:
             "seats": [asdict(seat) for seat in self._seats],
             "epochs_ended": self._epochs_ended,
             "ended": self._ended,
+            "metrics": {
+                "values": self._metrics.values.tolist(),
+                "known": self._metrics.known,
+                "sources": dict(self._metrics.sources),
+            },
             "told": [[msgspec.to_builtins(seat), at] for seat, at in self._told.values()],
             "events": [json_of(event) for event in self.events.events],
             "forgotten": self.events.forgotten,
@@ -891,6 +911,9 @@ class ServerState:
             setattr(books, name, state[name])
         books._seats = [_Seat(**seat) for seat in state["seats"]]
         books._epochs_ended, books._ended = state["epochs_ended"], state["ended"]
+        metrics = state["metrics"]
+        books._metrics = MetricSums(metrics["values"], known=metrics["known"])
+        books._metrics.sources = metrics["sources"]
         told = ((SeatStatus(**seat), at) for seat, at in state["told"])
         books._told = {seat.worker: (seat, at) for seat, at in told}
         events = [event_of(event) for event in state["events"]]

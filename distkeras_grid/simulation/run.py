@@ -82,6 +82,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 #: Returns the metrics of a center on validation data, each with the prefix ``val_``.
 Evaluation = Callable[["Vector"], Mapping[str, float]]
+#: Returns what metrics say of a state, as `distkeras_grid.engine.metric_state.results_of` does.
+Results = Callable[[bytes], Mapping[str, float] | None]
 
 
 class Simulation:
@@ -99,6 +101,8 @@ class Simulation:
         The rows of each worker.
     evaluate : callable, optional
         Validates the center at the end of each epoch, in no simulated time.
+    results : callable, optional
+        Computes the metrics of each epoch from the sum of their states.
     params : mapping, optional
         Added to ``history.params``, which has the run under ``spec``.
     local : sequence of Work, optional
@@ -147,11 +151,13 @@ class Simulation:
         learners: Sequence[Engine],
         rows: Sequence[Source],
         evaluate: Evaluation | None = None,
+        results: Results | None = None,
         params: Mapping[str, Any] | None = None,
         local: Sequence[Work] = (),
     ) -> None:
         _check_parts(cluster, spec, learners, rows, local)
-        self._cluster, self._spec, self._evaluate = cluster, spec, evaluate
+        self._cluster, self._spec = cluster, spec
+        self._evaluate, self._results = evaluate, results
         # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
         # keep nothing on the server, and simulated time does not count what that would take.
         self._served = spec.change(kept_limit=0, snapshots_per_epoch=1 if evaluate else 0)
@@ -475,7 +481,11 @@ class Simulation:
             for event in update.events:
                 self._seen += 1
                 if isinstance(event, EpochEnded):
-                    self.history.add_epoch(event, validation=self._validated(event.epoch))
+                    self.history.add_epoch(
+                        event,
+                        results=self._results(event.state) if self._results else None,
+                        validation=self._validated(event.epoch),
+                    )
                     continue
                 self.history.add(event)
                 if isinstance(event, WorkerRecord) and event.window_seconds:

@@ -171,14 +171,11 @@ def deal(
     Returns
     -------
     DataFrame
-        Columns ``row`` (long, the row's number), those of `travelling` and, if asked for,
-        ``weight`` (float).
+        Columns ``row`` (long, the row's number), and those of `travelling`.
     """
     from pyspark.sql import functions as F
 
     chosen = [_row_number(frame, summary).alias(ROW), *travelling(frame, columns)]
-    if columns.weight is not None:
-        chosen.append(F.col(quoted(columns.weight)).cast("float").alias(WEIGHT))
     row, dealt = F.col(ROW), frame.select(*chosen)
     if copies:
         dealt = dealt.withColumn(_SEAT, F.explode(F.sequence(F.lit(0), F.lit(seats - 1))))
@@ -223,12 +220,16 @@ def _row_number(frame: DataFrame, summary: DataSummary) -> Column:
 
 
 def travelling(frame: DataFrame, columns: Columns) -> list[Column]:
-    """Return features and labels for the tasks: ``features_0``, ..., ``label_0``, ..."""
+    """Return features, labels and, if asked for, weights: ``features_0``, ..., ``weight``."""
+    from pyspark.sql import functions as F
+
+    weights = [] if columns.weight is None else [F.col(quoted(columns.weight)).cast("float")]
     features = [feature_expression(frame, field) for field in columns.features]
     labels = [label_expression(frame, label) for label in columns.labels]
     return [
         *(column.alias(FEATURES.format(place)) for place, column in enumerate(features)),
         *(column.alias(LABEL.format(place)) for place, column in enumerate(labels)),
+        *(column.alias(WEIGHT) for column in weights),
     ]
 
 

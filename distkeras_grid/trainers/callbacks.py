@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import set_center
-from distkeras_grid.engine.optimizers import skip_steps
+from distkeras_grid.engine.metric_state import results_of
+from distkeras_grid.engine.optimizers import rate_of, skip_steps
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
@@ -34,7 +35,7 @@ class EpochObserver:
     Parameters
     ----------
     model : keras.Model
-        The driver's model, compiled; it is what the run returns.
+        The driver's model, compiled; it is what the run returns. Its metrics are built.
     history : History
         Receives one record for each epoch.
     callbacks : sequence of keras.callbacks.Callback
@@ -147,16 +148,17 @@ class EpochObserver:
 
     def record(self, event: EpochEnded) -> EpochRecord:
         """Record an epoch of a run that ends early, without validation and callbacks."""
-        return self._history.add_epoch(event, learning_rate=self._rate)
+        return self._history.add_epoch(event, results=results_of(self._model, event.state))
 
     def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
         """Record an epoch; see `distkeras_grid.trainers.run.Observer`."""
         validation: dict[str, float] = {}
+        results = results_of(self._model, event.state)
         if center is not None:
             self._take_over(center, event.version)
         if self._validation is not None:
             validation = evaluate(self._model, self._validation)
-        record = self._history.add_epoch(event, validation=validation, learning_rate=self._rate)
+        record = self._history.add_epoch(event, results=results, validation=validation)
         # Callbacks may add to the logs that they receive, as Keras' own do.
         self._callbacks.on_epoch_end(record.epoch - 1, dict(record.logs()))
         self.stopped = bool(self._model.stop_training)
@@ -206,7 +208,4 @@ class EpochObserver:
 
     def _learning_rate(self) -> float | None:
         """Return the rate, None for a schedule, which counts the steps of each worker."""
-        import keras
-
-        rate = getattr(self._model.optimizer, "learning_rate", None)
-        return float(rate) if isinstance(rate, keras.Variable) else None
+        return rate_of(self._model.optimizer)

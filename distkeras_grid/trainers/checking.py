@@ -542,9 +542,9 @@ def _validation_columns(
         features = columns.features
         if isinstance(asked.data, LocalSets):
             features = own_fields(frame, features)
-        return frame, resolve_columns(
-            frame, features, [label.name for label in columns.labels], model=model
-        )
+        labels = [label.name for label in columns.labels]
+        weight = columns.weight if columns.weight in frame.columns else None
+        return frame, resolve_columns(frame, features, labels, weight, model=model)
 
 
 def _collect_validation(

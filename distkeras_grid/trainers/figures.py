@@ -95,7 +95,8 @@ class Figures:
             self._bytes.labels("up").inc(event.bytes_up)
             self._bytes.labels("down").inc(event.bytes_down)
             self._staleness.observe(event.staleness)
-            self._loss.set(event.loss)
+            if event.loss is not None:
+                self._loss.set(event.loss)
             self._samples_folded += event.samples
             self._folded.add(time.monotonic(), self._samples_folded)
         elif isinstance(event, LateRecord):

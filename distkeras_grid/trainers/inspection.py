@@ -67,7 +67,7 @@ def inspect_validation(
         Names the column, what was received and what to do.
     """
     try:
-        summary = summarize(frame, columns)
+        summary = _summarize(frame, columns)
     except SplitLeakError as error:
         raise SplitLeakError(
             "The data hold rows of more than one split, perhaps those that are trained on; take "

@@ -60,6 +60,7 @@ from distkeras_grid.trainers.resuming import (
 from distkeras_grid.trainers.row_storage import RowStorage
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
+from distkeras_grid.trainers.validation import prepare_metrics
 from distkeras_grid.trees import unpack
 from distkeras_grid.worker.own_half import task_key
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
@@ -506,6 +507,7 @@ def prepare(
     if resumed is not None and xla != resumed.manifest.xla:
         xla = resumed.manifest.xla
         spec = spec.change(jit=xla)
+    prepare_metrics(model, checked.data.columns)
     observer = EpochObserver(
         *(model, history, callbacks, checked.validation, spec.epochs),
         *(layout_of(spec, model), rule_of(spec.rule)),

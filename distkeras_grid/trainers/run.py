@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,7 +40,14 @@ from distkeras_grid.parameter_server.watch import (
     WatchEvent,
     WindowMeasured,
 )
-from distkeras_grid.records import EpochEnded, EpochRecord, Event, SkippedRecord, WorkerRecord
+from distkeras_grid.records import (
+    EpochEnded,
+    EpochRecord,
+    Event,
+    SkippedRecord,
+    WindowRecord,
+    WorkerRecord,
+)
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import LAST_SECONDS
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
@@ -457,18 +464,19 @@ class Run:
 
     def _show(self, update: Update) -> None:
         recent = self._history.records[-4 * self._spec.workers :]
-        samples = sum(record.samples for record in recent)
         working = sum(seat.status in WORKING for seat in update.seats)
         if not recent:
             self._progress.update(phase=self._phase_of_start(update), active=working)
             return
         passed = update.samples_folded - self._spec.schedule.repeated
+        name, loss = shown_loss(recent)
         self._progress.update(
             phase=TRAINING,
             epoch=min(self._spec.epochs, 1 + passed // self._spec.rows),
             samples=update.samples_folded,
             active=working,
-            loss=sum(record.loss * record.samples for record in recent) / samples,
+            loss_name=name,
+            loss=loss,
             staleness=sum(record.staleness for record in recent) / len(recent),
         )
 
@@ -557,6 +565,28 @@ def failure_of(event: WorkerRecord, told: str) -> GridError:
     return error_named(event.error, message, GridError) or WorkerFailedError(
         f"{event.error}: {message}"
     )
+
+
+def shown_loss(recent: Sequence[WindowRecord]) -> tuple[str, float | None]:
+    """Return what the progress line shows of windows: their mean loss, or a metric without one.
+
+    Examples
+    --------
+    >>> gan = WindowRecord(
+    ...     worker=0, attempt=0, epoch=1, window=0, steps=2, samples=64, loss=None,
+    ...     metrics={"d_loss": 0.7, "g_loss": 0.9}, started=100.0, seconds=0.5, staleness=0,
+    ...     bytes_up=40, bytes_down=40, folded_at=101.0, version=1)
+    >>> shown_loss([gan])
+    ('d_loss', 0.7)
+    """
+    told = [
+        (record.samples, record.metrics if record.loss is None else {"loss": record.loss})
+        for record in recent
+    ]
+    name = next(iter(told[-1][1]), "loss")
+    held = [(samples, values[name]) for samples, values in told if name in values]
+    rows = sum(samples for samples, _ in held)
+    return name, sum(samples * value for samples, value in held) / rows if rows else None
 
 
 def skip_line(record: SkippedRecord, count: int) -> str:

@@ -27,6 +27,8 @@ class RunStatus:
         Folded so far.
     active : int, default 0
         Workers that are ready, or at work.
+    loss_name : str, default "loss"
+        What is shown as the loss, where a model's own ``train_step`` returns none of this name.
     loss, staleness : float, optional
         Recent values; the staleness is a mean over commits.
     busy_with : str, default ""
@@ -50,6 +52,7 @@ class RunStatus:
     epoch: int = 1
     samples: int = 0
     active: int = 0
+    loss_name: str = "loss"
     loss: float | None = None
     staleness: float | None = None
     busy_with: str = ""
@@ -91,7 +94,7 @@ class RunStatus:
             left = max(0, self.total_samples - self.samples) / rate
             parts += [f"{clock_time(left)} left", f"{rate:,.0f} samples/s"]
         if self.loss is not None:
-            parts.append(f"loss {self.loss:.4g}")
+            parts.append(f"{self.loss_name} {self.loss:.4g}")
         parts.append(f"workers {self.active} of {self.workers}")
         if self.staleness is not None:
             parts.append(f"staleness {self.staleness:.1f}")

@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import get_flat_weights, set_center
+from distkeras_grid.engine.metric_state import build_metrics, results_of
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.outcome import Outcome, take_outcomes
 from distkeras_grid.engine.own_objects import remember_objects
@@ -29,7 +31,7 @@ from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
 from distkeras_grid.trainers.simulated_data import read_data
-from distkeras_grid.trainers.validation import evaluate
+from distkeras_grid.trainers.validation import batch_of, evaluate
 from distkeras_grid.worker.task import EnginePlan, engine_of
 
 if TYPE_CHECKING:
@@ -116,7 +118,9 @@ def _simulate(
     spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
     rule, seats = rule_of(spec.rule), data.seats(spec, resources)
     engine = engine_of(EnginePlan(spec, compiled.archive, objects))
-    cluster = _timed(cluster, engine, seats[0])
+    block = next(seats[0].rows.blocks(next(seats[0].policy.windows()).blocks))
+    cluster = _timed(cluster, engine, seats[0], block)
+    build_metrics(model, batch_of(model, seats[0].rows.fields, block.part(slice(1), slice(1))))
     learners = keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None)
     simulation = Simulation(
         cluster,
@@ -124,6 +128,7 @@ def _simulate(
         learners,
         [seat.rows for seat in seats],
         evaluate=_evaluation(model, held_out, engine.layout, rule),
+        results=partial(results_of, model),
         params=policies(spec),
         local=[seat.work for seat in seats if seat.work is not None],
     )
@@ -184,10 +189,8 @@ def _recalibrate(model: keras.Model, engine: ModelEngine, seats: Sequence[Simula
     set_statistics(model, [engine.measure_statistics(weights, blocks)])
 
 
-def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat) -> Cluster:
+def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat, block: Block) -> Cluster:
     """Return the cluster with its times; without that of a batch, they are measured here."""
-    first = next(seat.policy.windows())
-    block = next(seat.rows.blocks(first.blocks))
     # Once even if the time is given, because the engine refuses here what it cannot train.
     times = 1 if cluster.batch_seconds else 3
     # The smallest of a few times, because other work on this machine only adds to it.
@@ -198,7 +201,7 @@ def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat) -> Cluste
     if seat.work is None:
         return cluster
     if cluster.tile_seconds is None:
-        tiles = sum(part.size for part in first.blocks)
+        tiles = sum(part.size for part in next(seat.policy.windows()).blocks)
         cluster = replace(cluster, tile_seconds=seat.work.read_seconds / tiles)
     if cluster.test_batch_seconds is None:
         cluster = replace(cluster, test_batch_seconds=_test_seconds(engine, block))

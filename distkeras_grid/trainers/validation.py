@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distkeras_grid.engine.ends import input_dtypes, packed
+from distkeras_grid.engine.metric_state import as_numbers, build_metrics
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
     features_from_arrow,
     labels_from_arrow,
+    numbers_from_arrow,
 )
 from distkeras_grid.feeding.source import ArraySource, Source
-from distkeras_grid.feeding.spool import FEATURES, LABEL
+from distkeras_grid.feeding.spool import FEATURES, LABEL, WEIGHT
+from distkeras_grid.rows import Block
 from distkeras_grid.spark.columns import Columns
 from distkeras_grid.spark.seats import travelling
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     import keras
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
+
+    from distkeras_grid.feeding.schema import Field
 
 # Rows of one evaluation step. It affects only memory and the progress line.
 BATCH_ROWS = 256
@@ -62,6 +67,9 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
             )
             for n, label in enumerate(columns.labels)
         ],
+        None
+        if columns.weight is None
+        else _joined(numbers_from_arrow(batch.column(WEIGHT), columns.weight) for batch in batches),
         fields=columns.features,
         label_names=[label.name for label in columns.labels],
     )
@@ -70,10 +78,32 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
 def evaluate(model: keras.Model, rows: Source) -> dict[str, float]:
     """Return a model's loss and metrics on rows, each with the prefix ``val_``.
 
-    Each batch is read and scaled when it is needed, to save memory. Sample weights are not used.
+    Each batch is read and scaled when it is needed, to save memory. Vectors are one number for each
+    entry, as in training.
     """
     found = model.evaluate(_batches(rows, model), verbose=0, return_dict=True)
-    return {f"val_{name}": float(value) for name, value in found.items()}
+    return {f"val_{name}": value for name, value in as_numbers(found).items()}
+
+
+def batch_of(model: keras.Model, fields: Sequence[Field], block: Block) -> tuple[Any, ...]:
+    """Return the first mini-batch of a block as ``fit`` takes it: features, labels, weights."""
+    x = [
+        as_model_sees(array[0], field, dtype)
+        for array, field, dtype in zip(block.x, fields, input_dtypes(model), strict=True)
+    ]
+    weights = () if block.weight is None else (block.weight[0],)
+    return packed(model, "input", x), packed(model, "output", [y[0] for y in block.y]), *weights
+
+
+def prepare_metrics(model: keras.Model, columns: Columns) -> None:
+    """Build the metrics of the driver's model, for the columns of a run, with a row of zeros."""
+    x = [np.zeros((1, 1, *field.shape), field.dtype) for field in columns.features]
+    y = [
+        np.zeros((1, 1, *(() if label.size is None else (label.size,))), np.float32)
+        for label in columns.labels
+    ]
+    weight = None if columns.weight is None else np.ones((1, 1), np.float32)
+    build_metrics(model, batch_of(model, columns.features, Block(tuple(x), tuple(y), weight)))
 
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
@@ -86,19 +116,13 @@ def _batches(rows: Source, model: keras.Model) -> Any:
     """Return a Keras data set of the rows as the model sees them."""
     import keras
 
-    dtypes = input_dtypes(model)
-
     class Scaled(keras.utils.PyDataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return math.ceil(len(rows) / BATCH_ROWS)
 
-        def __getitem__(self, number: int) -> tuple[Any, Any]:
+        def __getitem__(self, number: int) -> tuple[Any, ...]:
             stop = min((number + 1) * BATCH_ROWS, len(rows))
             (block,) = rows.blocks([np.arange(number * BATCH_ROWS, stop)[np.newaxis]])
-            x = [
-                as_model_sees(array[0], field, dtype)
-                for array, field, dtype in zip(block.x, rows.fields, dtypes, strict=True)
-            ]
-            return packed(model, "input", x), packed(model, "output", [y[0] for y in block.y])
+            return batch_of(model, rows.fields, block)
 
     return Scaled()

@@ -574,7 +574,7 @@ class WorkerMind:
         if window is None:
             raise GridError(f"Worker {self._worker} has begun no window.")
         result = event.result
-        if not math.isfinite(result.loss) and not self._sends_all:
+        if not _is_finite(result.loss) and not self._sends_all:
             raise NonFiniteLossError(
                 f"The loss became {result.loss} in epoch {window.epoch}, window {window.window} "
                 f"of worker {self._worker}: lower the learning rate, or look for values in the "
@@ -597,6 +597,9 @@ class WorkerMind:
             samples=result.samples,
             loss=result.loss,
             metrics=result.metrics,
+            state=result.state,
+            sources=result.sources,
+            learning_rate=result.learning_rate,
             started=event.started,
             seconds=event.seconds,
             local=event.local,
@@ -606,9 +609,9 @@ class WorkerMind:
         # The reply is received where the next window starts. For most rules it is just that.
         return [Exchange(commit, self.payload, self.before)]
 
-    def _compress(self, loss: float, accumulator: Accumulator, epoch: int) -> None:
+    def _compress(self, loss: float | None, accumulator: Accumulator, epoch: int) -> None:
         """Hold back the smaller changes, unless nothing of the window will be folded."""
-        if self._sends_all and not (math.isfinite(loss) and is_finite(self.payload)):
+        if self._sends_all and not (_is_finite(loss) and is_finite(self.payload)):
             # One number says it. Which are the largest is not known with NaN among them.
             self.payload.fill(0)
             self.payload[0] = np.nan
@@ -735,6 +738,10 @@ class WorkerMind:
             "done": Finish(),
         }
         return waiting.get(self.phase)
+
+
+def _is_finite(loss: float | None) -> bool:
+    return loss is None or math.isfinite(loss)
 
 
 def held_back_of(accumulator: Accumulator | None) -> dict[str, NDArray[Any]] | None:

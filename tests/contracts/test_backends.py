@@ -70,7 +70,10 @@ def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
     "files",
     [
         ("contracts/test_engines.py",),
-        tuple(f"{ENGINE}/test_{name}.py" for name in ("keras_engine", "several_outputs", "torch")),
+        tuple(
+            f"{ENGINE}/test_{name}.py"
+            for name in ("keras_engine", "metric_state", "several_outputs", "torch")
+        ),
         (f"{ENGINE}/test_local_steps.py", f"{ENGINE}/test_schedules.py"),
         (
             *(f"{ENGINE}/test_{name}.py" for name in ("combination", "keras_model", "loading")),

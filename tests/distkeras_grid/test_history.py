@@ -36,6 +36,7 @@ def window(version: int, **changes: Any) -> WindowRecord:
         "bytes_down": 44,
         "folded_at": 101.0 + version,
         "version": version,
+        "learning_rate": 0.1,
     }
     return WindowRecord(**{**event, **changes})
 
@@ -52,11 +53,11 @@ def history() -> History:
         history.add(WorkerRecord(0, 3, status, rows))
     history.add(window(1, loss=1.0, samples=30, metrics={"accuracy": 0.0}))
     history.add(window(2, loss=2.0, samples=10, metrics={"accuracy": 1.0}))
-    history.add_epoch(epoch(1, 2, 104.0), validation={"val_loss": 1.5}, learning_rate=0.1)
+    history.add_epoch(epoch(1, 2, 104.0), validation={"val_loss": 1.5})
     history.add(window(3, epoch=1, loss=0.5))
     history.add(window(4, epoch=2, loss=0.7))
     history.add(window(5, epoch=2, loss=9.0))
-    history.add_epoch(epoch(2, 4, 106.0), validation={"val_loss": 1.2}, learning_rate=0.1)
+    history.add_epoch(epoch(2, 4, 106.0), validation={"val_loss": 1.2})
     return history
 
 
@@ -143,6 +144,39 @@ def test_a_metric_that_a_window_lacks_is_missing_in_the_frame_and_not_averaged()
     history.add(window(2, metrics={"accuracy": 0.5}))
     assert np.isnan(history.to_pandas()["accuracy"][0])
     assert history.add_epoch(epoch(1, 2, 103.0)).metrics == {"accuracy": 0.5}
+
+
+def test_an_epoch_has_the_rate_with_which_its_last_window_was_trained():
+    history = History()
+    for version, rate in enumerate((0.05, 0.025, None), start=1):
+        history.add(window(version, learning_rate=rate))
+    history.add_epoch(epoch(1, 2, 104.0))
+    history.add_epoch(epoch(2, 3, 105.0))
+    assert [record.learning_rate for record in history.records] == [0.05, 0.025, None]
+    assert [record.learning_rate for record in history.epoch_records] == [0.025, None]
+    assert np.isnan(history.to_pandas()["learning_rate"][2])
+
+
+def test_an_epoch_has_results_of_its_metrics_and_else_the_last_values_of_the_workers():
+    history = History()
+    for version, (worker, loss) in enumerate(((0, 8.0), (1, 3.0), (0, 2.0)), start=1):
+        metrics = {"raw": loss, "recall": 0.0}
+        history.add(window(version, worker=worker, loss=loss, metrics=metrics))
+    results = {"total": 7.0, "recall": 0.9, "no": 1.0}
+    ended = EpochEnded(1, 3, 30, 104.0, b"state", {"loss": "total"})
+    record = history.add_epoch(ended, results=results)
+    assert (record.loss, record.metrics) == (7.0, {"recall": 0.9, "raw": 2.5})
+
+
+def test_a_model_without_a_loss_has_none():
+    history = History()
+    history.add(window(1, loss=None, metrics={"d_loss": 0.5, "g_loss": 1.5}))
+    history.add_epoch(epoch(1, 1, 104.0))
+    again = History.from_jsonl_text(history.to_jsonl_text())
+    assert again.records[0].loss is None
+    assert again.records == history.records
+    assert again.history == {"d_loss": [0.5], "g_loss": [1.5], "learning_rate": [0.1]}
+    assert np.isnan(again.to_pandas()["loss"][0])
 
 
 def test_epochs_gives_a_row_an_epoch(history):

@@ -379,18 +379,3 @@ def test_vector_metrics_are_one_number_a_class():
     x, y = images(rows=16)
     _, (result,) = train(engine, (x, np.eye(3, dtype=np.float32)[y]))
     assert sorted(result.metrics) == ["f1_score_0", "f1_score_1", "f1_score_2"]
-
-
-def without_loss(*arguments):
-    *state, (x, _) = arguments  # JAX gives a state and takes it back
-    logs = {"mine": x[0, 0, 0, 0]}
-    return (logs, *state) if state else logs
-
-
-def test_train_step_without_loss_is_refused():
-    model = subclass()
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    model.train_step = without_loss
-    engine = engine_for(model)
-    with pytest.raises(ConfigurationError, match=r"loss.*\['mine'\]"):
-        train(engine, images(rows=8))

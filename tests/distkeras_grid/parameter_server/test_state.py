@@ -1,13 +1,15 @@
 """The server's bookkeeping, without arithmetic, sockets or threads."""
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import convert, structs
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
+from distkeras_grid.parameter_server.gathering import SavedBooks
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, ServerState
 from distkeras_grid.records import (
@@ -631,3 +633,62 @@ def test_the_books_go_on_from_their_saved_state():
         fold(books, arrive(second, 0, samples=4))
     assert other.to_state() == state.to_state()
     assert other.update(0) == state.update(0)
+
+
+def state_of(*numbers):
+    return np.array(numbers, np.float64).tobytes()
+
+
+def sums(state):
+    return [tuple(np.frombuffer(event.state)) for event in kinds(state, EpochEnded)]
+
+
+def test_states_of_metrics_are_added_by_epochs_each_once():
+    state = make(seats=2, rows=8, epochs=2)
+    first, second = begin(state, [4, 4])
+    one = arrive(first, 0, samples=4, state=state_of(1, 10), sources={"loss": "total"})
+    fold(state, one)
+    assert not state.admit(one), "it was folded before"
+    state.repeat(one)
+    other = ServerState.from_state(state._spec, state.to_state())
+    saved = convert(state.to_saved(), SavedBooks)
+    again = ServerState.from_saved(state._spec, saved)
+    (_, seat) = begin(again, [4, 4])
+    for books, session in ((state, second), (other, second), (again, seat)):
+        fold(books, arrive(session, 0, samples=4, state=state_of(2, 30)))
+        assert sums(books) == [(3, 40)]
+    assert [event.sources for event in kinds(state, EpochEnded)] == [{}]
+    fold(state, arrive(second, 1, samples=4, epoch=2, window=0, state=state_of(5, 0)))
+    fold(state, arrive(first, 1, samples=4, epoch=2, window=0, state=state_of(0.5, 1)))
+    assert sums(state) == [(3, 40), (5.5, 1)]
+
+
+def test_what_is_not_folded_is_not_added():
+    state = make(seats=2, rows=8, epochs=1, rule="averaging", quorum=0.5)
+    first, second = begin(state, [4, 4])
+    fold(state, arrive(first, 0, samples=4, state=state_of(1)))
+    state.drop(arrive(second, 0, samples=2, state=state_of(70)), now=2.0)
+    state.skip(arrive(second, 1, samples=2, state=state_of(700)), "", None, now=3.0)
+    assert sums(state) == [(1,)]
+
+
+@pytest.mark.parametrize("wrong", [state_of(1), state_of(1, 2, 3), b"", b"12345678901"])
+def test_a_state_of_other_metrics_is_refused(wrong):
+    state = make(seats=1, rows=8)
+    (session,) = begin(state, [8])
+    fold(state, arrive(session, 0, state=state_of(1, 2)))
+    with pytest.raises(RefusedError, match="the state of its metrics"):
+        state.admit(arrive(session, 1, state=wrong))
+
+
+def test_a_checkpoint_without_states_leaves_its_epoch_without_a_sum():
+    state = make(seats=1, rows=8, epochs=2)
+    (session,) = begin(state, [8])
+    fold(state, arrive(session, 0, samples=4, state=state_of(1)))
+    saved = convert({**state.to_saved(), "metrics": None}, SavedBooks)
+    state = ServerState.from_saved(state._spec, saved)
+    (session,) = begin(state, [8])
+    for sequence, epoch in ((1, 1), (2, 2)):
+        samples = 4 * epoch
+        fold(state, arrive(session, sequence, samples=samples, epoch=epoch, state=state_of(2)))
+    assert sums(state) == [(), (2,)]
