@@ -87,8 +87,9 @@ class Driver:
         from tests.distkeras_grid.trainers.test_run import window
 
         for number in numbers:
-            record = window(number, samples=10)
-            self.history.add(msgspec.structs.replace(record, loss=LOSSES[number - 1]))
+            rate = float(self.model.optimizer.learning_rate)
+            told = {"loss": LOSSES[number - 1], "learning_rate": rate}
+            self.history.add(msgspec.structs.replace(window(number, samples=10), **told))
             ended = EpochEnded(number, number, 10 * number, float(number))
             _, steering = self.observer(ended, self.weights + number)
             self.told.append(steering)
