@@ -124,7 +124,7 @@ def guarded(command: Callable[[], object]) -> int:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except Exception as error:
-        if is_interrupt(error) and _is_of_spark(error):
+        if is_interrupt(error) and any(map(_is_of_spark, (error, error.__cause__))):
             return _interrupted(error)
         known = error if isinstance(error, GridError) else _error_of_spark(error)
         if known is None:
@@ -149,7 +149,7 @@ def _tell(message: str, error: BaseException) -> None:
     tell_error(told)
 
 
-def _is_of_spark(error: Exception) -> bool:
+def _is_of_spark(error: BaseException | None) -> bool:
     """Whether an error is one of Spark, or of the connection to its JVM."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException

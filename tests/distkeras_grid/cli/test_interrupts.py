@@ -84,6 +84,13 @@ def test_what_spark_says_of_an_interrupted_job_is_an_interrupt(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_our_error_of_an_interrupted_job_is_an_interrupt(capsys):
+    error = ClusterError("Spark gave up on the job 'tiling to tiles'")
+    error.__cause__ = PySparkException("Job 3 cancelled")
+    assert guarded(interrupted_and_then(error)) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_a_defect_that_an_interrupt_has_brought_to_light_is_told():
     with pytest.raises(TypeError):
         guarded(interrupted_and_then(TypeError("a defect")))
