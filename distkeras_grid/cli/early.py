@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from distkeras_grid.cli.console import note
 from distkeras_grid.cli.model_functions import SearchPath, check_function, search_path_here
 from distkeras_grid.errors import (
     UNREADABLE,
@@ -26,11 +28,14 @@ from distkeras_grid.errors import (
     OutputExistsError,
     PathNotFoundError,
 )
+from distkeras_grid.spark.dataframes import MANIFEST, check_present
 from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.tables import read_tables
 
-# A healthy NameNode answers in milliseconds. If it takes longer, the check follows in the session.
-WEB_SECONDS = 1.0
+# A healthy NameNode answers in milliseconds, a process on a busy host takes seconds. If WebHDFS
+# does not answer in this time, it is not asked again, and the checks follow in the session.
+WEB_SECONDS = 10.0
 GLOB = "*?[{"
 # YARN's names of containers: perhaps an epoch, the cluster's start, the application, the attempt.
 _CONTAINER = re.compile(r"container_(?:e\d+_)?\d+_\d+_(\d+)_\d+")
@@ -246,6 +251,31 @@ class ThisProcess:
 HERE = ThisProcess()
 
 
+def check_splits(data: str, splits: Iterable[str | None], place: DriverPlace = HERE) -> None:
+    """Refuse a split that a data set of tiles does not have, as far as that can be told.
+
+    Parameters
+    ----------
+    data : str
+        Folder of the data set, in its present version.
+    splits : iterable of str or None
+        Those that are named.
+    place : DriverPlace, optional
+        Where the driver runs.
+
+    Raises
+    ------
+    SchemaError
+        As `read_tiles` does in the session.
+    """
+    asked, uri = tuple(filter(None, splits)), f"{data.rstrip('/')}/{MANIFEST}"
+    if not asked or any(sign in data for sign in GLOB):
+        return
+    content = _asked(uri, place, lambda files: files.read(uri))
+    if content is not None and (told := read_tables(content.decode(), uri).splits()):
+        check_present(asked, set(told.values()), data)
+
+
 def check_fold(split: str | None, fold: str | None, give: str = HELD_OUT) -> None:
     """Refuse a fold without a split.
 
@@ -337,18 +367,37 @@ def check_output_file(uri: str | None, *, overwrite: bool, place: DriverPlace = 
         raise OutputExistsError(f"--output {uri!r} exists; choose another, or add --overwrite.")
 
 
+@dataclass
+class _Web:
+    """What this process knows of WebHDFS: whether it is silent, and the user has been told."""
+
+    silent: bool = False
+    told: bool = False
+
+    def left_out(self, uri: str, why: str) -> None:
+        """Say once what is not checked here."""
+        if not self.told:
+            reason = why.removesuffix(".")
+            note(f"not checked before the start, but by the job itself: {uri} ({reason})")
+        self.told = True
+
+
+_web = _Web()
+
+
 def _asked(uri: str, place: DriverPlace, ask: Callable[[Files], Answer]) -> Answer | None:
     """Return an answer, None where there is none in time; a refusal of ours passes."""
     try:
         files = place.files_of(uri)
-    except GridError:
+    except GridError as error:
+        _web.left_out(uri, str(error))
         return None
     if isinstance(files, LocalFiles):
         try:
             return ask(files)
         except OSError:
             return None
-    if files is None:
+    if files is None or _web.silent:
         return None
     # A thread, because looking up a host that does not exist may take minutes.
     pool = ThreadPoolExecutor(1)
@@ -356,7 +405,14 @@ def _asked(uri: str, place: DriverPlace, ask: Callable[[Files], Answer]) -> Answ
         return pool.submit(ask, files).result(WEB_SECONDS)
     except OutputExistsError:
         raise
-    except (GridError, NoAnswer):
+    except PathNotFoundError:
+        return None
+    except NoAnswer:
+        _web.silent = True
+        _web.left_out(uri, f"WebHDFS has not answered within {WEB_SECONDS:.0f} s")
+        return None
+    except GridError as error:
+        _web.left_out(uri, str(error))
         return None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -175,6 +175,8 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
         )
     early.check_input(model_file(flags.model) if flags.model else None, "--model", place)
     early.check_input(flags.data, "--data", place)
+    if flags.fold is None and flags.data_version is None:
+        early.check_splits(flags.data, (flags.split,), place)
 
 
 def predicted(

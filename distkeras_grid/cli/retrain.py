@@ -288,6 +288,8 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     early.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master, place)
     early.check_input(flags.data, "--data", place)
     early.check_input(flags.validation_data, "--validation-data", place)
+    if flags.fold is None:
+        early.check_splits(flags.data, (flags.split, flags.validation_split), place)
 
 
 def check(flags: argparse.Namespace) -> None:

@@ -521,6 +521,8 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     early.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite, place=place)
     early.check_input(flags.data, "--data", place)
     early.check_input(flags.validation_data, "--validation-data", place)
+    if flags.fold is None and flags.data_version is None and flags.local_sets is None:
+        early.check_splits(flags.data, (flags.split, flags.validation_split), place)
     check_local_sets(flags)
     early.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
     # Last: where names of losses are given, Keras is asked, too.

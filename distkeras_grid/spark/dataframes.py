@@ -313,11 +313,12 @@ def read_tiles(
     present = set(tables.splits().values())
     if not tables.sources:
         present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
-    _check_present(splits, present, path)
+    check_present(splits, present, path)
     return [_read_split(frame, tables, name) for name in splits]
 
 
-def _check_present(splits: tuple[str, ...], present: Collection[str], what: str) -> None:
+def check_present(splits: tuple[str, ...], present: Collection[str], what: str) -> None:
+    """Refuse a split that a data set does not have."""
     missing = [name for name in splits if name not in present]
     if missing:
         raise SchemaError(
@@ -343,7 +344,7 @@ def _read_fold(
 
     spark = frame.sparkSession
     now = tables.in_fold(column, path)
-    _check_present(splits, set(now.values()), f"{path}, {column}")
+    check_present(splits, set(now.values()), f"{path}, {column}")
     corrected = _corrected(frame, tables).drop(SPLIT_COLUMN)
     frames = []
     for name in splits:

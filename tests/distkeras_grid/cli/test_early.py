@@ -7,7 +7,7 @@ import json
 import resource
 import subprocess
 import sys
-import time
+import threading
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from distkeras_grid.errors import (
     NotEnoughSlotsError,
     OutputExistsError,
     PathNotFoundError,
+    SchemaError,
 )
 from distkeras_grid.spark.outputs import OutputKind
 from distkeras_grid.submission.command import Submission
@@ -278,13 +279,39 @@ def test_names_of_a_missing_folder_are_no_names(here):
         early.LocalFiles().list_names("lost")
 
 
-@pytest.mark.slow
-def test_a_name_node_that_does_not_answer_is_not_waited_for(monkeypatch):
+def test_a_name_node_that_does_not_answer_is_asked_once_and_named(monkeypatch, capsys):
+    asked = []
+    answer = threading.Event()
+
+    def silent(_, uri):
+        asked.append(uri)
+        answer.wait(10)
+
     monkeypatch.setattr(early, "WEB_SECONDS", 0.05)
-    monkeypatch.setattr(early.WebFiles, "list_names", lambda *_: time.sleep(5))
-    began = time.monotonic()
-    early.check_input("hdfs:///data", "--data")
-    assert time.monotonic() - began < 3
+    monkeypatch.setattr(early, "_web", early._Web())
+    monkeypatch.setattr(early.WebFiles, "list_names", silent)
+    early.check_input("hdfs://nn/data", "--data")
+    early.check_output("hdfs://nn/out", KIND, overwrite=False)
+    answer.set()
+    assert asked == ["hdfs://nn/data"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "hdfs://nn/data" in line
+
+
+def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
+    sources = [{"source": "a/1", "status": "tiled", "label": "a", "split": "train"}]
+    manifest = here / "data" / "_dataset.json"
+    manifest.write_text(json.dumps({"sources": sources, "classes": ["a"]}))
+    for verb, more in (
+        ("train", ["--output", "new", *FILE]),
+        ("predict", ["--output", "new", *FILE]),
+        ("evaluate", FILE),
+    ):
+        module = VERBS[verb].load()
+        for split, passes in (("train", True), ("trian", False)):
+            flags = module.build_parser().parse_args(["--data", "data", "--split", split, *more])
+            with contextlib.nullcontext() if passes else pytest.raises(SchemaError, match="train"):
+                module.check_early(flags)
 
 
 @pytest.mark.parametrize(
