@@ -80,6 +80,15 @@ def cause_and_end(text: str, lines: int) -> str:
     return last if why is None or last == why else f"{why}\n{last}"
 
 
+def line_of(text: str) -> str:
+    """Return what a line says; of one of ``--log-format json``, its message."""
+    try:
+        told = json.loads(text) if text.startswith("{") else None
+    except UNREADABLE:
+        return text
+    return str(told.get("message", text)) if isinstance(told, dict) else text
+
+
 def _message(line: str) -> str | None:
     """Return the message of a line; None for a JSON object without an error."""
     if not line.startswith("{"):

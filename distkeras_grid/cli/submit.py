@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import distkeras_grid
 from distkeras_grid.cli import lock, running, whereabouts
 from distkeras_grid.cli.console import note, tell
+from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.submitted import SubmittedDriver
@@ -23,7 +25,12 @@ from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import end
 from distkeras_grid.progress import surface
 from distkeras_grid.submission.applications import new_tag
-from distkeras_grid.submission.command import Submission, command_line, parse_settings
+from distkeras_grid.submission.command import (
+    Submission,
+    client_settings,
+    command_line,
+    parse_settings,
+)
 from distkeras_grid.tickets import Keytab
 
 if TYPE_CHECKING:
@@ -177,7 +184,11 @@ def submit(flags: argparse.Namespace) -> int:
         check_hadoop_settings()
     if not flags.dry_run:
         check_job(flags, submission)
-    with hadoop_client(submission.client_settings) as hadoop:
+        if submission.on_yarn:
+            whereabouts.tell_if_silent(keytab_in(submission.client_settings))
+    with ExitStack() as opened:
+        with doing("starting Hadoop's client"):
+            hadoop = opened.enter_context(hadoop_client(submission.client_settings))
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
         if flags.dry_run:
@@ -294,6 +305,7 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
         if not hadoop.storage.exists(uri):
             note(f"without --dry-run the environment is packed and put to {uri}")
     else:
+        note(f"looking for the environment at {uri}")
         place(environment, uri, hadoop.storage, surface())
     return replace(submission, environment=uri)
 
@@ -307,12 +319,13 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
     from distkeras_grid.submission.spark_submit import follow
     from distkeras_grid.submission.yarn import yarn_client
 
-    holding = lock.current()
+    holding, keytab = lock.current(), keytab_in(submission.client_settings)
     try:
-        code = follow(command, [holding.descriptor] if holding else ())
+        look = whereabouts.waiting(submission.tag, keytab) if submission.on_yarn else None
+        code = follow(command, [holding.descriptor] if holding else (), look)
     except KeyboardInterrupt:
-        if submission.on_yarn:
-            # Spark tells YARN when it ends in order; one that was killed does not.
+        # Spark tells YARN when it ends in order; one that was killed does not.
+        if submission.on_yarn and not whereabouts.stop_by_page(submission.tag, keytab):
             with (
                 whereabouts.tag_on_error(submission.tag),
                 hadoop_client(submission.client_settings) as hadoop,
@@ -321,7 +334,7 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
                 stop(yarn, submission.tag)
         raise
     if submission.on_yarn:
-        whereabouts.tell_at_end(submission.tag, keytab_in(submission.client_settings))
+        whereabouts.tell_at_end(submission.tag, keytab)
     return code
 
 
@@ -338,7 +351,9 @@ def in_cluster(
             note(f"stop it: distkeras-grid cancel {identifier}")
             if flags.detach:
                 return ExitCode.OK
-            application = wait(yarn, identifier, note)
+            settings = parse_settings(flags.conf)
+            keytab = keytab_in(client_settings(settings, flags.principal, flags.keytab))
+            application = wait(yarn, identifier, note, whereabouts.driver_line(identifier, keytab))
         except KeyboardInterrupt as interrupt:
             with whereabouts.tag_on_error(tag):
                 if flags.keep_running and (known := yarn.tagged(tag)):

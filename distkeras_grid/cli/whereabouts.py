@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.console import note
 from distkeras_grid.errors import ClusterError, GridError
+from distkeras_grid.submission.applications import state_line
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
+    from distkeras_grid.submission.resource_manager import ResourceManager
     from distkeras_grid.submission.yarn import Yarn
     from distkeras_grid.tickets import Keytab
 
@@ -31,18 +34,84 @@ def tell_at_end(tag: str, keytab: Keytab | None) -> None:
     keytab : Keytab or None
         The submission's.
     """
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn_sites import find_resourcemanager
-
     try:
-        with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
-            found = [each.id for each in manager.applications() if tag in each.tags]
+        with _page(keytab) as manager:
+            found = manager.tagged(tag)
     except GridError as error:
         # The job has ended. That YARN does not answer does not change its exit code.
         note(f"{by_tag(tag)} ({error})")
         return
     if found:
-        note(f"what its containers wrote: distkeras-grid logs {found[0]}")
+        note(f"what its containers wrote: distkeras-grid logs {found.id}")
+
+
+@contextmanager
+def _page(keytab: Keytab | None) -> Iterator[ResourceManager]:
+    from distkeras_grid.submission.resource_manager import ResourceManager
+    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+
+    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
+        yield manager
+
+
+def tell_if_silent(keytab: Keytab | None) -> None:
+    """Say within seconds that YARN's page does not answer; its own client takes minutes."""
+    try:
+        with _page(keytab) as manager:
+            manager.applications()
+    except GridError as error:
+        note(f"{error} Asking YARN's own client.")
+
+
+def waiting(tag: str, keytab: Keytab | None) -> Callable[[], bool]:
+    """Return what writes the state of the application with a tag while it has no container.
+
+    It returns whether that may go on.
+    """
+
+    def look() -> bool:
+        try:
+            with _page(keytab) as manager:
+                found = manager.tagged(tag)
+        except GridError:
+            return False
+        if found is None:
+            return True
+        if found.ended or found.state == "RUNNING":
+            return False
+        note(state_line(found, time.time() - found.started))
+        return True
+
+    return look
+
+
+def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
+    """Return what tells the last line of an application's driver; empty where nobody tells it."""
+    from distkeras_grid.submission.container_logs import RunningLogs, last_line
+
+    def ask() -> str:
+        try:
+            with _page(keytab) as manager:
+                return last_line(RunningLogs(manager, identifier, note, drivers=True))
+        except GridError:
+            return ""
+
+    return ask
+
+
+def stop_by_page(tag: str, keytab: Keytab | None) -> bool:
+    """Stop the application with a tag, if there is one; return whether YARN's page has answered."""
+    try:
+        with _page(keytab) as manager:
+            found = manager.tagged(tag)
+            if found is not None and not found.ended:
+                note(f"stopping {found.id}")
+                found = manager.cancel(found.id)
+                note(f"{found.id}  {found.state}  {found.final}")
+    except GridError as error:
+        note(f"{error} Asking YARN's own client.")
+        return False
+    return True
 
 
 def add_name(error: BaseException, tag: str, yarn: Yarn) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from distkeras_grid.errors import UNREADABLE, ClusterError
-from distkeras_grid.logs import cause
+from distkeras_grid.logs import cause, line_of
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.jvm import HadoopClient
 from distkeras_grid.submission.resource_manager import ResourceManager
@@ -26,6 +26,8 @@ from distkeras_grid.submission.resource_manager import ResourceManager
 PIECE_BYTES = 1 << 16
 # How much of a log is searched for the line that says why the program failed.
 SEARCHED_BYTES = 1 << 18
+# How much of its end is searched for its last line.
+LINE_BYTES = 2000
 # Nodes deliver the logs some seconds after an application has ended.
 COLLECT_SECONDS = 20.0
 POLL_SECONDS = 0.5
@@ -55,7 +57,12 @@ class LogFile:
     @property
     def is_drivers(self) -> bool:
         """Whether the container is its application's master: in cluster mode, Spark's driver."""
-        return self.container.endswith("_000001")
+        return is_drivers(self.container)
+
+
+def is_drivers(container: str) -> bool:
+    """Tell whether a container is that of its application's master."""
+    return container.endswith("_000001")
 
 
 class LogSource(Protocol):
@@ -79,15 +86,24 @@ class RunningLogs:
         The application.
     say : callable
         Receives a line for each container whose node does not answer.
+    drivers : bool, default False
+        Whether only that of the application's master is asked.
     """
 
     def __init__(
-        self, manager: ResourceManager, identifier: str, say: Callable[[str], object]
+        self,
+        manager: ResourceManager,
+        identifier: str,
+        say: Callable[[str], object],
+        *,
+        drivers: bool = False,
     ) -> None:
         self._manager = manager
         self._say = say
         self._pages = {
-            each.containerId: each.nodeHttpAddress for each in manager.containers(identifier)
+            each.containerId: each.nodeHttpAddress
+            for each in manager.containers(identifier)
+            if not drivers or is_drivers(each.containerId)
         }
 
     def files(self) -> list[LogFile]:
@@ -300,6 +316,14 @@ def outputs_of_driver(source: LogSource) -> list[LogFile]:
     return sorted(
         (each for each in files if each.container == last), key=lambda each: each.name != "stdout"
     )
+
+
+def last_line(source: LogSource) -> str:
+    """Return the last line that the program of the driver has written; empty if there is none."""
+    written = [each for each in outputs_of_driver(source) if each.name == "stdout"]
+    text = text_of(source, written[0], LINE_BYTES) if written else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return line_of(lines[-1]) if lines else ""
 
 
 def cause_in(source: LogSource) -> str | None:

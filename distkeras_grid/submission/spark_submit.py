@@ -18,6 +18,7 @@ from distkeras_grid.errors import ClusterError, ConfigurationError
 from distkeras_grid.logs import cause_and_end
 
 SAY_SECONDS = 4.0
+LOOK_SECONDS = 15.0
 # Enough to upload Spark's own jars if the cluster has none, and to be accepted.
 SUBMIT_SECONDS = 900.0
 # Times after an interrupt: for the driver to write a last checkpoint and to stop the executors, for
@@ -51,7 +52,11 @@ def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
         )
 
 
-def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
+def follow(
+    command: Sequence[str],
+    inherited: Sequence[int] = (),
+    look: Callable[[], bool] | None = None,
+) -> int:
     """Run a command with visible output; return its exit code.
 
     An interrupt of this process, whoever sends it, interrupts the driver once: the Python that
@@ -65,11 +70,16 @@ def follow(command: Sequence[str], inherited: Sequence[int] = ()) -> int:
         Program and arguments.
     inherited : sequence of int, default ()
         Open files that the command keeps open, such as that of a lock.
+    look : callable, optional
+        Called every `LOOK_SECONDS` while the command runs, until it returns False.
     """
     # A separate group: otherwise Ctrl-C in a terminal would reach it directly, and SIGTERM never.
     with subprocess.Popen(command, process_group=0, pass_fds=inherited) as process:
         try:
-            return process.wait()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(LOOK_SECONDS if look else None)
+                look = look if look and look() else None
         except KeyboardInterrupt:
             _stop(process)
             raise

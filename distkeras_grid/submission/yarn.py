@@ -162,11 +162,12 @@ def wait(
     yarn: Yarn,
     identifier: str,
     say: Callable[[str], object],
+    driver: Callable[[], str] = str,
     clock: Callable[[], float] = time.monotonic,
 ) -> Application:
     """Wait until an application ends; report its state when it changes, and every few seconds.
 
-    While it runs, a line every 15 s is enough.
+    While it runs, a line every 15 s is enough, with what `driver` returns: its last line.
 
     There is no deadline, because a job may take any time. A ResourceManager that does not answer
     is an error after 20 s.
@@ -179,7 +180,8 @@ def wait(
         pause = SAY_WAITING_SECONDS if application.waits else SAY_SECONDS
         if application.state != state or passed - said >= pause:
             said, state = passed, application.state
-            say(state_line(application, passed))
+            told = driver() if state == "RUNNING" else ""
+            say(state_line(application, passed) + (f": {told}" if told else ""))
         if application.ended:
             return application
         time.sleep(POLL_SECONDS)

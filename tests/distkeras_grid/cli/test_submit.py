@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from distkeras_grid.cli import whereabouts
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.lock import Lock, held
 from distkeras_grid.cli.main import main as grid
@@ -35,7 +36,7 @@ from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.command import Submission
 from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
 from distkeras_grid.webhdfs.addresses import Address
-from tests.distkeras_grid.submission.pages import app, yarn_pages
+from tests.distkeras_grid.submission.pages import RUNNING, app, pages, yarn_pages
 
 EVALUATE = ("evaluate", "--data", "hdfs:///predicted")
 APPLICATION = Application(
@@ -149,7 +150,7 @@ class HandOver:
             raise ClusterError("YARN does not answer.")
         return replace(APPLICATION, id=identifier, final="KILLED")
 
-    def wait(self, _yarn, identifier, _say) -> Application:
+    def wait(self, _yarn, identifier, _say, _driver) -> Application:
         assert not self.locks or self.named == identifier
         if self.waits:
             raise self.waits
@@ -312,6 +313,53 @@ def test_in_client_mode_the_application_is_told_at_the_end(client, monkeypatch, 
     assert "application_17_0008" not in told
 
 
+@pytest.fixture
+def going(client, monkeypatch):
+    """YARN's page with the application of `client`, which waits."""
+    identifier = "application_17_0009"
+    told = app(identifier, applicationTags=client.tag, state="ACCEPTED")
+    known = pages("") | {"/ws/v1/cluster/apps": {"apps": {"app": [told]}}}
+    with yarn_pages(known | {f"/ws/v1/cluster/apps/{identifier}": {"app": told}}) as url:
+        monkeypatch.setattr(
+            "distkeras_grid.submission.yarn_sites.find_resourcemanager",
+            lambda _: Address((url,), "me"),
+        )
+        yield told
+
+
+def test_in_client_mode_a_job_that_waits_for_its_container_says_so(client, going, capsys):
+    look = whereabouts.waiting(client.tag, None)
+    assert look()
+    assert "application_17_0009  ACCEPTED" in capsys.readouterr().err
+    going["state"] = "RUNNING"
+    assert not look()
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_in_client_mode_stops_the_application_without_a_jvm(
+    client, going, monkeypatch, capsys
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", interrupted)
+    monkeypatch.setattr("distkeras_grid.submission.jvm.hadoop_client", pytest.fail)
+    with pytest.raises(KeyboardInterrupt):
+        in_client([], client)
+    assert going["state"] == "KILLED"
+    assert "application_17_0009  KILLED" in capsys.readouterr().err
+
+
+def test_the_last_line_of_the_driver_is_told(monkeypatch):
+    with yarn_pages() as url:
+        monkeypatch.setattr(
+            "distkeras_grid.submission.yarn_sites.find_resourcemanager",
+            lambda _: Address((url,), "me"),
+        )
+        assert whereabouts.driver_line(RUNNING, None)() == "c"
+        assert whereabouts.driver_line("application_1_0001", None)() == ""
+
+
 def test_in_client_mode_where_yarn_does_not_answer_the_tag_is_told(client, monkeypatch, capsys):
     def nowhere(_):
         raise ClusterError("no yarn-site.xml")
@@ -429,6 +477,14 @@ def test_the_programs_own_exit_code_is_that_of_the_command():
     assert verdict(mine) == (17, "the program ended with exit code 17")
     killed = replace(APPLICATION, final="KILLED", diagnostics="Killed by user me")
     assert verdict(killed) == (ExitCode.CLUSTER, "Killed by user me")
+
+
+def test_following_looks_until_it_is_enough(monkeypatch):
+    monkeypatch.setattr("distkeras_grid.submission.spark_submit.LOOK_SECONDS", 0.05)
+    looks = iter([True, True, False])
+    command = [sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(7)"]
+    assert follow(command, (), lambda: next(looks)) == 7
+    assert next(looks, None) is None
 
 
 def test_following_gives_the_exit_code_of_what_ran():

@@ -83,8 +83,9 @@ def test_waiting_tells_changes_at_once_and_else_now_and_then(monkeypatch: pytest
     ticks = iter([0, 0, 1, 2, 10, 18, 20])
     said: list[str] = []
     yarn = Script("ACCEPTED", "ACCEPTED", "RUNNING", "RUNNING", "RUNNING", "KILLED")
-    ended = wait(yarn, RUNNING.id, said.append, clock=lambda: next(ticks))  # type: ignore[arg-type]
+    ended = wait(yarn, RUNNING.id, said.append, lambda: "epoch 5/9", lambda: next(ticks))  # type: ignore[arg-type]
     assert ended.state == "KILLED"
+    assert [line.endswith(": epoch 5/9") for line in said] == [False, True, True, False]
     assert [line.split("  ")[1:3] for line in said] == [
         *(["ACCEPTED", "0 s"], ["RUNNING", "2 s"], ["RUNNING", "18 s"], ["KILLED", "20 s"])
     ]
