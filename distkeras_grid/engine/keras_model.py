@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import tempfile
 import warnings
 import zipfile
@@ -14,11 +16,22 @@ from typing import Any
 import numpy as np
 
 from distkeras_grid.engine.optimizers import making_steps
+from distkeras_grid.engine.own_classes import (
+    accept_parts,
+    compile_as_described,
+    described,
+    has_own_compile,
+    is_of_keras,
+    rebuilding,
+)
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
 
 # The states of random generators, which Keras does not save, follow this in an archive's comment.
+#: The name under which custom objects allow code in an archive, which is the user's own.
+LAMBDAS = "__lambda__"
+_OWN_COMPILE = "`compile\\(\\)` was not called"
 _GENERATORS = b"distkeras_grid generators:"
 # Bytes of the description of one variable in a worker's own state, and a little more.
 KEPT_OVERHEAD = 1024
@@ -117,8 +130,7 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
     """
     if not model.built or not model.variables:
         raise ConfigurationError(
-            f"Model {model.name!r} has no weights yet. Call model.build(input_shape) or call it "
-            "on one batch first."
+            f"Model {model.name!r} has no weights yet. Call it on one batch first."
         )
     frozen = {id(v) for layer in layers_of(model) if not layer.trainable for v in layer.variables}
     trainable = tuple(model.trainable_variables)
@@ -218,6 +230,37 @@ def kept_limit(model: Any) -> int:
     held = sum(_variable(v, str(v.dtype)).nbytes for v in variables)
     # Names, shapes and the gaps between arrays.
     return 5 * held + KEPT_OVERHEAD * (len(variables) + 1)
+
+
+def build_for(model: Any, shapes: Sequence[Sequence[int]]) -> None:
+    """Create a model's weights for inputs of some shapes, as ``fit`` does; otherwise leave it.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The user's.
+    shapes : sequence of sequence of int
+        Shape of one row of each feature column.
+
+    Raises
+    ------
+    ConfigurationError
+        If the model's ``call`` fails with such inputs.
+    """
+    import keras
+
+    accept_parts(model)
+    if (model.built and model.variables) or not shapes:
+        return
+    inputs = tuple(keras.Input(tuple(shape)) for shape in shapes)
+    try:
+        # Symbolic: layers are built and nothing is computed.
+        model(inputs[0] if len(inputs) == 1 else inputs, training=False)
+    except Exception as error:
+        raise ConfigurationError(
+            f"Model {model.name!r} has no weights yet, and its call() fails with features of shape "
+            f"{', '.join(map(str, shapes))}: {_cause(error)} Call it on one batch first."
+        ) from error
 
 
 def normalizations(model: Any) -> list[Any]:
@@ -337,7 +380,7 @@ def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[n
     Parameters
     ----------
     model : keras.Model
-        Built. It must be possible to build its class from its ``get_config()``.
+        Built.
     seed : sequence of int
         Seed of the weights. Python's, NumPy's and Keras' generators are seeded with it. An
         initializer with its own seed draws the same weights as always.
@@ -346,9 +389,17 @@ def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[n
 
     word = np.random.SeedSequence(list(seed)).generate_state(1)[0]
     keras.utils.set_random_seed(int(word))
-    other = type(model).from_config(model.get_config())
+    layers = layers_of(model)
+    own = {keras.saving.get_registered_name(type(each)): type(each) for each in layers}
+    own = rebuilding({name: kind for name, kind in own.items() if not is_of_keras(kind)})
+    with described(layers), keras.saving.custom_object_scope(own):
+        kind = own.get(keras.saving.get_registered_name(type(model)), type(model))
+        other = kind.from_config(model.get_config())
+    accept_parts(other)
     if not other.built:
         other.build_from_config(model.get_build_config())
+        # As Keras does when it loads one.
+        other.built = True
     mine, new = model_variables(model).all, model_variables(other).all
     learned = {id(v) for layer in normalizations(model) for v in layer.variables}
     learned |= {id(v) for v in model.trainable_variables}
@@ -412,10 +463,13 @@ def model_to_bytes(model: Any) -> bytes:
     with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
         path = Path(folder) / "model.keras"
         try:
-            model.save(path)
+            with described(layers_of(model)), warnings.catch_warnings():
+                # Its arguments are added below.
+                warnings.filterwarnings("ignore", message=_OWN_COMPILE)
+                model.save(path)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"Keras cannot save model {model.name!r}: {error}. Classes of your own need "
+                f"Keras cannot save model {model.name!r}: {_cause(error)} Classes of your own need "
                 "get_config() that returns their constructor's arguments."
             ) from error
         _add_generators(path, model)
@@ -430,7 +484,8 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
     archive : bytes
         Archive from `model_to_bytes`. Code inside it (lambdas) is refused.
     custom_objects : mapping of str to object, optional
-        The user's own layers, losses and metrics by name.
+        The user's own layers, losses and metrics by name. With the item `LAMBDAS` code in the
+        archive is taken.
 
     Returns
     -------
@@ -453,20 +508,50 @@ def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = 
         try:
             with warnings.catch_warnings():
                 # compile_model reports a class with its own compile() as an error.
-                warnings.filterwarnings("ignore", message="`compile\\(\\)` was not called")
+                warnings.filterwarnings("ignore", message=_OWN_COMPILE)
                 # An optimizer that was saved before its first step has no state to load.
                 warnings.filterwarnings("ignore", message="Skipping variable loading for optim")
-                model = keras.saving.load_model(
-                    path, custom_objects=dict(custom_objects or {}), safe_mode=True
-                )
-        except (OSError, TypeError, ValueError) as error:
+                objects = rebuilding(custom_objects or {})
+                safe = objects.pop(LAMBDAS, None) is None
+                # A scope, because a class may be registered, too.
+                with keras.saving.custom_object_scope(objects):
+                    model = keras.saving.load_model(path, objects, safe_mode=safe)
+                    accept_parts(model)
+                    if has_own_compile(model):
+                        compile_as_described(model, _read_config(path).get("compile_config") or {})
+        except (NameError, OSError, TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"Keras cannot load the model: {error}. Name layers, losses and metrics of your "
-                "own in custom_objects={...}, and use them in place of lambdas. "
+                f"Keras cannot load the model: {_cause(error)} {_remedy(error)} "
                 f"Received: custom_objects={sorted(custom_objects or {})}"
             ) from error
         _take_generators(path, model)
         return model
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        config: dict[str, Any] = json.loads(archive.read("config.json"))
+    return config
+
+
+def _cause(error: BaseException) -> str:
+    """Return the first cause of Keras' error in one line, without the configuration in it."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    words = re.split(r"Full object config|config=|Example:", str(error))[0].split()
+    return f"{' '.join(words).rstrip('. ')}."
+
+
+def _remedy(error: BaseException) -> str:
+    cause = _cause(error)
+    if "lambda" in cause:
+        return (
+            "Use a function with a name, and give it in custom_objects; or call "
+            "keras.config.enable_unsafe_deserialization() first, if the model is your own."
+        )
+    if "__init__()" in cause:
+        return "Give that class get_config(), which returns its constructor's arguments."
+    return "Name layers, losses and metrics of your own in custom_objects={...}."
 
 
 def _add_generators(path: Path, model: Any) -> None:

@@ -69,7 +69,9 @@ def travelling_objects(archive: bytes, objects: Mapping[str, Any]) -> dict[str, 
     """Return the objects with which another process can load a model.
 
     These are the given ones, and those of the model that are registered in this process by
-    ``keras.saving.register_keras_serializable``. No other process knows them.
+    ``keras.saving.register_keras_serializable``. No other process knows them. If the model has
+    lambdas, and ``keras.config.enable_unsafe_deserialization()`` was called here, there is an item
+    that allows them.
 
     Parameters
     ----------
@@ -85,11 +87,17 @@ def travelling_objects(archive: bytes, objects: Mapping[str, Any]) -> dict[str, 
     """
     import keras
 
-    from distkeras_grid.engine.keras_model import model_from_bytes
+    # Keras has no public API that tells whether enable_unsafe_deserialization() was called.
+    from keras.src.saving.serialization_lib import in_safe_mode
+
+    from distkeras_grid.engine.keras_model import LAMBDAS, model_from_bytes
 
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = json.loads(members.read("config.json"))
     found = {name: keras.saving.get_registered_object(name) for name in own_names(config)}
+    if LAMBDAS in found and in_safe_mode() is False:
+        # It is the user's own model. The permission goes with this run's objects only.
+        found[LAMBDAS] = True
     known = {name: item for name, item in found.items() if item is not None} | dict(objects)
     if not found.keys() <= known.keys():
         # Only Keras can tell whether the name is needed. A layer may build its own parts.

@@ -200,7 +200,7 @@ def check(
         await_executors()
     frame, local, columns, held_out = _resolve(spark, request)
     weights = number_classes(request.data.class_weight, columns)
-    compiled = compiled_copy(request.source)
+    compiled = compiled_copy(request.source, [each.shape for each in columns.features])
     check_method(draft, method, compiled.model)
     check_fit(compiled.model, columns.features)
     rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))

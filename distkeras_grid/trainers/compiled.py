@@ -6,6 +6,7 @@ metrics as Keras describes them, and the optimizer's state if it has one. Worker
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,16 @@ from distkeras_grid.engine.compile_settings import (
     check_travels,
     compile_model,
 )
-from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
+from distkeras_grid.engine.ends import declared
+from distkeras_grid.engine.keras_model import (
+    build_for,
+    layers_of,
+    model_from_bytes,
+    model_to_bytes,
+    weight_layout,
+)
 from distkeras_grid.engine.own_objects import travelling_objects
+from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import keras
@@ -45,22 +54,26 @@ class CompiledModel:
     objects: dict[str, Any]
 
 
-def compiled_copy(source: ModelSource) -> CompiledModel:
-    """Return a compiled copy of the user's model, which is not changed.
+def compiled_copy(source: ModelSource, shapes: Sequence[Sequence[int]] = ()) -> CompiledModel:
+    """Return a compiled copy of the user's model, which is not changed, except that it is built.
 
     Parameters
     ----------
     source : ModelSource
         The model, and how it is to be compiled.
+    shapes : sequence of sequence of int, default ()
+        Shape of one row of each feature column, for a model that has no weights yet.
 
     Raises
     ------
     ConfigurationError
-        If the model has no weights yet, cannot be saved, loaded, compiled or trained, or if its
+        If the model has no weights, cannot be saved, loaded, compiled or trained, or if its
         compilation cannot be sent.
     """
+    build_for(source.model, shapes)
     # Refused here if it has no weights yet; Keras would only warn and save it.
     weight_layout(source.model)
+    _check_batches(source.model)
     archive = model_to_bytes(source.model)
     model = model_from_bytes(archive, source.objects)
     described = source.settings.to_json()
@@ -77,3 +90,20 @@ def compiled_copy(source: ModelSource) -> CompiledModel:
     # state of another optimizer.
     archive = model_to_bytes(model)
     return CompiledModel(model, archive, described, travelling_objects(archive, source.objects))
+
+
+def _check_batches(model: keras.Model) -> None:
+    """Refuse a model that depends on which rows are in a batch, and on how many."""
+    stateful = next((x for x in layers_of(model) if getattr(x, "stateful", False) is True), None)
+    if stateful is not None:
+        raise ConfigurationError(
+            f"Layer {stateful.name!r} carries its state on from batch to batch, and the rows of a "
+            "DataFrame have no such order. Received: stateful=True. Build it without, with whole "
+            "sequences in each row."
+        )
+    fixed = next((x for x in declared(model, "inputs") if x.shape[0] is not None), None)
+    if fixed is not None:
+        raise ConfigurationError(
+            f"Input {fixed.name!r} takes batches of {fixed.shape[0]} rows only, and the last batch "
+            "of a worker may be shorter. Build it with keras.Input(shape=...), without batch_size."
+        )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
+from distkeras_grid.engine.keras_model import LAMBDAS, model_from_bytes, model_to_bytes
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import (
     UNREADABLE,
@@ -190,7 +190,7 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
     run = _read_description(storage, f"{uri}/{RUN}")
     history = History.from_lines(storage.read_lines(f"{uri}/{HISTORY}"))
     archive = storage.read_bytes(f"{uri}/{MODEL}")
-    missing = sorted(set(run.get("custom_objects", ())) - set(custom_objects or {}))
+    missing = sorted(set(run.get("custom_objects", ())) - {LAMBDAS} - set(custom_objects or {}))
     try:
         model = model_from_bytes(archive, custom_objects)
     except ConfigurationError as error:

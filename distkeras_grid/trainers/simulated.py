@@ -30,7 +30,7 @@ from distkeras_grid.trainers.description import described_parameters, policies
 from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
-from distkeras_grid.trainers.simulated_data import read_data
+from distkeras_grid.trainers.simulated_data import array_shapes, read_data
 from distkeras_grid.trainers.validation import batch_of, evaluate
 from distkeras_grid.worker.task import EnginePlan, engine_of
 
@@ -97,7 +97,7 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     draft, asked, source = request.draft, request.data, request.source
     _check_workers(draft.pace.num_workers, cluster)
     check_one_output(asked.class_weight, outputs_of(source.model))
-    compiled = compiled_copy(source)
+    compiled = compiled_copy(source, array_shapes(asked.data))
     model = compiled.model
     check_method(draft, request.method, model)
     _check_centers(request, model, cluster.workers)

@@ -290,6 +290,17 @@ def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, D
     return rows, columns, summary
 
 
+def array_shapes(data: Any) -> list[tuple[int, ...]]:
+    """Return the shape of a row of each array of features; nothing for data of another kind."""
+    if not isinstance(data, tuple | list) or not data:
+        return []
+    given = data[0]
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    several = isinstance(given, list | tuple) and all(isinstance(x, np.ndarray) for x in given)
+    return [np.shape(array)[1:] for array in (given if several else [given])]
+
+
 def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
     # For a model with one, a list is the array's content.
     several = len(ports) > 1 or isinstance(given, Mapping)
