@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 FeatureColumns: TypeAlias = str | Field | Sequence[str | Field] | Mapping[str, str | Field]
 LabelColumns: TypeAlias = str | Sequence[str] | Mapping[str, str]
 
-# Types whose numbers are sent as integers, with their names in Spark's SQL. Others become floats.
-_INTEGERS = {"int32": "int", "int64": "bigint"}
+# Types whose numbers are sent as integers, with their names in Spark's SQL, which has none without
+# a sign. Others become floats.
+_INTEGERS = {"int32": "int", "int64": "bigint", "uint32": "bigint", "uint64": "bigint"}
 
 
 @dataclass(frozen=True)

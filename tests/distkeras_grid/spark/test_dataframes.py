@@ -216,3 +216,15 @@ def test_a_manifest_that_comes_between_two_looks_is_read(journal):
             return "{}"
 
     assert read_manifest(Publishing(), "tiles") == "{}"
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
+def test_whole_numbers_for_an_input_of_whole_numbers_keep_their_digits(spark, dtype):
+    import keras
+
+    inputs = keras.Input((1,), dtype=dtype)
+    model = keras.Model(inputs, keras.ops.cast(inputs, "float32"))
+    frame = spark.createDataFrame([(2**31 + 1,)], "id long")
+    (field,) = resolve_features(frame, "id", model)
+    assert frame.select(feature_expression(frame, field)).first()[0] == [2**31 + 1]
