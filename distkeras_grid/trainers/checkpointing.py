@@ -278,6 +278,8 @@ class Checkpointer:
         # When the wait for the next checkpoint began, by the clock and in whole epochs.
         self._since, self._epochs = time.monotonic(), len(history.epoch_records)
         self._asked = False
+        # Version of the center when the first worker was missed; None while all are there.
+        self._missed_at: int | None = None
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         #: Number of the last checkpoint for which the driver has kept its own state.
@@ -303,12 +305,13 @@ class Checkpointer:
             If another driver has taken the directory over.
         """
         self._tell_error()
+        stands = self._stands_still(update)
         if update.captured > self.captured:
             self.captured = update.captured
             self._asked = False
             if writes:
                 self._begin_writing(server, update)
-        elif writes and not self._writes and self._is_due():
+        elif writes and not stands and not self._writes and self._is_due():
             self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
             # Asked again while it waits for workers, the server waits no longer.
             at_once, self._asked = self._asked, True
@@ -370,6 +373,19 @@ class Checkpointer:
     @property
     def _writes(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
+
+    def _stands_still(self, update: Update) -> bool:
+        """Whether nothing was folded since a worker is missing.
+
+        A checkpoint of that time would have nothing new but an older state of this worker.
+        """
+        if all(seat.status in ("running", "finished") for seat in update.seats):
+            self._missed_at = None
+            return False
+        if self._missed_at is None or update.version < self._missed_at:
+            # States are asked for anew when all are there.
+            self._missed_at, self._asked = update.version, False
+        return update.version == self._missed_at
 
     def _is_due(self) -> bool:
         if self._every.epochs is not None:

@@ -16,7 +16,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.messages import SeatStatus, Update
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 from distkeras_grid.trainers import checkpointing
@@ -147,6 +147,26 @@ def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
     clock.now += 10
     run.look()
     assert run.server.asked == [False, True, False]
+
+
+def test_no_checkpoint_pushes_the_last_whole_one_out_while_a_worker_is_missed(clock):
+    """Workers in rounds wait for the lost one; others go on, and so do their checkpoints."""
+    run = Run(Every(seconds=10))
+
+    def look(version, *states):
+        clock.now += 10
+        seats = tuple(SeatStatus(n, 7, state, 50, 5) for n, state in enumerate(states))
+        run.look(Update(version, 0, seats, ()))
+        return len(run.server.asked)
+
+    assert look(3, "running", "running") == 1
+    # It was the one that was still waited for.
+    assert look(4, "running", "lost") == 1
+    assert look(4, "lost", "lost") == look(4, "running", "joined") == look(4, "lost", "ready") == 1
+    assert look(4, "running", "running") == 2
+    assert run.server.asked == [False, False]
+    assert look(5, "running", "lost") == 2
+    assert look(6, "running", "lost") == look(7, "finished", "lost") - 1 == 3
 
 
 def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatch):
