@@ -173,7 +173,7 @@ class History:
             version=ended.version,
             samples=ended.samples,
             at=ended.at,
-            seconds=max(0.0, ended.at - began),
+            seconds=max(0.0, ended.at - began - self._idle_seconds(since, ended.version)),
             loss=metrics.pop("loss", None) if places else math.nan,
             metrics=metrics,
             validation=dict(validation or {}),
@@ -256,6 +256,8 @@ class History:
     def training_seconds(self) -> float:
         """Return the time from the first batch to the last fold [s], 0 before the first fold.
 
+        The time between two executions of a run, in which nothing was trained, is left out.
+
         Two clocks meet here, a worker's and the server's; on several hosts it is as exact as
         their synchronisation.
         """
@@ -263,7 +265,24 @@ class History:
             return 0.0
         first: float = min(self.records.column("started"))
         last: float = max(self.records.column("folded_at"))
-        return max(0.0, last - first)
+        return max(0.0, last - first - self._idle_seconds())
+
+    def _idle_seconds(self, since: int = -1, until: float = math.inf) -> float:
+        """Return the time between executions of the run, in versions after `since` [s]."""
+        points = {int(told["version"]) for told in self.params.get("resumed", [])}
+        idle = 0.0
+        for point in points:
+            if since <= point < until:
+                columns = (
+                    self.records.column(name) for name in ("version", "started", "folded_at")
+                )
+                windows = list(zip(*columns, strict=True))
+                ended = max(
+                    (at for version, _, at in windows if version <= point), default=math.inf
+                )
+                began = min((at for version, at, _ in windows if version > point), default=0.0)
+                idle += max(0.0, began - ended)
+        return idle
 
     def select(self, *, worker: int | None = None, epoch: int | None = None) -> list[WindowRecord]:
         """Return the windows of one worker, of one of its passes, or of both.

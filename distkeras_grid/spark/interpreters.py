@@ -58,7 +58,8 @@ def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the installed version of each package, None if it is missing, without imports."""
     found: dict[str, str | None] = {}
     for name in names:
-        found[name] = None
+        # In YARN's cluster mode PySpark and this package are archives, which have no metadata.
+        found[name] = getattr(sys.modules.get(name), "__version__", None)
         for alias in ALIASES.get(name, (name,)):
             try:
                 found[name] = metadata.version(alias)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -438,7 +439,7 @@ class PreparedRun:
                 "total_seconds": time.time() - self.began,
                 "samples": self.history.samples,
                 "num_updates": self.history.num_updates,
-                "workers": sorted(summaries, key=lambda summary: int(summary["worker"])),
+                "workers": sorted(map(self._of_whole_run, summaries), key=itemgetter("worker")),
             }
         )
         if "resumed" in self.history.params:
@@ -447,6 +448,13 @@ class PreparedRun:
         if local is not None:
             told = describe_local(local, self.spec.epochs, self.history.local_sets)
             self.description["local_sets"] = self.history.params["local_sets"] = told
+
+    def _of_whole_run(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Return a worker's summary with its samples of the run, not of its last attempt."""
+        windows = self.history.records
+        every = zip(windows.column("worker"), windows.column("samples"), strict=True)
+        samples = sum(count for worker, count in every if worker == summary["worker"])
+        return {**summary, "samples": samples}
 
 
 def _await_executors(seconds: float, progress: RunProgress) -> None:

@@ -111,6 +111,18 @@ def test_totals_are_sums_over_the_windows(history):
     assert history.training_seconds() == 106.0 - 101.0
 
 
+def test_the_time_between_two_executions_of_a_run_is_no_training():
+    history = History({"resumed": [{"version": 2, "samples": 20}]})
+    for version in (1, 2):
+        history.add(window(version))
+    # Somebody has resumed it an hour later, within the first epoch.
+    for version in (3, 4):
+        late = 3600.0 + version
+        history.add(window(version, started=100.0 + late, folded_at=101.0 + late))
+    assert history.training_seconds() == (103.0 - 101.0) + (3705.0 - 3703.0)
+    assert history.add_epoch(epoch(1, 4, 3705.0)).seconds == history.training_seconds()
+
+
 def test_the_steps_of_the_worker_that_made_most_up_to_a_version(history):
     assert (history.most_steps(4), history.most_steps(), History().most_steps()) == (4, 6, 0)
 

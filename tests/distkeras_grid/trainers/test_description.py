@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
+import pyspark
 import pytest
 
+from distkeras_grid import __version__
+from distkeras_grid.checkpoints import Driver
 from distkeras_grid.history import History
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
@@ -18,6 +23,7 @@ from distkeras_grid.trainers.defaults import WindowChoice
 from distkeras_grid.trainers.description import (
     choices,
     compression_sentence,
+    describe_run,
     headline_of,
     policies,
 )
@@ -35,6 +41,15 @@ def announced(rule, workers=2, window=WindowChoice(4), compression=None):  # noq
         compression=compression,
     )
     return headline_of(spec, rule, window)
+
+
+def test_versions_are_known_without_metadata_as_in_an_archive(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    found = describe_run("run", make_spec(), [], "yarn", Driver("application_1_1", 1))["versions"]
+    assert (found["distkeras_grid"], found["pyspark"]) == (__version__, pyspark.__version__)
 
 
 def test_the_size_of_an_exchange_is_that_of_the_weights():

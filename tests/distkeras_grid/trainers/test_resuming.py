@@ -218,6 +218,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers):
     assert {record.worker for record in continued} == set(range(workers))
     assert all(record.windows == record.state_windows for record in continued)
     assert 0 < second.run["resumed"][0]["samples"] <= first.history.samples
+    assert sum(each["samples"] for each in second.run["workers"]) == second.history.samples
     if workers == 1:
         return
     # The run is complete, so that going on changes nothing.
