@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import struct
 import subprocess
@@ -22,6 +23,12 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 START_SECONDS, STOP_SECONDS = 60.0, 5.0
 #: Format of the length before each part sent to the process, and before the address it returns.
 LENGTH = struct.Struct("<Q")
+# Of the environment: where programs, libraries, modules and temporary files are, and the locale.
+# Our own variables have no secrets.
+_NEEDED = re.compile(
+    r"PATH|HOME|TMPDIR|TEMP|TMP|TZ|LANG|LANGUAGE|SYSTEMROOT|VIRTUAL_ENV"
+    r"|(LC|LD|DYLD|MALLOC|DISTKERAS_GRID)_[A-Z_]+|PYTHON[A-Z_]+"
+)
 _TAIL_BYTES = 4000
 
 
@@ -159,7 +166,7 @@ def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
     home = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
     environment = {
-        **os.environ,
+        **needed(os.environ),
         "PYTHONPATH": path,
         # The server multiplies no matrices; BLAS threads would take most of its start-up time.
         "OPENBLAS_NUM_THREADS": "1",
@@ -175,6 +182,17 @@ def _spawn(log: IO[bytes]) -> subprocess.Popen[bytes]:
         # The driver handles Ctrl-C in a terminal or a notebook.
         start_new_session=True,
     )
+
+
+def needed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what Python and its libraries need of an environment, which may have secrets.
+
+    Examples
+    --------
+    >>> needed({"PYSPARK_GATEWAY_SECRET": "...", "PATH": "/bin", "LC_ALL": "C"})
+    {'PATH': '/bin', 'LC_ALL': 'C'}
+    """
+    return {name: value for name, value in environment.items() if _NEEDED.fullmatch(name)}
 
 
 def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:

@@ -154,15 +154,19 @@ def test_an_interrupt_of_the_driver_does_not_reach_it(tools):
         assert os.getpgid(server._started.process.pid) != os.getpgid(0)
 
 
-def test_the_key_is_in_neither_command_line_nor_environment(tools):
+def test_keys_are_in_neither_command_line_nor_environment(tools, monkeypatch):
+    """Neither the run's, nor that of the driver's own JVM."""
     key = new_key()
+    monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "the JVM's")
     with ServerProcess(tools.settings(), np.zeros(8, np.float32), key) as server:
         child = server._started.process
         assert key.hex() not in " ".join(child.args)
         environment = f"/proc/{child.pid}/environ"
         if os.path.exists(environment):
             with open(environment, "rb") as file:
-                assert key.hex().encode() not in file.read()
+                told = file.read()
+            assert key.hex().encode() not in told
+            assert b"PYSPARK_GATEWAY_SECRET" not in told
 
 
 def test_a_dead_server_is_named_with_what_it_wrote(tools):
