@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TextIO, TypeVar
 
@@ -224,7 +225,7 @@ class Notebook(Surface):
 SILENT = Lines(lambda _: None)
 
 
-def surface(stream: TextIO | None = None) -> Surface:
+def surface(stream: TextIO | None = None, *, timed: bool = False) -> Surface:
     """Return the surface that suits where this program runs.
 
     Parameters
@@ -232,6 +233,8 @@ def surface(stream: TextIO | None = None) -> Surface:
     stream : text file, optional
         By default the notebook, if this is one, and standard error elsewhere, or the handlers of
         the logger ``distkeras_grid.progress`` if it has any.
+    timed : bool, default False
+        Whether lines in files and pipes begin with the time, as those of Spark beside them do.
     """
     if stream is None and LOGGER.handlers:
         return Lines(LOGGER.info)
@@ -242,7 +245,7 @@ def surface(stream: TextIO | None = None) -> Surface:
         return Terminal(written)
 
     def say(text: str) -> None:
-        written.write(text + "\n")
+        written.write((f"{datetime.now():%Y-%m-%d %H:%M:%S} " if timed else "") + text + "\n")
         written.flush()
 
     return Lines(say)

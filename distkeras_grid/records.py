@@ -307,7 +307,8 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     Parameters
     ----------
     worker, attempt : int
-        The worker, from 0, and the attempt of its Spark task.
+        The worker, from 0, and Spark's number of its task (``taskAttemptId``), which counts all
+        tasks of an application; see `tries`.
     status : str
         ``joined``, ``ready``, ``continued``, ``resumed``, ``finished``, ``lost``, ``fenced``,
         ``refused``, ``failed`` or ``given up``.
@@ -315,7 +316,8 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         Rows of the data that the worker holds; None before it has read them.
     error, message : str
         Class name and text of the error that ended a failed worker, one that was given up, or one
-        whose commit was refused.
+        whose commit was refused. Of a lost worker, the message is Spark's reason, such as an exit
+        status.
     window_seconds : float or None
         How long the batches of a window take, which a worker measures before it is ready [s].
     locality : str or None
@@ -328,6 +330,12 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     road : str or None
         With ``ready`` and ``resumed``: how its vectors travel between it and the server, ``tcp``,
         ``unix socket``, ``shared memory`` or ``in process``.
+    at : float or None
+        When it happened, Unix seconds by the server's clock.
+    host, log : str
+        Where the worker ran, and the path of its executor's log there; empty if not known.
+    tries : int or None
+        How often the worker has been started so far in the run.
     """
 
     worker: int
@@ -341,6 +349,10 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     windows: int | None = None
     state_windows: int | None = None
     road: str | None = None
+    at: float | None = None
+    host: str = ""
+    log: str = ""
+    tries: int | None = None
 
 
 #: What the server tells the driver.

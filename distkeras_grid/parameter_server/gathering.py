@@ -107,6 +107,7 @@ class SavedSeat(_Saved, frozen=True):
     next_sequence: Count
     samples_folded: Count
     samples_dropped: Count
+    tries: Count = 0
 
 
 class SavedBooks(_Saved, frozen=True):

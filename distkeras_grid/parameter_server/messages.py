@@ -447,6 +447,8 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Signs of life of this attempt.
     host, log : str
         As it has told them; empty if it has told nothing.
+    tries : int
+        How often the worker has been started so far.
     """
 
     worker: Count
@@ -460,6 +462,7 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beats: Count = 0
     host: Name = ""
     log: Place = ""
+    tries: Count = 0
 
 
 class Update(Message, frozen=True):

@@ -349,6 +349,7 @@ class ServerMind:
             return self._break(event, sessions, error)
 
     def _process(self, event: Event, now: float) -> list[Action]:
+        self.books.now = now
         if isinstance(event, Received):
             actions = self._handlers[type(event.message)](event, now)
         elif isinstance(event, Join):

@@ -51,7 +51,7 @@ _NUMBERS = (
     "started",
 )
 #: Of a seat, what lasts longer than an execution of the run.
-_LASTING = ("rows", "digest", "next_sequence", "samples_folded", "samples_dropped")
+_LASTING = ("rows", "digest", "next_sequence", "samples_folded", "samples_dropped", "tries")
 #: Of a seat, what its worker tells with each sign of life.
 _TOLD = ("doing", "done", "beats", "host", "log")
 #: In these states a seat does not delay the start.
@@ -65,7 +65,7 @@ class Session:
     Parameters
     ----------
     seat, attempt : int
-        The seat, and Spark's number of the attempt on it.
+        The seat, and Spark's number of the task on it.
     number : int
         Counts the seat's connections. Only the newest one is valid.
     """
@@ -108,6 +108,8 @@ class _Seat:
     skipped: int = -1
     #: Newest attempt that has started; only this one may resume.
     started: int = -1
+    #: How many attempts there have been.
+    tries: int = 0
     # What its worker has told with its last sign of life, and the number of these.
     doing: Doing = ""
     done: int = 0
@@ -144,9 +146,12 @@ class ServerState:
         Whether all seats have been ready at once.
     events : EventLog
         Events that the driver has not received yet.
+    now : float or None
+        Time of what happens, for the records of workers.
     """
 
     def __init__(self, spec: RunSpec) -> None:
+        self.now: float | None = None
         self.version = 0
         self.samples_folded = 0
         self.samples_dropped = 0
@@ -185,6 +190,7 @@ class ServerState:
         if attempt > seat.attempt and seat.status not in ("absent", "finished", "failed", "lost"):
             self._log_worker(number, "fenced")
         if attempt > seat.attempt:
+            seat.tries += 1
             new = _Seat()
             for name in _TOLD:
                 setattr(seat, name, getattr(new, name))
@@ -240,15 +246,8 @@ class ServerState:
                 "its workers. Let driver and workers read the same data."
             )
         seat.status, seat.digest = "ready", digest or seat.digest
-        self.events.add(
-            WorkerRecord(
-                session.seat,
-                seat.attempt,
-                "ready",
-                rows,
-                window_seconds=window_seconds or None,
-                road=road or None,
-            )
+        self._log_worker(
+            session.seat, "ready", window_seconds=window_seconds or None, road=road or None
         )
         self.started = self.started or self.present == len(self._seats)
 
@@ -310,15 +309,8 @@ class ServerState:
         """
         seat = self._seats[session.seat]
         if seat.next_sequence:
-            self.events.add(
-                WorkerRecord(
-                    session.seat,
-                    seat.attempt,
-                    "continued",
-                    seat.rows,
-                    windows=seat.next_sequence,
-                    state_windows=kept,
-                )
+            self._log_worker(
+                session.seat, "continued", windows=seat.next_sequence, state_windows=kept
             )
 
     def next_sequence(self, number: int) -> int:
@@ -339,10 +331,10 @@ class ServerState:
         if seat.started != session.attempt:
             raise RefusedError(
                 f"Worker {session.seat} cannot resume: it was not told to start. "
-                f"Received: attempt {session.attempt}; started: attempt {seat.started}."
+                f"Received: Spark task {session.attempt}; started: Spark task {seat.started}."
             )
         seat.status = "running"
-        self._log_worker(session.seat, "resumed", road or None)
+        self._log_worker(session.seat, "resumed", road=road or None)
         return Resumed()
 
     def finish(self, session: Session, now: float) -> range:
@@ -675,7 +667,7 @@ class ServerState:
     def describe(self, arrival: Arrival) -> str:
         """Return which window of which worker a commit is, for errors."""
         host = self._seats[arrival.session.seat].host
-        return f"{_window_of(arrival)}, attempt {arrival.session.attempt}" + (
+        return f"{_window_of(arrival)}, Spark task {arrival.session.attempt}" + (
             f", host {host}" if host else ""
         )
 
@@ -770,6 +762,7 @@ class ServerState:
             beats=seat.beats,
             host=seat.host,
             log=seat.log,
+            tries=seat.tries,
         )
 
     def begin(self) -> None:
@@ -793,18 +786,32 @@ class ServerState:
 
     def log_failure(self, session: Session, error: str, message: str) -> None:
         """Report an error that ends a worker to the driver, by its class name and its message."""
-        rows = self._seats[session.seat].rows
-        self.events.add(WorkerRecord(session.seat, session.attempt, "failed", rows, error, message))
+        self._log_worker(
+            session.seat, "failed", attempt=session.attempt, error=error, message=message
+        )
 
     def log_refused(self, session: Session, error: OutlierRefusedError) -> None:
         """Tell the driver that a worker's commit was refused, and that it is to train it again."""
-        told = type(error).__name__, str(error)
-        rows = self._seats[session.seat].rows
-        self.events.add(WorkerRecord(session.seat, session.attempt, "refused", rows, *told))
+        told = {"error": type(error).__name__, "message": str(error)}
+        self._log_worker(session.seat, "refused", attempt=session.attempt, **told)
 
-    def _log_worker(self, number: int, status: str, road: str | None = None) -> None:
+    def _log_worker(
+        self, number: int, status: str, *, attempt: int | None = None, **told: Any
+    ) -> None:
         seat = self._seats[number]
-        self.events.add(WorkerRecord(number, seat.attempt, status, seat.rows, road=road))
+        self.events.add(
+            WorkerRecord(
+                number,
+                seat.attempt if attempt is None else attempt,
+                status,
+                seat.rows,
+                at=self.now,
+                host=seat.host,
+                log=seat.log,
+                tries=seat.tries,
+                **told,
+            )
+        )
 
     def _log_window(self, arrival: Arrival, info: CommitInfo, bytes_down: int, now: float) -> None:
         commit = arrival.commit
@@ -846,8 +853,8 @@ class ServerState:
     def fenced(self, number: int, attempt: int) -> FencedError:
         """Return the error for an attempt, or an old connection of one, that lost its seat."""
         return FencedError(
-            f"Worker {number} has a newer connection, of attempt {self._seats[number].attempt}. "
-            f"This one, of attempt {attempt}, has to end."
+            f"Worker {number} has a newer connection, of Spark task {self._seats[number].attempt}. "
+            f"This one, of Spark task {attempt}, has to end."
         )
 
     # State

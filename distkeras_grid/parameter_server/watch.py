@@ -265,8 +265,10 @@ class _Clock:
         if self.rows is not None and self.status == DEALING:
             done, running = self.rows.completed, self.rows.running
             parts.append(f"{done} of Spark's tasks for them completed, {running} running")
+        if seat.tries:
+            parts.append(f"try {seat.tries}")
         if self.attempt >= 0:
-            parts.append(f"attempt {self.attempt}")
+            parts.append(f"Spark task {self.attempt}")
         if seat.beats:
             parts.append(f"last sign of life {now - self.heard:.0f} s ago")
         if seat.log:

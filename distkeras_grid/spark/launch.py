@@ -29,7 +29,12 @@ from distkeras_grid.file_systems import FORBIDDEN, NODES, STRANGER, full, meanin
 from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
-from distkeras_grid.spark.running_tasks import phase_of, running_attempts, tasks_before
+from distkeras_grid.spark.running_tasks import (
+    failure_of,
+    phase_of,
+    running_attempts,
+    tasks_before,
+)
 from distkeras_grid.spark.session import setting_of_session
 from distkeras_grid.worker.own_half import PROPERTY
 
@@ -50,6 +55,10 @@ KILLED = re.compile(
 )
 # YARN measures memory only every few seconds; the container may have grown further.
 KILLED_MARGIN = 1.25
+
+# Times that YARN writes before each line of its diagnostics.
+TIMES = re.compile(r"\[\d{4}-\d\d-\d\d [\d:.,]+\]")
+LONGEST_REASON = 400  # characters
 
 # How the lines of tracebacks begin that name an error of ours.
 OURS = "distkeras_grid.errors."
@@ -183,6 +192,11 @@ class Launch:
         error = job_error(self._tag, spark_reason(found), master, overhead)
         error.__cause__ = found
         return error
+
+    def reason_of_loss(self, seat: int, attempt: int) -> str:
+        """Return why a seat's task has failed, in a line; "" if Spark does not know of it (yet)."""
+        found = failure_of(self._context, self._seat_tag(seat), attempt)
+        return loss_reason(found) if found else ""
 
     def result(self) -> list[Row]:
         """Return what the tasks yielded.
@@ -499,6 +513,24 @@ def spark_reason(error: BaseException) -> str:
         if storage is not None:
             return storage.removeprefix("Caused by: ")
     return (causes or told or [repr(error)])[-1 if causes else 0]
+
+
+def loss_reason(message: str) -> str:
+    r"""Return Spark's message about a failed task in a line.
+
+    Examples
+    --------
+    >>> lost = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: "
+    >>> loss_reason(lost + "Container c_2 on host: n3. Exit status: 137. Diagnostics: [2026-11-26 "
+    ...             "03:12:07.123]Killed by external signal\n.")
+    'Container c_2 on host: n3. Exit status: 137. Diagnostics: Killed by external signal .'
+    >>> loss_reason("Traceback\n  File x\nValueError: no labels\n")
+    'ValueError: no labels'
+    """
+    _, is_lost, reason = message.partition(" Reason: ")
+    if not is_lost:
+        return spark_reason(RuntimeError(message))[:LONGEST_REASON]
+    return " ".join(TIMES.sub("", reason).split())[:LONGEST_REASON]
 
 
 def _names_exception(line: str) -> bool:

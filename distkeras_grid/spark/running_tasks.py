@@ -1,8 +1,8 @@
-"""Which tasks of a run's jobs run now, as Spark's own pages show it."""
+"""Which tasks of a run's jobs run now, and why others have ended, as Spark's own pages show it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.parameter_server.watch import RowsTasks
@@ -30,20 +30,40 @@ def running_attempts(context: SparkContext, tag: str) -> list[int]:
     list of int
         Their ``taskAttemptId``. Spark tells of an attempt from when it has a slot.
     """
+    found = _last_tasks(context, tag, active=True)
+    return sorted(int(task.taskId()) for task in found if task.status() == "RUNNING")
+
+
+def failure_of(context: SparkContext, tag: str, attempt: int) -> str:
+    """Return Spark's message about a task that has failed; "" if it knows of no failure.
+
+    Parameters
+    ----------
+    context : SparkContext
+        The driver's.
+    tag : str
+        A tag of the task's job.
+    attempt : int
+        Its ``taskAttemptId``.
+    """
+    for task in _last_tasks(context, tag):
+        if int(task.taskId()) == attempt and task.errorMessage().isDefined():
+            return str(task.errorMessage().get())
+    return ""
+
+
+def _last_tasks(context: SparkContext, tag: str, *, active: bool = False) -> Iterator[Any]:
+    """Yield all tasks of the last stages of jobs with a tag, or of stages that run."""
     jvm: Any = context._jsc.sc()
     store, tracker = jvm.statusStore(), jvm.statusTracker()
-    found = []
     for job in tracker.getJobIdsForTag(tag):
-        told = tracker.getJobInfo(job)
-        stages = list(told.get().stageIds()) if told.isDefined() else []
+        stages = _stages_of(tracker, job)
         info = tracker.getStageInfo(max(stages)) if stages else None
-        if info is None or not info.isDefined() or not info.get().numActiveTasks():
+        if info is None or not info.isDefined() or (active and not info.get().numActiveTasks()):
             continue
         for attempt in range(info.get().currentAttemptId() + 1):
             tasks = store.taskList(max(stages), attempt, _MOST_TASKS)
-            every = (tasks.apply(place) for place in range(tasks.size()))
-            found += [int(task.taskId()) for task in every if task.status() == "RUNNING"]
-    return sorted(found)
+            yield from (tasks.apply(place) for place in range(tasks.size()))
 
 
 def tasks_before(context: SparkContext, tag: str, *, dealing: bool = False) -> RowsTasks | None:

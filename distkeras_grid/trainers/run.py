@@ -50,6 +50,7 @@ from distkeras_grid.records import (
 )
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import LAST_SECONDS
+from distkeras_grid.trainers.losses import Losses, loss_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
 from distkeras_grid.trainers.tries import Tries
 
@@ -189,6 +190,7 @@ class Run:
         self._tasks: Mapping[int, int] = {}
         self._rows: Mapping[int, RowsTasks] = {}
         self._tasks_seen_at = time.monotonic()
+        self._losses = Losses(self._tell_lost)
         # Skipped windows of each worker.
         self._skips = Counter[int]()
         # Events that were received but not recorded yet, and the epoch that is being recorded.
@@ -244,6 +246,7 @@ class Run:
                     raise
                 self._watch = RunWatch(self._spec, since=self._replacement.replace(error))
                 self._untaken.clear()
+                self._losses = Losses(self._tell_lost)
                 self._ending, self._finished = None, False
 
     def _end_of_server(self) -> str:
@@ -320,6 +323,7 @@ class Run:
         if not self._finished and update.whole:
             again = [self._try_again(seat) for seat in failed if self._is_needed(seat)]
             self._ended = ended = ended and not any(again)
+            self._losses.look(self._launch.reason_of_loss, time.monotonic())
             self._ask_spark(update)
             looked = Looked(
                 update.seats,
@@ -352,8 +356,9 @@ class Run:
         """Submit the job of a seat again, or give it up; return whether it was submitted."""
         seat = self._seats[number]
         reason = self._launch.error(number) or ClusterError(f"The job of worker {number} failed.")
+        why = "" if self._losses.explain(number, str(reason)) else f": {reason}"
         if self._tries.once_more(number, seat.samples_folded):
-            self._progress.note(f"Worker {number} was lost. Its job is submitted again: {reason}")
+            self._progress.note(f"The job of worker {number} is submitted again{why}")
             self._launch.again(number)
             return True
         self._given_up[number] = reason
@@ -364,6 +369,12 @@ class Run:
         )
         self._history.add(record)
         return False
+
+    def _tell_lost(self, record: WorkerRecord, explained: WorkerRecord) -> None:
+        """Name a lost worker, and add the reason to its record."""
+        workers = self._history.workers
+        workers[workers.index(record)] = explained
+        self._progress.note(loss_line(explained, self._seats[record.worker].commits))
 
     def _tell_given_up(self) -> None:
         """Name workers that were given up in a run that goes on."""
@@ -404,6 +415,7 @@ class Run:
         if isinstance(event, WorkerRecord):
             if event.window_seconds:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
+            self._losses.take(event, time.monotonic())
             if event.status == "refused":
                 self._progress.note(event.message)
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):

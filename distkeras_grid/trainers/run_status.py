@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from distkeras_grid.progress import Reporter, Status, clock_time
+from distkeras_grid.progress import Reporter, Status, clock_time, surface
 
 TRAINING = "training"
 
@@ -114,7 +114,7 @@ def run_progress(
     Parameters
     ----------
     to : callable, optional
-        As `Reporter` takes it.
+        As `Reporter` takes it; by default what suits, with times in files and pipes.
     clock : callable, default time.monotonic
         Returns seconds.
 
@@ -127,4 +127,4 @@ def run_progress(
     getting ready  0 of 4 workers  0 s
     epoch 1/2  25%  loss 0.5  workers 4 of 4
     """
-    return Reporter(RunStatus(), to=to, clock=clock)
+    return Reporter(RunStatus(), to=surface(timed=True) if to is None else to, clock=clock)

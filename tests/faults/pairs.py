@@ -146,6 +146,9 @@ class ProcessLaunch:
     def rows_tasks(self, seats):  # noqa: ARG002
         return {}
 
+    def reason_of_loss(self, seat, attempt):  # noqa: ARG002
+        return ""
+
     def running(self, seats):
         with self._lock:
             newest = {seat: self._newest[seat] for seat in seats}

@@ -1420,7 +1420,7 @@ def test_a_window_that_is_refused_is_trained_again_and_counts_once(first):
     answers = send(mind, other, at, 1e6)
     dismissed = [each for each in answers if isinstance(each, Dismiss)]
     assert [(each.to, type(each.error)) for each in dismissed] == [(other, OutlierRefusedError)]
-    assert str(dismissed[0].error).startswith(f"Worker 1, epoch 1, window {at}, attempt 0")
+    assert str(dismissed[0].error).startswith(f"Worker 1, epoch 1, window {at}, Spark task 0")
     # The others' commits are folded as if this one had not come.
     assert mind.books.version == max(folded, 1)
     mind.handle(Lost(other), 1.0)

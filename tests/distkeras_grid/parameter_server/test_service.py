@@ -287,7 +287,7 @@ def test_a_newer_attempt_fences_the_older(serve, tools):
     start = new.ready(100)
     assert start.next_sequence == 1
     np.testing.assert_array_equal(new.vector, 1)
-    with pytest.raises(FencedError, match="attempt 4"):
+    with pytest.raises(FencedError, match="Spark task 4"):
         tools.exchange(old, tools.commit(1))
     with pytest.raises(FencedError):
         bench.worker(attempt=3)

@@ -10,7 +10,7 @@ from msgspec import convert, structs
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.gathering import SavedBooks
-from distkeras_grid.parameter_server.messages import WindowCommit
+from distkeras_grid.parameter_server.messages import Beat, WindowCommit
 from distkeras_grid.parameter_server.state import Arrival, ServerState
 from distkeras_grid.records import (
     EpochEnded,
@@ -88,7 +88,7 @@ def test_what_a_commit_tells_of_its_local_set_is_an_event_folded_or_late():
 def test_an_older_attempt_does_not_get_the_seat():
     state = make()
     state.join(0, attempt=5)
-    with pytest.raises(FencedError, match="attempt 5"):
+    with pytest.raises(FencedError, match="Spark task 5"):
         state.join(0, attempt=4)
 
 
@@ -111,6 +111,28 @@ def test_a_newer_connection_silences_the_older_one(attempt):
     assert state.update(0).seats[0].status == "joined"
     fenced = [event.attempt for event in kinds(state, WorkerRecord) if event.status == "fenced"]
     assert fenced == ([0] if attempt else [])
+
+
+def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its_tries():
+    state = make(seats=1)
+    sessions = []
+    for now, task in ((5.0, 7), (9.0, 35)):
+        state.now = now
+        sessions.append(state.join(0, task))
+        state.hear(sessions[-1], Beat("reading", 1, f"node-{task}", "/logs/stderr"))
+        state.join(0, task)  # another connection of the same attempt
+        state.lose(state.join(0, task))
+    lost = [event for event in state.events.events if event.status == "lost"]
+    assert lost == [
+        WorkerRecord(0, task, "lost", at=at, host=f"node-{task}", log="/logs/stderr", tries=tries)
+        for at, task, tries in ((5.0, 7, 1), (9.0, 35, 2))
+    ]
+    assert state.update(0).seats[0].tries == 2
+    # Also in another execution of the run.
+    saved = msgspec.convert(state.to_saved(), SavedBooks)
+    again = ServerState.from_saved(make_spec(trainable_size=4, rows=100, epochs=3), saved)
+    again.join(0, 3)
+    assert again.update(0).seats[0].tries == 3
 
 
 def test_a_seat_that_does_not_exist_is_refused():

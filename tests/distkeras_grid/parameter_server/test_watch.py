@@ -287,10 +287,12 @@ def test_the_end_of_all_jobs_has_the_error_of_who_was_given_up():
 def test_what_is_known_of_a_worker_is_told():
     watch = watched()
     newest = seat(1, "failed", host="node-1", log="/logs/1")
-    assert watch.told(newest, 0.0) == "worker 1 on node-1 (failed for 0 s, attempt 11, log /logs/1)"
+    assert (
+        watch.told(newest, 0.0) == "worker 1 on node-1 (failed for 0 s, Spark task 11, log /logs/1)"
+    )
     watch.handle(looked("running", "joined: warming up"), 5.0)
     told = watch.told(newest, 7.0)
-    assert told == "worker 1 on node-1 (warm-up for 2 s, attempt 11, log /logs/1)"
+    assert told == "worker 1 on node-1 (warm-up for 2 s, Spark task 11, log /logs/1)"
 
 
 @pytest.mark.parametrize("state", ["absent", "lost"])
@@ -382,7 +384,7 @@ def test_no_restart_helps_a_task_that_does_not_connect(together):
     assert again == [31, 32, 33]
     assert begins == (not together)
     assert type(actions[0].error) is WorkerFailedError
-    assert "worker 1 (connecting for 30 s, attempt 34)" in str(actions[0].error)
+    assert "worker 1 (connecting for 30 s, Spark task 34)" in str(actions[0].error)
 
 
 def test_the_gate_opens_later_if_others_were_not_ready_when_a_task_was_started_again():

@@ -212,6 +212,9 @@ def test_each_attempt_of_a_seat_has_its_secret_and_nobody_else(spark, tmp_path, 
     try:
         launch.start()
         assert launch.wait(60)
+        failed = [path.name.split()[1:] for path in tmp_path.glob("work 1 *")]
+        assert {launch.reason_of_loss(1, int(task)) for *_, task in failed} == {"ValueError: lost"}
+        assert launch.reason_of_loss(0, int(failed[0][-1])) == launch.reason_of_loss(1, 999) == ""
         (tmp_path / "healed").touch()
         launch.again(1)
         assert launch.wait(60)

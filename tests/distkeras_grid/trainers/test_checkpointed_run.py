@@ -95,6 +95,9 @@ class Launch:
     def rows_tasks(self, seats):  # noqa: ARG002
         return {}
 
+    def reason_of_loss(self, seat, attempt):  # noqa: ARG002
+        return ""
+
     def wait(self, timeout):
         self._threads[0].join(timeout)
         return self.done

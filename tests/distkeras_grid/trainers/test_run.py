@@ -99,6 +99,9 @@ class Launch:
     def rows_tasks(self, seats):  # noqa: ARG002
         return {}
 
+    def reason_of_loss(self, seat, attempt):  # noqa: ARG002
+        return "Exit status: 137"
+
     def wait(self, timeout):  # noqa: ARG002
         return self.done
 
@@ -150,6 +153,21 @@ def test_a_whole_run():
     history = executed(Server(*EPOCHS))
     assert history.samples == 3 * ROWS
     assert history.epoch == [0, 1, 2]
+
+
+def test_a_lost_worker_is_one_line_and_its_record_has_the_reason():
+    lines = []
+    lost = WorkerRecord(0, 7, "lost", 20, at=0.0, host="node-3", log="/logs/stderr", tries=2)
+    broken = WorkerRecord(0, 8, "lost", 20, at=1.0)
+    news = [[lost], [*EPOCHS[0], broken, WorkerRecord(0, 8, "resumed")], *EPOCHS[1:]]
+    history = executed(Server(*news), to=lines.append)
+    (line,) = [line for line in lines if "lost" in line]
+    assert line.startswith("Worker 0 on node-3 was lost at ")
+    assert line.endswith(
+        "after 0 windows (try 2, Spark task 7): Exit status: 137 Its log: /logs/stderr"
+    )
+    assert history.workers[0] == msgspec.structs.replace(lost, message="Exit status: 137")
+    assert [record.message for record in history.workers[1:]] == ["", ""]
 
 
 @pytest.mark.parametrize(
