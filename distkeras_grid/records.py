@@ -437,8 +437,8 @@ def json_of(record: Record) -> dict[str, Any]:
 
     Examples
     --------
-    >>> json_of(EpochEnded(epoch=1, version=7, samples=640, at=2.5))
-    {'kind': 'ended', 'epoch': 1, 'version': 7, 'samples': 640, 'at': 2.5}
+    >>> json_of(EpochRecord(epoch=1, version=7, samples=640, at=2.5, seconds=1.0, loss=0.5))["kind"]
+    'epoch'
     """
     content: dict[str, Any] = msgspec.to_builtins(record)
     return content

@@ -361,7 +361,8 @@ class Trainer(ABC):
         shuffle : bool, default True
             Whether to shuffle all rows, in another way in each epoch. False keeps the data's order.
         validation_data : DataFrame or str, optional
-            Rows that the driver evaluates at the end of each epoch.
+            Rows that the driver evaluates at the end of each epoch, with their sample weights if
+            they have that column.
         callbacks : sequence of keras.callbacks.Callback, default ()
             Called on the driver at the end of each epoch. Their hooks for batches are not called.
         class_weight : mapping of int or str to float, or "balanced", optional
