@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.inference.regression import RegressionEvaluator
     from distkeras_grid.judges import Outliers
     from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
@@ -56,6 +57,7 @@ _HOMES = {
     "History": "history",
     "LocalSets": "local_sets.sets",
     "ModelPredictor": "inference.predictor",
+    "RegressionEvaluator": "inference.regression",
     "Outage": "simulation.cluster",
     "Outliers": "judges",
     "Sandbox": "sandbox.cluster",
@@ -95,6 +97,7 @@ __all__ = [
     "Outage",
     "Outliers",
     "PlacedLayers",
+    "RegressionEvaluator",
     "Sandbox",
     "SavedRun",
     "SingleTrainer",

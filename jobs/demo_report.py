@@ -92,8 +92,8 @@ def write_report(
         Section(
             "By class and by image", rows=class_rows(comparison.evaluation),
             text="The net of the two workers on split test. All tiles of an image together name "
-            "its class, too. In brackets are 95 % intervals by the bootstrap, which draws whole "
-            f"images: there are {comparison.evaluation.clusters}.",
+            "its class, too. In brackets are 95 % intervals from how whole images differ: "
+            f"there are {comparison.evaluation.clusters}.",
         ),
         picture(
             folder, "staleness.png", plots.staleness_histogram(history), "Staleness",

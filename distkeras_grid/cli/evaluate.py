@@ -16,8 +16,8 @@ from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
-from distkeras_grid.evaluation.bootstrap import RESAMPLES, check_resampling
-from distkeras_grid.evaluation.levels import COMBINES
+from distkeras_grid.evaluation.levels import COMBINES, Combine, Evaluation
+from distkeras_grid.evaluation.regression import RegressionEvaluation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,9 +28,10 @@ DESCRIPTION = """\
 Compare a column of predictions with a column of labels. Prints accuracy, precision and recall by
 class, and the confusion matrix. Where the data set tells the source image and the group of a row,
 there are also figures by image and by group: all tiles of an image together name its class. In
-brackets are 95 % intervals by the bootstrap, which draws whole groups, or images, because tiles of
-one image are alike. With --model the rows are predicted first, and nothing is written. Predictions
-with NaN are an error, because they name no class.
+brackets are 95 % intervals from how whole groups, or images, differ, because tiles of one image are
+alike. Where labels are numbers with fractions, the figures are MAE, RMSE and R2. With --model the
+rows are predicted first, and nothing is written. Predictions with NaN are an error, because they
+name no class.
 """
 EPILOG = """\
 examples:
@@ -95,14 +96,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="how the predictions of many rows become one: their mean, or the class that most of "
         "them name",
     )
-    add(
-        "--resamples",
-        type=int,
-        default=RESAMPLES,
-        metavar="N",
-        help="resamples of the bootstrap",
-    )
-    add("--seed", type=int, default=0, help="seed of the bootstrap")
     add("--output", metavar="URI", help="also write the figures to this file, as JSON")
     add("--overwrite", action="store_true", help="replace the file in --output")
     add("--master", help="Spark master of a session started here (default: local[*,4])")
@@ -117,7 +110,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(flags: argparse.Namespace) -> None:
     """Evaluate as the flags say, and print the figures."""
-    from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.spark.storage import Storage
 
     check_early(flags)
@@ -136,18 +128,28 @@ def evaluate(flags: argparse.Namespace) -> None:
             found = recorded_predictions(storage, flags.data)
         prediction = flags.prediction or found.get("prediction", "prediction")
         label = flags.label or found.get("label", "label")
-        report = AccuracyEvaluator(prediction, label).report(
-            frame,
-            [flags.by] if isinstance(flags.by, str) else flags.by,
-            combine=flags.combine,
-            resamples=flags.resamples,
-            seed=flags.seed,
-        )
+        by = [flags.by] if isinstance(flags.by, str) else flags.by
+        report = report_of(frame, prediction, label, by, flags.combine)
     tell(str(report))
     if flags.output:
         text = json.dumps(report.to_json()) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
         tell(f"wrote {flags.output}")
+
+
+def report_of(
+    frame: DataFrame, prediction: str, label: str, by: list[str] | None, combine: Combine
+) -> Evaluation | RegressionEvaluation:
+    """Return the figures of classes, or of numbers where labels or predictions name no class."""
+    from distkeras_grid.inference.evaluator import AccuracyEvaluator, default_units
+    from distkeras_grid.inference.regression import RegressionEvaluator
+
+    by = default_units(frame.columns) if by is None else by
+    of_classes = AccuracyEvaluator(prediction, label)
+    counts = of_classes.count(frame, by)
+    if counts.is_of_numbers:
+        return RegressionEvaluator(prediction, label).report(frame, by)
+    return of_classes.report_of(counts, frame, by, combine=combine)
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
@@ -165,7 +167,6 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
     ConfigurationError, OutputExistsError, PathNotFoundError
         The first thing that is wrong.
     """
-    check_resampling(flags.resamples, flags.seed)
     early.check_fold(flags.split, flags.fold)
     early.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
     if flags.features and not flags.model:

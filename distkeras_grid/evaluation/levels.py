@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError
-from distkeras_grid.evaluation.bootstrap import RESAMPLES, Figure, with_intervals
+from distkeras_grid.evaluation.intervals import Figure, with_intervals
 from distkeras_grid.metrics import confusion_from_counts
 
 #: The level of the rows themselves. The other levels have the names of their columns.
@@ -72,6 +72,18 @@ class ClassFigures:
 
 
 @dataclass(frozen=True)
+class ClassShare:
+    """A class and its share of the labels."""
+
+    name: str
+    share: float
+
+    def __str__(self) -> str:
+        """Return the share and the name."""
+        return f"{self.share:.3f} ({self.name})"
+
+
+@dataclass(frozen=True)
 class Level:
     """The figures of rows, or of the units of one column.
 
@@ -85,6 +97,8 @@ class Level:
         The share of correct predictions.
     balanced : Figure
         The mean recall of the classes that occur.
+    most_frequent : ClassShare
+        What always naming the most frequent class would get right.
     classes : tuple of ClassFigures
     confusion : ndarray of int64, shape (classes, classes)
         Counts; rows are labels, and columns are predictions.
@@ -94,6 +108,7 @@ class Level:
     count: int
     accuracy: Figure
     balanced: Figure
+    most_frequent: ClassShare
     classes: tuple[ClassFigures, ...]
     confusion: Counts = field(compare=False)
 
@@ -109,6 +124,7 @@ class Level:
             "count": self.count,
             "accuracy": self.accuracy.to_json(),
             "balanced_accuracy": self.balanced.to_json(),
+            "most_frequent": {"name": self.most_frequent.name, "share": self.most_frequent.share},
             "classes": by_class,
             "confusion": self.confusion.tolist(),
         }
@@ -125,12 +141,11 @@ class Evaluation:
     levels : tuple of Level
         The rows first.
     clusters : int
-        How many clusters the intervals are resampled from.
+        How many clusters the intervals are computed from.
     cluster : str
-        What a cluster is: the name of the last level, or ``row``.
+        What a cluster is: the name of the last column, or ``row``.
     combine : {"mean", "vote"}
         How the predictions of a unit's rows are combined.
-    resamples, seed : int
     notes : tuple of str
         What could not be computed, and why.
     """
@@ -139,8 +154,6 @@ class Evaluation:
     clusters: int
     cluster: str
     combine: Combine
-    resamples: int
-    seed: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -176,8 +189,6 @@ class Evaluation:
                 "level": 0.95,
                 "clusters": self.clusters,
                 "cluster": self.cluster,
-                "resamples": self.resamples,
-                "seed": self.seed,
             },
             "combine": self.combine,
             "notes": list(self.notes),
@@ -195,8 +206,6 @@ def evaluate_tallies(
     *,
     classes: Sequence[str] = (),
     combine: Combine = "mean",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Evaluation:
     """Return the figures of predictions that were counted by unit, label and class.
 
@@ -206,13 +215,12 @@ def evaluate_tallies(
         The tallies of all rows.
     by : sequence of str
         The names of the units, the smallest first. Each unit must lie in one unit of the next
-        name; the last ones are the clusters of the bootstrap. Without any, rows are independent.
+        name; the last ones are the clusters of the intervals. Without any, rows are independent.
     classes : sequence of str
         Names of the classes; by default their numbers.
     combine : {"mean", "vote"}, default "mean"
         A unit is predicted as the class with the largest mean prediction of its rows, or as the one
         that most rows name. The first of equal classes counts.
-    resamples, seed : int
 
     Raises
     ------
@@ -223,7 +231,7 @@ def evaluate_tallies(
     LabelError
         If a label or a prediction is outside the classes.
     ConfigurationError
-        If `combine` or `resamples` is not valid.
+        If `combine` is not valid.
     """
     if combine not in COMBINES:
         raise ConfigurationError(f"combine must be one of {COMBINES}. Received: {combine!r}.")
@@ -233,33 +241,32 @@ def evaluate_tallies(
     # Refuses predictions and labels that name no class, and classes that do not exist.
     pairs = [(each.true, each.named, each.votes) for each in counted]
     size = len(confusion_from_counts(pairs, len(classes) or None))
-    reckoning = _Reckoning(tuple(classes) or tuple(map(str, range(size))), combine, resamples, seed)
-    units = _units(counted, by)
+    reckoning = _Reckoning(tuple(classes) or tuple(map(str, range(size))), combine)
+    units = units_of([each.units for each in counted], by)
     clusters = units[-1] if units else None
     levels = [reckoning.of_rows(counted, clusters)]
-    notes = _of_one_cluster(counted, clusters, reckoning.names, by)
+    notes = _of_few_clusters(counted, clusters, reckoning.names, by)
     for name, level in zip(by, units, strict=True):
         mixed = _of_several_classes(level, counted)
-        if mixed:
+        if len(mixed):
             notes.append(
                 f"{len(mixed)} of {len(level.names)} in column {name!r} have rows of several "
-                f"classes, such as {mixed[0]!r}: there are no figures by {name}."
+                f"classes, such as {level.names[mixed[0]]!r}: they do not count in figures by "
+                f"{name}."
             )
-        else:
-            levels.append(reckoning.of_units(name, counted, level, units[-1]))
+        if len(mixed) < len(level.names):
+            levels.append(reckoning.of_units(name, counted, level, units[-1], mixed))
     return Evaluation(
         tuple(levels),
         clusters=len(clusters.names) if clusters else levels[0].count,
         cluster=by[-1] if by else ROW,
         combine=combine,
-        resamples=resamples,
-        seed=seed,
         notes=tuple(notes),
     )
 
 
 @dataclass(frozen=True)
-class _Units:
+class Units:
     """The units of one level, numbered by their places in `names`.
 
     Parameters
@@ -273,15 +280,22 @@ class _Units:
     of: npt.NDArray[np.intp]
 
 
-def _units(counted: Sequence[Tally], by: Sequence[str]) -> list[_Units]:
-    """Return the units of each level, and check that they are nested."""
-    levels: list[_Units] = []
+def units_of(rows: Sequence[tuple[str | None, ...]], by: Sequence[str]) -> list[Units]:
+    """Return the units of each level, and check that they are nested.
+
+    Parameters
+    ----------
+    rows : sequence of tuple of str or None
+        The units of each row or tally, the smallest first.
+    by : sequence of str
+    """
+    levels: list[Units] = []
     for place, name in enumerate(by):
-        called = [_called(each.units, place, name) for each in counted]
-        # The order must not depend on Spark's, or a seed would not reproduce the intervals.
+        called = [_called(units, place, name) for units in rows]
+        # The order must not depend on Spark's.
         known = sorted(set(called))
         places = {unit: number for number, unit in enumerate(known)}
-        level = _Units(
+        level = Units(
             [unit for _, unit in known], np.array([places[unit] for unit in called], np.intp)
         )
         if levels:
@@ -302,38 +316,43 @@ def _called(units: Sequence[str | None], place: int, column: str) -> tuple[int, 
     )
 
 
-def _check_nested(inner: _Units, outer: _Units, inner_name: str, outer_name: str) -> None:
+def _check_nested(inner: Units, outer: Units, inner_name: str, outer_name: str) -> None:
     torn = _with_several(inner, outer.of)
-    if torn:
+    if len(torn):
         raise DataError(
-            f"{torn[0]!r} in column {inner_name!r} lies in several of column {outer_name!r}. Name "
-            "the columns of `by` from the smallest unit to the largest."
+            f"{inner.names[torn[0]]!r} in column {inner_name!r} lies in several of column "
+            f"{outer_name!r}. Name the columns of `by` from the smallest unit to the largest."
         )
 
 
-def _of_several_classes(units: _Units, counted: Sequence[Tally]) -> list[str]:
+def _of_several_classes(units: Units, counted: Sequence[Tally]) -> npt.NDArray[np.intp]:
     return _with_several(units, np.array([each.true for each in counted]))
 
 
-def _of_one_cluster(
-    counted: Sequence[Tally], clusters: _Units | None, names: Sequence[str], by: Sequence[str]
+def _of_few_clusters(
+    counted: Sequence[Tally], clusters: Units | None, names: Sequence[str], by: Sequence[str]
 ) -> list[str]:
-    """Return a line for each class of which a single cluster has rows."""
+    """Return a line for each class that hangs on one or two clusters."""
     if clusters is None:
         return []
     true = np.array([each.true for each in counted])
     pairs = np.unique(np.stack([clusters.of, true], axis=1), axis=0)
+    found = np.bincount(pairs[:, 1]).tolist()
+    few = {
+        1: f"in one {by[-1]}: its intervals do not tell how others of its kind differ.",
+        2: f"in two of column {by[-1]!r}, which hardly tell how others of its kind differ.",
+    }
     return [
-        f"All rows of class {names[number]!r} belong to one {by[-1]}: the intervals do not tell "
-        "how others of its kind differ."
-        for number in np.flatnonzero(np.bincount(pairs[:, 1]) == 1).tolist()
+        f"All rows of class {names[number]!r} are {few[count]}"
+        for number, count in enumerate(found)
+        if count in few
     ]
 
 
-def _with_several(units: _Units, values: npt.NDArray[np.integer[Any]]) -> list[str]:
-    """Return the units whose tallies have more than one value."""
+def _with_several(units: Units, values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.intp]:
+    """Return the places of units whose tallies have more than one value."""
     pairs = np.unique(np.stack([units.of, values], axis=1), axis=0)
-    return [units.names[place] for place in np.flatnonzero(np.bincount(pairs[:, 0]) > 1)]
+    return np.flatnonzero(np.bincount(pairs[:, 0]) > 1)
 
 
 @dataclass(frozen=True)
@@ -342,10 +361,8 @@ class _Reckoning:
 
     names: tuple[str, ...]
     combine: Combine
-    resamples: int
-    seed: int
 
-    def of_rows(self, counted: Sequence[Tally], clusters: _Units | None) -> Level:
+    def of_rows(self, counted: Sequence[Tally], clusters: Units | None) -> Level:
         """Return the figures row by row."""
         true = np.array([each.true for each in counted])
         named = np.array([each.named for each in counted])
@@ -363,9 +380,14 @@ class _Reckoning:
         return self._level(ROW, kinds, matrix[true, named])
 
     def of_units(
-        self, name: str, counted: Sequence[Tally], units: _Units, clusters: _Units
+        self,
+        name: str,
+        counted: Sequence[Tally],
+        units: Units,
+        clusters: Units,
+        mixed: npt.NDArray[np.intp],
     ) -> Level:
-        """Return the figures of units of one class each, which lie in clusters."""
+        """Return the figures of units in clusters, but for those of mixed classes."""
         given = np.zeros((len(units.names), len(self.names)))
         score = [each.score if self.combine == "mean" else each.votes for each in counted]
         named = np.array([each.named for each in counted])
@@ -374,18 +396,22 @@ class _Reckoning:
         true[units.of] = [each.true for each in counted]
         cluster[units.of] = clusters.of
         confusions = self._none(len(clusters.names))
-        np.add.at(confusions, (cluster, true, given.argmax(axis=1)), 1)
+        pure = np.delete(np.arange(len(units.names)), mixed)
+        np.add.at(confusions, (cluster[pure], true[pure], given.argmax(axis=1)[pure]), 1)
+        confusions = confusions[confusions.any(axis=(1, 2))]
         return self._level(name, confusions, np.ones(len(confusions), np.int64))
 
     def _none(self, count: int) -> Counts:
         return np.zeros((count, len(self.names), len(self.names)), np.int64)
 
     def _level(self, name: str, confusions: Counts, counts: Counts) -> Level:
-        found = with_intervals(confusions, counts, self.resamples, self.seed)
+        found = with_intervals(confusions, counts)
         confusion: Counts = np.tensordot(counts, confusions, axes=1)
+        labels = confusion.sum(axis=1)
+        frequent = ClassShare(self.names[int(labels.argmax())], float(labels.max() / labels.sum()))
         by_class = zip(
             self.names,
-            confusion.sum(axis=1).tolist(),
+            labels.tolist(),
             *(found[figure] for figure in BY_CLASS),
             strict=True,
         )
@@ -394,6 +420,7 @@ class _Reckoning:
             int(confusion.sum()),
             found["accuracy"][0],
             found["balanced"][0],
+            frequent,
             tuple(ClassFigures(*each) for each in by_class),
             confusion,
         )

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from distkeras_grid.evaluation.levels import BY_CLASS, Evaluation, Level
+from distkeras_grid.evaluation.regression import RegressionEvaluation
 
+TITLES = {"mae": "MAE", "rmse": "RMSE", "r2": "R2"}
 HEAD = "label \\ predicted"
 
 
@@ -19,9 +21,15 @@ def as_text(evaluation: Evaluation) -> str:
     parts = [
         f"accuracy {evaluation.accuracy:.4f} on {first.count} rows",
         _table(
-            ("by", "count", "accuracy", "balanced accuracy"),
+            ("by", "count", "accuracy", "most frequent class", "balanced accuracy"),
             [
-                (level.name, f"{level.count:,}", str(level.accuracy), str(level.balanced))
+                (
+                    level.name,
+                    f"{level.count:,}",
+                    str(level.accuracy),
+                    str(level.most_frequent),
+                    str(level.balanced),
+                )
                 for level in evaluation.levels
             ],
         ),
@@ -30,6 +38,28 @@ def as_text(evaluation: Evaluation) -> str:
         "\n".join([*_explained(evaluation), *evaluation.notes]),
     ]
     return "\n\n".join(parts)
+
+
+def regression_as_text(evaluation: RegressionEvaluation) -> str:
+    """Return the figures of all levels of a regression."""
+    first = evaluation.levels[0]
+    head = ", ".join(
+        f"{title} {value:.4g}" if (value := getattr(first, name).value) is not None else title
+        for name, title in TITLES.items()
+    )
+    lines = [
+        (
+            level.name,
+            f"{level.count:,}",
+            *(getattr(level, name).text(".4g") for name in TITLES),
+        )
+        for level in evaluation.levels
+    ]
+    explained = drawn_from(evaluation.clusters, evaluation.cluster)
+    if len(lines) > 1:
+        explained.append("A unit has the mean label and the mean prediction of its rows.")
+    table = _table(("by", "count", *TITLES.values()), lines)
+    return "\n\n".join([f"{head} on {first.count} rows", table, "\n".join(explained)])
 
 
 def format_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str] = ()) -> str:
@@ -67,20 +97,26 @@ def _by_class(level: Level) -> str:
 def _explained(evaluation: Evaluation) -> list[str]:
     units = [f"each {level.name}" for level in evaluation.levels[1:]]
     how = {"mean": "the largest mean prediction of its rows", "vote": "most votes of its rows"}
-    drawn = (
-        f"{evaluation.clusters:,} clusters (column {evaluation.cluster!r})"
-        if units or evaluation.cluster != "row"
-        else f"{evaluation.clusters:,} rows, as if they were independent"
-    )
-    lines = [
-        f"In brackets: 95 % intervals from {evaluation.resamples:,} resamples of {drawn}, seed "
-        f"{evaluation.seed}."
-    ]
+    lines = drawn_from(evaluation.clusters, evaluation.cluster)
     if any(_without_interval(level) for level in evaluation.levels):
-        lines.append("No interval: all resamples gave the same value, so it tells nothing.")
+        lines.append(
+            "No interval: the figure depends on one of them alone, or is the same without any."
+        )
     if units:
         lines.append(f"The class of {' and '.join(units)} has {how[evaluation.combine]}.")
     return lines
+
+
+def drawn_from(clusters: int, cluster: str) -> list[str]:
+    """Return what the intervals are computed from, and how often they are right."""
+    if cluster == "row":
+        what = f"of {clusters:,} rows, as if they were independent"
+        return [f"In brackets: 95 % intervals, from the figures {what}."]
+    # Measured by the tests of `intervals` and `regression`.
+    return [
+        f"In brackets: 95 % intervals, from how {clusters:,} of column {cluster!r} differ.",
+        "In simulations of 3 to 40 they held the truth in 90 to 100 % of cases.",
+    ]
 
 
 def _without_interval(level: Level) -> bool:

@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from distkeras_grid.errors import EmptyDataError, LabelError
-from distkeras_grid.evaluation.bootstrap import RESAMPLES
 from distkeras_grid.evaluation.levels import Combine, Evaluation, evaluate_tallies
-from distkeras_grid.inference.naming import check_columns, predicted_class, true_class
-from distkeras_grid.inference.tallies import class_names, has_scores, tallies_of
+from distkeras_grid.inference.naming import (
+    check_columns,
+    predicted_class,
+    single_number,
+    true_class,
+)
+from distkeras_grid.inference.tallies import Counted, class_names, has_scores, tallies_of
 from distkeras_grid.metrics import confusion_from_counts
 from distkeras_grid.spark.groups import GROUP_COLUMN, SOURCE_COLUMN
 
@@ -78,18 +82,21 @@ class AccuracyEvaluator:
         from pyspark.sql import functions as F
 
         pairs = _pairs(df, self.prediction_col, self.label_col)
+        no_class = F.max(F.when(F.col("true").isNull(), F.col("number")))
         counted = pairs.agg(
             F.count(F.lit(1)).alias("rows"),
             F.count_if(F.col("predicted") == F.col("true")).alias("right"),
             F.count_if(F.col("predicted").isNull()).alias("unpredicted"),
             F.count_if(F.col("true").isNull()).alias("unlabelled"),
+            no_class.alias("no_class"),
         ).first()
-        rows, right, unpredicted, unlabelled = counted or (0, 0, 0, 0)
+        rows, right, unpredicted, unlabelled, number = counted or (0, 0, 0, 0, None)
         _check_counts(
             rows=rows,
             unpredicted=unpredicted,
             unlabelled=unlabelled,
             columns=(self.prediction_col, self.label_col),
+            are_numbers=number is not None,
         )
         return float(right / rows)
 
@@ -100,12 +107,10 @@ class AccuracyEvaluator:
         *,
         classes: Sequence[str] | None = None,
         combine: Combine = "mean",
-        resamples: int = RESAMPLES,
-        seed: int = 0,
     ) -> Evaluation:
         """Return precision and recall by class, for rows and for the units they belong to.
 
-        Each figure has a 95 % bootstrap interval; see `distkeras_grid.evaluation`.
+        Each figure has a 95 % interval; see `distkeras_grid.evaluation`.
 
         Parameters
         ----------
@@ -114,7 +119,7 @@ class AccuracyEvaluator:
         by : sequence of str, optional
             Columns that name the units of a row, the smallest unit first, such as ``("source",
             "specimen")``. The predictions for the rows of a unit are combined into one, and
-            intervals are resampled from the units of the last column. By default, those of
+            intervals are computed from the units of the last column. By default, those of
             `source` and `group` that the data have. Without any, rows count as independent.
         classes : sequence of str, optional
             Names of the classes. Default: for labels in the column ``label`` those in the
@@ -122,10 +127,6 @@ class AccuracyEvaluator:
         combine : {"mean", "vote"}, default "mean"
             The class of a unit is the one with the largest mean prediction, or the one that most
             rows name. Predictions that are class numbers can only vote.
-        resamples : int, default 1000
-            Number of bootstrap resamples.
-        seed : int, default 0
-            Seed of the bootstrap. The same data and seed give the same intervals.
 
         Returns
         -------
@@ -140,13 +141,29 @@ class AccuracyEvaluator:
             If a prediction holds NaN, predictions differ in length, or units are not nested.
         """
         by = default_units(df.columns) if by is None else list(by)
+        return self.report_of(self.count(df, by), df, by, classes=classes, combine=combine)
+
+    def count(self, df: DataFrame, by: Sequence[str]) -> Counted:
+        """Count the rows for `report_of`; this is the Spark job."""
         check_columns(df, (self.prediction_col, self.label_col, *by))
-        counts = tallies_of(df, self.prediction_col, self.label_col, by)
+        return tallies_of(df, self.prediction_col, self.label_col, by)
+
+    def report_of(
+        self,
+        counts: Counted,
+        df: DataFrame,
+        by: Sequence[str],
+        *,
+        classes: Sequence[str] | None = None,
+        combine: Combine = "mean",
+    ) -> Evaluation:
+        """Return the report of rows that have been counted; see `report`."""
         _check_counts(
             rows=counts.rows,
             unpredicted=counts.unpredicted,
             unlabelled=counts.unlabelled,
             columns=(self.prediction_col, self.label_col),
+            are_numbers=counts.is_of_numbers,
         )
         if classes is None and self.label_col == NAMED_LABEL:
             names = class_names(df)
@@ -157,8 +174,6 @@ class AccuracyEvaluator:
             by,
             classes=classes or (),
             combine=combine if has_scores(df, self.prediction_col) else "vote",
-            resamples=resamples,
-            seed=seed,
         )
 
 
@@ -228,19 +243,28 @@ def _pairs(df: DataFrame, prediction_col: str, label_col: str) -> DataFrame:
     return df.select(
         true_class(df, label_col).alias("true"),
         predicted_class(df, prediction_col).alias("predicted"),
+        single_number(df, label_col).alias("number"),
     )
 
 
 def _check_counts(
-    *, rows: int, unpredicted: int, unlabelled: int, columns: tuple[str, str]
+    *,
+    rows: int,
+    unpredicted: int,
+    unlabelled: int,
+    columns: tuple[str, str],
+    are_numbers: bool = False,
 ) -> None:
     prediction_col, label_col = columns
     if not rows:
         raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")
     if unlabelled:
+        how = "Filter the others out"
+        if are_numbers:
+            how = "Received: numbers with fractions. RegressionEvaluator measures these"
         raise LabelError(
             f"{unlabelled} of {rows} rows have no class in label column {label_col!r}: labels are "
-            "whole numbers or one-hot arrays, not null. Filter the others out."
+            f"whole numbers or one-hot arrays, not null. {how}."
         )
     if unpredicted:
         raise LabelError(

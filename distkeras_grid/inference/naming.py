@@ -65,6 +65,14 @@ def true_class(df: DataFrame, name: str) -> Column:
     return F.when(column == F.floor(column), column).cast("long")
 
 
+def single_number(df: DataFrame, name: str) -> Column:
+    """Return the number of a column of numbers or of arrays of one; null for other arrays."""
+    from pyspark.sql import functions as F
+
+    column, is_array = numbers_in(df, name)
+    return F.when(F.size(column) == 1, F.element_at(column, 1)) if is_array else column
+
+
 def _first_largest(column: Column) -> Column:
     from pyspark.sql import functions as F
 

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from distkeras_grid.errors import DataError
 from distkeras_grid.evaluation.levels import Tally
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
-from distkeras_grid.inference.naming import numbers_in, predicted_class, true_class
+from distkeras_grid.inference.naming import (
+    numbers_in,
+    predicted_class,
+    single_number,
+    true_class,
+)
 from distkeras_grid.metrics import NO_CLASS
 from distkeras_grid.spark.columns import quoted
 
@@ -28,12 +33,16 @@ class Counted:
     rows, unlabelled, unpredicted : int
         Numbers of all rows, of those whose label names no class, and of those without a
         prediction.
+    is_of_numbers : bool
+        Whether labels or predictions are numbers that name no class: a label with a fraction, or a
+        prediction such as 3.5 for a label such as 3.
     """
 
     tallies: list[Tally] = field(default_factory=list)
     rows: int = 0
     unlabelled: int = 0
     unpredicted: int = 0
+    is_of_numbers: bool = False
 
     @property
     def largest(self) -> int:
@@ -66,13 +75,15 @@ def tallies_of(
 
     units = [F.col(quoted(name)).cast("string").alias(f"unit_{i}") for i, name in enumerate(by)]
     true = true_class(df, label_col).alias("true")
-    said = df.select(*units, true, F.explode(_said(df, prediction_col)).alias("said"))
+    is_number = _is_number(df, prediction_col, label_col).alias("is_number")
+    said = df.select(*units, true, is_number, F.explode(_said(df, prediction_col)).alias("said"))
     keys = [*(f"unit_{i}" for i in range(len(by))), "true", "said.named"]
     # A row scores every class and votes for one, so the sum of votes is the number of rows.
     found = said.groupBy(*keys).agg(
         F.sum("said.votes").alias("votes"),
         F.sum("said.score").alias("score"),
         F.count(F.lit(1)).alias("told"),
+        F.max("is_number").alias("is_number"),
     )
     table = found.toArrow().to_pydict()
     tallies, rows, unlabelled, unpredicted = [], 0, 0, 0
@@ -91,7 +102,7 @@ def tallies_of(
             tallies.append(Tally(tuple(unit), label, named, votes, score))
     if has_scores(df, prediction_col):
         _check_lengths(prediction_col, told)
-    return Counted(tallies, rows, unlabelled, unpredicted)
+    return Counted(tallies, rows, unlabelled, unpredicted, any(table["is_number"]))
 
 
 def has_scores(df: DataFrame, prediction_col: str) -> bool:
@@ -132,6 +143,25 @@ def _said(df: DataFrame, name: str) -> Column:
     ).otherwise(column)
     each = F.transform(scores, lambda score, place: struct(place, place == predicted, score))
     return F.when(predicted.isNull() | (predicted == NO_CLASS), only).otherwise(each)
+
+
+def _is_number(df: DataFrame, prediction_col: str, label_col: str) -> Column:
+    """Whether label and prediction are numbers that name no class.
+
+    A prediction for a label of 0 or 1 can be a score without bounds.
+    """
+    from pyspark.sql import functions as F
+
+    label, said = (single_number(df, name) for name in (label_col, prediction_col))
+
+    def has_fraction(number: Column) -> Column:
+        return (number != F.floor(number)) & ~F.isnan(number)
+
+    def is_outside(number: Column) -> Column:
+        return (number < 0) | (number > 1)
+
+    beyond = has_fraction(said) & is_outside(said) & is_outside(label)
+    return F.coalesce(has_fraction(label), F.lit(False)) | F.coalesce(beyond, F.lit(False))
 
 
 def _check_lengths(column: str, told: dict[int, int]) -> None:

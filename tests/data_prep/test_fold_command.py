@@ -147,14 +147,14 @@ def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
 
 
 def test_a_notebook_sees_the_specimens_of_a_fold_and_of_a_version(spark, settings):
-    """Figures by specimen, without a word about groups; intervals are resampled from them."""
+    """Figures by specimen, without a word about groups; intervals are computed from them."""
     make_folds(settings.output, "2", spark=spark)
     (held_out,) = read_tiles(settings.output, splits=("validation",), fold="fold_0", version=1)
     found = {row.source: row.group for row in held_out.select("source", "group").collect()}
     assert len(found) == 8
     assert all(group == source[:4] for source, group in found.items())
     predicted = held_out.withColumn("prediction", held_out.label)
-    report = AccuracyEvaluator().report(predicted, resamples=5)
+    report = AccuracyEvaluator().report(predicted)
     assert [(level.name, level.count) for level in report.levels[1:]] == [
         ("source", 8),
         ("group", 4),

@@ -143,7 +143,6 @@ FOLD = ("--fold", "fold_0")
         ((*TRAIN, "--model", "lost.keras"), PathNotFoundError),
         (("retrain", *TRAIN[1:], *FILE, "--workers", "3"), NotEnoughSlotsError),
         ((*PREDICT, "--output", "predictions"), OutputExistsError),
-        (("evaluate", "--data", "data", "--resamples", "-1"), ConfigurationError),
         (("tile", "--input", "images", "--output", "thesis"), OutputExistsError),
         ((*EXPORT, "--output", "exported"), OutputExistsError),
         (("doctor", "--stages", "3"), SystemExit),

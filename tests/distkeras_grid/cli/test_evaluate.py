@@ -99,9 +99,9 @@ def test_the_groups_of_a_data_set_of_tiles_have_figures(spark, tmp_path, capsys)
     ]
     (data / "_dataset.json").write_text(json.dumps({"sources": sources}))
     output = tmp_path / "figures.json"
-    flags = ["--data", str(data), "--seed", "4", "--resamples", "30"]
+    flags = ["--data", str(data)]
     assert evaluate.main([*flags, "--output", str(output)]) == 0
-    assert "30 resamples of 2 clusters (column 'group'), seed 4" in capsys.readouterr().out
+    assert "from how 2 of column 'group' differ" in capsys.readouterr().out
     levels = json.loads(output.read_text())["levels"]
     assert [(each["name"], each["count"]) for each in levels] == [
         ("row", 3),
@@ -115,7 +115,17 @@ def test_the_groups_of_a_data_set_of_tiles_have_figures(spark, tmp_path, capsys)
     assert "_dataset.json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [["--resamples", "0"], ["--seed", "-1"]])
-def test_numbers_that_no_bootstrap_can_be_made_with_are_refused_at_once(flags, tmp_path, capsys):
-    assert evaluate.main(["--data", str(tmp_path), *flags]) == 2
-    assert flags[0][2:] in capsys.readouterr().err
+def test_the_figures_of_a_regression(spark, tmp_path, capsys):
+    data, output = str(tmp_path / "numbers"), tmp_path / "figures.json"
+    rows = [([0.5 + i % 3], float(i % 3) + i / 10, f"{i % 4}.png") for i in range(12)]
+    spark.createDataFrame(
+        rows, "prediction array<float>, diameter double, source string"
+    ).write.parquet(data)
+    flags = ["--data", data, "--label", "diameter"]
+    assert evaluate.main([*flags, "--output", str(output)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("MAE 0.3, RMSE 0.3488, R2 ")
+    assert "by      count  MAE" in told
+    written = json.loads(output.read_text())
+    assert written["rmse"] == pytest.approx(0.34881)
+    assert [level["name"] for level in written["levels"]] == ["row", "source"]

@@ -80,9 +80,42 @@ def test_a_unit_of_several_classes_has_no_class():
         found.level("group")
 
 
-def test_a_class_of_one_cluster_is_told():
+def test_a_mixed_unit_takes_no_figures_from_the_others_and_varies_as_they_do():
+    """Three specimens of one class, and one large one of two, of which little is right."""
+    pure = [
+        tally
+        for number, right in enumerate((9, 8, 10))
+        for tally in said(
+            (f"{number}", f"s{number}"), 0, [[1, 0]] * right + [[0, 1]] * (10 - right)
+        )
+    ]
+    mixed = [
+        *said(("x", "m"), 0, [[0, 1]] * 30),
+        *said(("y", "m"), 1, [[0, 1]] * 5 + [[1, 0]] * 25),
+    ]
+    found = evaluate_tallies(pure + mixed, BY)
+    assert found.level("group").count == 3
+    accuracy = found.level("row").accuracy
+    assert accuracy.value == pytest.approx(32 / 90)
+    # What is right is 0.9 or 0.08: four specimens do not tell much.
+    assert accuracy.low < 0.1
+    assert accuracy.high > 0.75
+    assert any("'m': they do not count in figures by group" in note for note in found.notes)
+    assert any("class '1' are in one group" in note for note in found.notes)
+
+
+def test_a_class_of_one_or_two_clusters_is_told():
     found = evaluate_tallies(TALLIES, BY, classes=("dark", "light"))
-    assert ["'dark'" in note for note in found.notes] == [True]
+    assert ["'dark' are in one" in note for note in found.notes] == [True, False]
+    assert ["'light' are in two" in note for note in found.notes] == [False, True]
+
+
+def test_the_most_frequent_class_stands_beside_the_accuracy():
+    tallies = [*said(("a", "s"), 0, [[1, 0]] * 3), *said(("b", "t"), 1, [[1, 0]] * 5)]
+    found = evaluate_tallies(tallies, BY, classes=("dark", "light"))
+    assert str(found.levels[0].most_frequent) == "0.625 (light)"
+    assert found.to_json()["levels"][0]["most_frequent"] == {"name": "light", "share": 0.625}
+    assert "0.625 (light)" in str(found)
 
 
 def test_without_units_rows_are_independent():
@@ -108,10 +141,10 @@ def test_intervals_do_not_depend_on_the_order_of_the_tallies():
 
 
 def test_all_that_was_found_is_json():
-    found = evaluate_tallies(TALLIES, BY, resamples=20, seed=3).to_json()
+    found = evaluate_tallies(TALLIES, BY).to_json()
     assert json.loads(json.dumps(found)) == found
     assert (found["accuracy"], found["rows"], found["confusion"]) == (0.7, 10, [[3, 2], [1, 4]])
-    assert found["intervals"]["resamples"] == 20
+    assert found["intervals"]["clusters"] == 3
     assert found["levels"][1]["classes"][0]["recall"]["value"] == 1
 
 

@@ -144,7 +144,7 @@ def test_the_report_has_figures_of_rows_sources_and_groups(spark):
     df = tiles(spark, SCORES).withMetadata(
         "prediction", Field("prediction", (2,), "float32", classes=("dark", "light")).to_metadata()
     )
-    report = AccuracyEvaluator().report(df, resamples=20)
+    report = AccuracyEvaluator().report(df)
     assert report.accuracy == AccuracyEvaluator().evaluate(df) == 0.5
     assert report.level("row").confusion.tolist() == confusion_matrix(df).tolist()
     assert [each.name for each in report.level("source").classes] == ["dark", "light"]
@@ -153,11 +153,11 @@ def test_the_report_has_figures_of_rows_sources_and_groups(spark):
     assert report.level("group").count == 2
     # Ingested images are rows of their own, unless they have groups.
     ingested = df.selectExpr("*", "0 as item")
-    grouped = AccuracyEvaluator().report(ingested, resamples=20)
+    grouped = AccuracyEvaluator().report(ingested)
     assert [level.name for level in grouped.levels] == ["row", "source", "group"]
-    whole = AccuracyEvaluator().report(ingested.drop("group"), resamples=20)
+    whole = AccuracyEvaluator().report(ingested.drop("group"))
     assert [level.name for level in whole.levels] == ["row"]
-    votes = AccuracyEvaluator().report(df, ["source"], combine="vote", resamples=20)
+    votes = AccuracyEvaluator().report(df, ["source"], combine="vote")
     assert votes.level("source").confusion.tolist() == [[1, 1], [0, 1]]
 
 
@@ -170,7 +170,7 @@ def test_the_report_has_figures_of_rows_sources_and_groups(spark):
     ],
 )
 def test_predictions_of_every_kind_have_a_report(spark, predictions, types, combine):
-    report = AccuracyEvaluator().report(tiles(spark, predictions, types), resamples=20)
+    report = AccuracyEvaluator().report(tiles(spark, predictions, types))
     assert report.combine == combine
     assert report.level("row").confusion.tolist() == [[1, 2], [1, 2]]
     assert report.level("source").accuracy.value == pytest.approx(
@@ -183,9 +183,9 @@ def test_the_names_of_classes_are_those_of_the_labels_that_they_are_about(spark)
     other = (
         tiles(spark, SCORES).withMetadata("prediction", named).withColumnRenamed("label", "kind")
     )
-    report = AccuracyEvaluator("prediction", "kind").report(other, resamples=5)
+    report = AccuracyEvaluator("prediction", "kind").report(other)
     assert [each.name for each in report.levels[0].classes] == ["0", "1"]
-    given = AccuracyEvaluator("prediction", "kind").report(other, classes=("x", "y"), resamples=5)
+    given = AccuracyEvaluator("prediction", "kind").report(other, classes=("x", "y"))
     assert [each.name for each in given.levels[0].classes] == ["x", "y"]
     with pytest.raises(LabelError, match=r"0\.\.0"):
         AccuracyEvaluator("prediction", "kind").report(other, classes=("x",))
@@ -217,5 +217,5 @@ def test_one_job_makes_the_report(spark):
             yield batch
 
     df = tiles(spark, SCORES)
-    AccuracyEvaluator().report(df.mapInArrow(look, df.schema), resamples=5)
+    AccuracyEvaluator().report(df.mapInArrow(look, df.schema))
     assert seen.value == len(SCORES)
