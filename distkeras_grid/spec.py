@@ -462,8 +462,9 @@ class DataSpec(Value, frozen=True):
     features : tuple of mapping, default ()
         The feature columns in the order of the model's inputs: ``name``, and the metadata that
         `Field.to_metadata` returns.
-    labels : tuple of str, default ()
-        Names of the label columns, in the order of the model's outputs.
+    labels : tuple of mapping or None, default ()
+        The label of each output of the model, as `features`; None for one without. Empty for a
+        model that takes no labels.
     sample_weight : str, optional
         Name of the column of sample weights.
     class_weight : mapping of int to float, optional
@@ -478,7 +479,7 @@ class DataSpec(Value, frozen=True):
 
     source: str = ""
     features: tuple[dict[str, Any], ...] = ()
-    labels: tuple[str, ...] = ()
+    labels: tuple[dict[str, Any] | str | None, ...] = ()
     sample_weight: str | None = None
     class_weight: dict[int, float] | None = None
     share: Share = "partition"
@@ -486,6 +487,9 @@ class DataSpec(Value, frozen=True):
     local: LocalSpec | None = None
 
     def __post_init__(self) -> None:
+        # A run of an earlier version has the names of its labels.
+        named = ({"name": item} if isinstance(item, str) else item for item in self.labels)
+        _store(self, "labels", tuple(named))
         for number, weight in (self.class_weight or {}).items():
             _within(f"class_weight[{number}]", weight, 0)
 

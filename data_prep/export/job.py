@@ -23,7 +23,7 @@ from data_prep.job import executor_errors
 from data_prep.task_status import task_progress
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.columns import quoted, resolve_features
+from distkeras_grid.spark.columns import map_batches, quoted, resolve_features
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
 from distkeras_grid.spark.outputs import Output, OutputKind
@@ -216,13 +216,16 @@ class _Exporter:
         errors = executor_errors(self._spark, self._settings.output, "exporting to")
         with errors, task_progress(self._spark, f"exporting {split}", self._say):
             if self._settings.format == HUGGING_FACE:
-                self._in_order(rows, files).mapInArrow(
-                    png_encoder(self._field), self._png_schema(rows)
+                map_batches(
+                    self._in_order(rows, files),
+                    png_encoder(self._field),
+                    self._png_schema(rows),
                 ).write.parquet(f"{folder}/{split}")
                 return
             place = choose_place(self._spark, self._storage.resolve(folder))
             ordered = rows if self._settings.format == FOLDERS else self._in_order(rows, files)
-            written = ordered.mapInArrow(
+            written = map_batches(
+                ordered,
                 file_writer(self._settings.format, self._field, split, place),
                 "rows long, bytes long",
             )

@@ -24,15 +24,15 @@ class RecordedColumns:
 
     Parameters
     ----------
-    features, labels : list of str
-        In the order of the model's inputs and outputs; empty where nothing is recorded.
+    features, labels : list
+        Names in the order of the model's inputs and outputs; empty where nothing is recorded.
     """
 
-    features: list[str]
+    features: list[str | list[str]]
     labels: list[str]
 
     @property
-    def features_flag(self) -> str | list[str]:
+    def features_flag(self) -> str | list[Any]:
         """Default of ``--features``."""
         return self.features if len(self.features) > 1 else (self.features or ["features"])[0]
 
@@ -80,7 +80,8 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
         return _without_spec(told)
     try:
         data = RunSpec.from_json(told["spec"]).data
-        return RecordedColumns([str(field["name"]) for field in data.features], list(data.labels))
+        labels = [each["name"] for each in data.labels if isinstance(each, dict)]
+        return RecordedColumns([_given(field) for field in data.features], labels)
     except (ConfigurationError, KeyError) as error:
         if named:
             return RecordedColumns([], [])
@@ -90,6 +91,11 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
             f"The columns that the model was trained on stand in {uri}, whose spec cannot be read: "
             f"{reason}. Name them by --features and, to evaluate, --label."
         ) from error
+
+
+def _given(field: dict[str, Any]) -> str | list[str]:
+    """Return a feature as it was given: the name of its column, or the names of several."""
+    return list(field.get("distkeras_grid", {}).get("columns", ())) or str(field["name"])
 
 
 def _without_spec(told: dict[str, Any]) -> RecordedColumns:

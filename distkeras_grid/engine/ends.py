@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 
-def declared(model: Any, ends: Literal["inputs", "outputs"]) -> list[Any]:
+def declared(model: Any, ends: str) -> list[Any]:
     """Return a model's inputs or outputs; none if its class declares none to Keras."""
     return list(getattr(model, ends, None) or [])
 
 
-def input_dtypes(model: Any) -> list[str]:
-    """Return the types of a model's inputs; float32 if it declares none."""
-    return [str(tensor.dtype) for tensor in declared(model, "inputs")] or ["float32"]
+def input_dtypes(model: Any, count: int = 1) -> list[str]:
+    """Return the types of a model's inputs; float32 for each of `count` if it declares none."""
+    found = [str(tensor.dtype) for tensor in declared(model, "inputs")]
+    return found or ["float32"] * max(1, count)
 
 
 def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -> Any:
@@ -26,11 +27,14 @@ def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -
     end : {"input", "output"}
         Which end.
     values : sequence of array or tensor
-        In the order of ``model.inputs`` or ``model.outputs``.
+        In the order of ``model.inputs`` or ``model.outputs``; None for an output without a label.
     """
     import keras
 
-    if len(values) == 1:
+    # A class of the user's declares none, and Keras raises AttributeError then.
+    structure = getattr(model, end, None) if declared(model, f"{end}s") else None
+    if structure is None:
+        structure = list(values)
+    if len(values) == 1 and not isinstance(structure, Mapping):
         return values[0]
-    structure = keras.tree.pack_sequence_as(getattr(model, end), list(values))
-    return keras.tree.lists_to_tuples(structure)
+    return keras.tree.lists_to_tuples(keras.tree.pack_sequence_as(structure, list(values)))

@@ -66,6 +66,9 @@ class KerasEngine(ABC):
     scaling : sequence of (float, float), default ()
         ``(scale, offset)`` of each input: the model sees ``x * scale + offset`` as float32. Empty
         if it sees all inputs as they are.
+    labels : sequence of (float, float) or None, optional
+        ``(scale, offset)`` of the label of each output, None for one without a label. By default
+        each has one, as it is.
     block_shape : tuple of int, optional
         ``(steps, batch)`` of a whole block. The loop over a block is compiled only for this
         shape, because each shape is compiled separately.
@@ -103,6 +106,7 @@ class KerasEngine(ABC):
         model: Any,
         *,
         scaling: Sequence[tuple[float, float]] = (),
+        labels: Sequence[tuple[float, float] | None] | None = None,
         block_shape: tuple[int, int] | None = None,
         jit: bool | Literal["auto"] = "auto",
         local_steps: LocalSteps = LocalSteps.OPTIMIZER,
@@ -116,8 +120,10 @@ class KerasEngine(ABC):
         slots = optimizer_state == "average"
         self.layout = weight_layout(model, slots=slots)
         self.jit = decide_jit(model, jit, self._serves) and block_shape is not None
-        self._inputs = input_dtypes(model)
+        self._inputs = input_dtypes(model, len(scaling))
         self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
+        outputs = max(1, len(declared(model, "outputs")))
+        self._labels = [AS_IT_IS] * outputs if labels is None else list(labels)
         self._block_shape = block_shape
         self._variables = model_variables(model, slots=slots).all
         self._own_train_step = has_own_train_step(model)
@@ -442,14 +448,15 @@ class KerasEngine(ABC):
         for variable, value in zip(self._variables, values, strict=True):
             variable.assign(value)
 
-    def _data(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Return features, labels and, if given, weights of a batch as the model takes them."""
+    def _data(self, arrays: Sequence[Any]) -> Any:
+        """Return features, labels and, if given, weights of a batch as ``fit`` passes them."""
         import keras
 
-        outputs = max(1, len(declared(self.model, "outputs")))
-        x, y = arrays[: len(self._inputs)], arrays[len(self._inputs) :]
-        self._steps.weigh(keras.ops.shape(x[0])[0])
-        return (self._features(x), packed(self.model, "output", y[:outputs]), *y[outputs:])
+        x, rest = arrays[: len(self._inputs)], iter(arrays[len(self._inputs) :])
+        self._steps.weigh(keras.ops.shape(arrays[0])[0])
+        y = [None if each is None else _target(next(rest), each) for each in self._labels]
+        targets = None if all(each is None for each in y) else packed(self.model, "output", y)
+        return keras.utils.pack_x_y_sample_weight(self._features(x), targets, *rest)
 
     def _features(self, arrays: Sequence[Any]) -> Any:
         scaled = [_scaled(*each) for each in zip(arrays, self._inputs, self._scaling, strict=True)]
@@ -482,3 +489,8 @@ def _scaled(x: Any, dtype: str, scaling: tuple[float, float]) -> Any:
         return ops.cast(x, dtype)
     scale, offset = scaling
     return ops.cast(x, "float32") * scale + offset
+
+
+def _target(y: Any, scaling: tuple[float, float]) -> Any:
+    """Return labels as they are, in their own type, or scaled."""
+    return y if scaling == AS_IT_IS else _scaled(y, "float32", scaling)

@@ -33,6 +33,7 @@ def load_engine(
     *,
     custom_objects: Mapping[str, Any] | None = None,
     scaling: Sequence[tuple[float, float]] = (),
+    labels: Sequence[tuple[float, float] | None] | None = None,
     block_shape: tuple[int, int] | None = None,
     jit: bool | Literal["auto"] = "auto",
     local_steps: LocalSteps = LocalSteps.OPTIMIZER,
@@ -48,7 +49,7 @@ def load_engine(
     custom_objects : mapping of str to object, optional
         The user's own layers, losses and metrics by name. An engine with these is not kept, because
         their code may have changed under the same names.
-    scaling, block_shape, jit, local_steps, momentum, optimizer_state
+    scaling, labels, block_shape, jit, local_steps, momentum, optimizer_state
         As in `distkeras_grid.engine.tensorflow.TensorFlowEngine`.
 
     Returns
@@ -70,6 +71,7 @@ def load_engine(
         current_backend(),
         model,
         scaling=scaling,
+        labels=labels,
         block_shape=block_shape,
         jit=jit,
         local_steps=local_steps,

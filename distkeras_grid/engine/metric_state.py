@@ -141,7 +141,7 @@ def _same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def build_metrics(model: Any, data: tuple[Any, ...]) -> None:
+def build_metrics(model: Any, data: Any) -> None:
     """Create the variables of a compiled model's loss and metrics, with a batch as an example.
 
     Parameters
@@ -158,11 +158,11 @@ def build_metrics(model: Any, data: tuple[Any, ...]) -> None:
     """
     import keras
 
-    if has_own_train_step(model) and model.loss is None:
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    if has_own_train_step(model) and (model.loss is None or y is None):
         # Nothing compiled to build, and the model may have no call() of its own.
         return
     held = [(v, v.numpy()) for v in model.non_trainable_variables]
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     prediction = model(x, training=False)
     model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
     update = partial(model.compute_metrics, x, y, prediction, sample_weight=weight)

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from distkeras_grid.errors import SchemaError
-from distkeras_grid.feeding.encodings import decode
+from distkeras_grid.feeding.encodings import ENCODED, decode
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.rows import aligned_empty
 
 
 def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
-    """Return a feature column as one array.
+    """Return a feature or label column as one array.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
     [[1, 2], [3, 4]]
     """
     if is_binary(column.type):
-        if field.encoding == "raw":
+        if field.encoding not in ENCODED:
             return _raw(column, field)
         return decode(binary_values(column, field.name), field)
     if _is_list(column.type):
@@ -57,39 +57,6 @@ def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
             np.ones(len(column), np.int64), field.size, field.name, f"values of shape {field.shape}"
         )
     return values.reshape(len(column), *field.shape)
-
-
-def labels_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
-    """Return a label column as one array.
-
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Numbers, or lists with the same length in each row.
-    name : str
-        Name of the column.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(rows,)`` or ``(rows, k)``. Integers keep their type, and double becomes
-        ``float32``, as in Keras' own ``fit``.
-
-    Raises
-    ------
-    SchemaError
-        If the column has another type, or contains nulls or lists of unequal length.
-
-    Examples
-    --------
-    >>> labels_from_arrow(pa.array([[1.0, 0.0], [0.0, 1.0]]), "label").tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    if not _is_list(column.type):
-        return numbers_from_arrow(column, name)
-    size = len(column[0]) if len(column) and column[0].is_valid else 0
-    values = _list_values(column, name, size, f"{size} numbers as in the first row")
-    return values.reshape(len(column), size)
 
 
 def numbers_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
@@ -178,6 +145,16 @@ def decode_images(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     images = aligned_empty((len(contents), *field.shape), field.dtype)
     for row, content in enumerate(contents):
         images[row] = _decoded(content, field, row)
+    return images
+
+
+def from_bgr(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
+    """Return the pixels of Spark's ``image`` source, channels in the order RGB; see `Decode`."""
+    images = aligned_empty((len(contents), *field.shape), field.dtype)
+    for row, content in enumerate(contents):
+        _check_sizes(np.array([len(content)]), field.nbytes, field.name, f"{field.nbytes} bytes")
+        pixels = np.frombuffer(content, field.dtype).reshape(field.shape)
+        images[row] = pixels[:, :, ::-1] if field.shape[2] == 3 else pixels
     return images
 
 

@@ -1,4 +1,4 @@
-"""The values of one feature column of a seat, in a local file."""
+"""The values of one feature or label column of a seat, in a local file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FeatureFile:
     @property
     def _is_kept_encoded(self) -> bool:
         encoding = self._field.encoding
-        return encoding != "raw" and not ENCODED[encoding].same_size
+        return encoding in ENCODED and not ENCODED[encoding].same_size
 
     def seal(self, rows: int) -> None:
         """End the writing, after this number of rows.
@@ -113,6 +113,10 @@ class FeatureFile:
         size = self._field.size * self._dtype.itemsize
         records = self._file.read_records(stored, size)
         return records.view(self._dtype).reshape(-1, *self._field.shape)
+
+    def gather_as(self, stored: NDArray[np.int64]) -> NDArray[Any]:
+        """Return copies of values, shape ``(*stored.shape, *field.shape)``."""
+        return self.gather(stored.ravel()).reshape(*stored.shape, *self._field.shape)
 
     def close(self) -> None:
         """Delete the file. A second call has no effect."""

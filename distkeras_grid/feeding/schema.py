@@ -1,4 +1,4 @@
-"""What the values of one feature column are: shape, type, encoding, scaling and classes.
+"""What the values of one column are, a feature or a label: shape, type, encoding, scaling, classes.
 
 A binary column says nothing about its content. `Field` does. It is stored as JSON in the metadata
 of the Spark column, and ``select``, ``filter`` and Parquet keep it.
@@ -18,7 +18,9 @@ from distkeras_grid.feeding.encodings import ENCODED
 
 METADATA_KEY = "distkeras_grid"
 VERSION = 1
-ENCODINGS = ("raw", *ENCODED)
+#: Arrays of numbers of any length up to that of the shape, with zeros at the end.
+PADDED = "padded"
+ENCODINGS = ("raw", PADDED, *ENCODED)
 DTYPES = (
     "uint8",
     "int8",
@@ -36,7 +38,7 @@ DTYPES = (
 
 @dataclass(frozen=True)
 class Field:
-    """The values of one feature column.
+    """The values of one feature or label column.
 
     Parameters
     ----------
@@ -48,16 +50,20 @@ class Field:
         NumPy name of the type in which a value is stored, little-endian.
     scale, offset : float, default 1.0 and 0.0
         The model sees ``value * scale + offset`` as float32.
-    encoding : {"raw", "jpeg", "png", "difference", "tile"}, default "raw"
+    encoding : {"raw", "padded", "jpeg", "png", "difference", "bgr", "tile"}, default "raw"
         ``raw`` is the array's bytes in C order; ``jpeg`` and ``png`` are the bytes of an image
         file; ``difference`` is the bytes of an array in which each row of the image is its
-        difference from the row above (`distkeras_grid.feeding.differences`); ``tile`` says where a
-        tile lies in an image, and it is cut when it is read (`data_prep.cut`).
+        difference from the row above (`distkeras_grid.feeding.differences`); ``bgr`` is what
+        Spark's ``image`` source gives, blue first, and the model sees RGB; ``tile`` says where a
+        tile lies in an image, and it is cut when it is read (`data_prep.cut`). A ``padded`` value
+        is an array that may be shorter than the shape says, and gets zeros at its end.
     classes : tuple of str, default ()
         Name of class ``i`` at position ``i``, if the labels beside the column have names.
     recipe : str, default ""
         What a decoder must know in addition, as JSON text. For the encoding ``tile``, how images
         are read and rotated.
+    columns : tuple of str, default ()
+        Names of several columns of numbers that make one value; `name` then names them all.
 
     Raises
     ------
@@ -81,11 +87,13 @@ class Field:
     encoding: str = "raw"
     classes: tuple[str, ...] = ()
     recipe: str = ""
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # JSON and users give lists, but a frozen value needs tuples.
         object.__setattr__(self, "shape", _without_list(self.shape))
         object.__setattr__(self, "classes", _without_list(self.classes))
+        object.__setattr__(self, "columns", _without_list(self.columns))
         self._check_name_and_shape()
         self._check_storage()
         self._check_meaning()
@@ -99,6 +107,11 @@ class Field:
     def nbytes(self) -> int:
         """Bytes of one decoded value."""
         return self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the columns that a value is made of."""
+        return self.columns or (self.name,)
 
     @property
     def is_file(self) -> bool:
@@ -129,6 +142,8 @@ class Field:
         }
         if self.recipe:
             content["recipe"] = self.recipe
+        if self.columns:
+            content["columns"] = list(self.columns)
         return {METADATA_KEY: content}
 
     @classmethod
@@ -169,6 +184,7 @@ class Field:
                 encoding=content["encoding"],
                 classes=tuple(content["classes"]),
                 recipe=content.get("recipe", ""),
+                columns=tuple(content.get("columns", ())),
             )
         except (KeyError, TypeError, ConfigurationError) as error:
             raise SchemaError(
@@ -198,7 +214,7 @@ class Field:
                 f"The encoding of field {self.name!r} must be one of {', '.join(ENCODINGS)}. "
                 f"Received: {self.encoding!r}."
             )
-        if self.encoding == "raw":
+        if self.encoding not in ENCODED:
             return
         if len(self.shape) != 3 or self.shape[2] not in (1, 3):
             raise ConfigurationError(
@@ -221,6 +237,11 @@ class Field:
             raise ConfigurationError(
                 f"The classes of field {self.name!r} must be a tuple of names. "
                 f"Received: {self.classes!r}."
+            )
+        if not _is_tuple_of(_is_name, self.columns) or len(self.columns) not in (0, self.size):
+            raise ConfigurationError(
+                f"The columns of field {self.name!r} must be as many names as its shape "
+                f"{self.shape} has numbers. Received: {self.columns!r}."
             )
         if not isinstance(self.recipe, str):
             raise ConfigurationError(

@@ -100,6 +100,55 @@ def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
     return items
 
 
+def match_labels(
+    given: Any, outputs: Sequence[Port], losses: Sequence[Any] | None = None
+) -> tuple[Any, ...]:
+    """Return the label of each output of a model, None for one without; nothing if none has one.
+
+    Parameters
+    ----------
+    given : object, list, tuple, mapping or None
+        As in `match`. Outputs without a loss may be left out.
+    outputs : sequence of Port
+        The model's outputs.
+    losses : sequence, optional
+        The loss of each output, None for an output that needs no label. By default all need one.
+
+    Raises
+    ------
+    ConfigurationError
+        If an output with a loss has no label, or the model has no place for one.
+
+    Examples
+    --------
+    >>> outputs = (Port("kind", (3,)), Port("embedding", (8,)))
+    >>> match_labels("label", outputs, ["mse", None])
+    ('label', None)
+    >>> match_labels(None, outputs, [None, None])
+    ()
+    """
+    names = [port.name for port in outputs] or [""]
+    needed = [True] * len(names) if losses is None else [loss is not None for loss in losses]
+    if isinstance(given, Mapping):
+        free = (name for name, need in zip(names, needed, strict=True) if not need)
+        given = {**dict.fromkeys(free), **given}
+    else:
+        items = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        if len(items) == sum(needed) < len(names):
+            rest = iter(items)
+            items = [next(rest) if need else None for need in needed]
+        given = items
+    labels = match(given, outputs, "label_col")
+    for name, need, label in zip(names, needed, labels, strict=True):
+        if need and label is None:
+            raise ConfigurationError(
+                f"label_col has nothing for {name or 'the output'!r}, whose loss needs a label. "
+                "Name its column; for an autoencoder this is the one of its features. Received: "
+                f"{given!r}."
+            )
+    return labels if any(label is not None for label in labels) else ()
+
+
 def check_fit(model: Any, fields: Sequence[Field]) -> None:
     """Refuse feature columns whose values do not have the shapes that the model takes.
 
@@ -117,7 +166,7 @@ def check_fit(model: Any, fields: Sequence[Field]) -> None:
     """
     ports = inputs_of(model)
     for port, field in zip(ports, fields, strict=bool(ports)):
-        if _fits(port.shape, field.shape):
+        if fits(port.shape, field.shape):
             continue
         where = f" for input {port.name!r}" if len(ports) > 1 else ""
         raise SchemaError(
@@ -162,7 +211,8 @@ def _ports(names: Sequence[str], tensors: Sequence[Any]) -> tuple[Port, ...]:
     )
 
 
-def _fits(wanted: Sequence[int | None], given: Sequence[int]) -> bool:
+def fits(wanted: Sequence[int | None], given: Sequence[int]) -> bool:
+    """Whether a value has the shape that a model takes, whose axes of None have any length."""
     return len(wanted) == len(given) and all(
         size in (None, number) for size, number in zip(wanted, given, strict=True)
     )

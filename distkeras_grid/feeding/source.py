@@ -48,11 +48,6 @@ class Source(Protocol):
         ...
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        """Names of the labels, in the order of the model's outputs."""
-        ...
-
-    @property
     def weighted(self) -> bool:
         """Whether rows have sample weights."""
         ...
@@ -98,13 +93,13 @@ class ArraySource:
         One array for each input of the model, shape ``(rows, *shape)``, in the type in which they
         are stored.
     labels : sequence of ndarray
-        One array for each output, shape ``(rows,)`` or ``(rows, k)``.
+        One array for each output that has a label, shape ``(rows, *shape)``.
     weights : ndarray, optional
         Sample weights, shape ``(rows,)``.
     fields : sequence of Field, optional
         The features; by default described by their arrays, without scaling.
-    label_names : sequence of str, optional
-        Names of the labels; by default ``label_0`` and so on.
+    label_fields : sequence of Field or None, optional
+        The label of each output, None for one without; by default described by their arrays.
 
     Attributes
     ----------
@@ -134,7 +129,7 @@ class ArraySource:
         weights: NDArray[Any] | None = None,
         *,
         fields: Sequence[Field] | None = None,
-        label_names: Sequence[str] | None = None,
+        label_fields: Sequence[Field | None] | None = None,
     ) -> None:
         # NumPy would copy any other array as a whole for each block.
         self.features, self.labels = (
@@ -149,15 +144,9 @@ class ArraySource:
                 f"Received lengths: {lengths}."
             )
         self._rows: int = lengths[0]
-        self.fields = tuple(
-            fields
-            or (
-                Field(f"features_{number}", array.shape[1:], array.dtype.name)
-                for number, array in enumerate(self.features)
-            )
-        )
-        self.label_names = tuple(
-            label_names or (f"label_{number}" for number in range(len(self.labels)))
+        self.fields = tuple(fields or _described("features", self.features))
+        self.label_fields = (
+            _described("label", self.labels) if label_fields is None else tuple(label_fields)
         )
 
     @property
@@ -218,11 +207,6 @@ class Selection:
         return self.source.fields
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        """The labels of the source."""
-        return self.source.label_names
-
-    @property
     def weighted(self) -> bool:
         """Whether rows have sample weights."""
         return self.source.weighted
@@ -270,11 +254,6 @@ class ClassWeighted:
     def fields(self) -> tuple[Field, ...]:
         """The features of the source."""
         return self.source.fields
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The labels of the source."""
-        return self.source.label_names
 
     @property
     def weighted(self) -> bool:
@@ -340,6 +319,13 @@ def classes_of(label: NDArray[Any]) -> NDArray[np.int64]:
     single = label.ndim == 2 or label.shape[-1] == 1
     classes: NDArray[np.int64] = (np.rint(label) if single else label.argmax(axis=-1)).ravel()
     return classes.astype(np.int64)
+
+
+def _described(what: str, arrays: Sequence[NDArray[Any]]) -> tuple[Field, ...]:
+    return tuple(
+        Field(f"{what}_{number}", array.shape[1:], array.dtype.name)
+        for number, array in enumerate(arrays)
+    )
 
 
 def _ready(array: NDArray[Any]) -> NDArray[Any]:

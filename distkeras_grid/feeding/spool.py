@@ -1,12 +1,13 @@
 """The rows of one seat in local files, which can be read in any order in every epoch.
 
-Spark delivers rows once. Features are written to files; labels and weights stay in memory.
+Spark delivers rows once. Features and labels are written to files; weights stay in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from distkeras_grid.feeding.arrays import labels_from_arrow, numbers_from_arrow
+from distkeras_grid.feeding.arrays import numbers_from_arrow
 from distkeras_grid.feeding.feature_file import FeatureFile
 from distkeras_grid.feeding.local_file import local_folder
 from distkeras_grid.feeding.row_digest import RowDigest, hashes_of
@@ -26,9 +27,28 @@ from distkeras_grid.rows import Block, check_places, take
 # A larger file is read, not mapped.
 MAPPED_BYTES = 64 << 20
 
-# Names of the columns that are sent; features and labels have one for each input or output.
+# Names of the columns that are sent.
 ROW, WEIGHT = "row", "weight"
-FEATURES, LABEL = "features_{}", "label_{}"
+
+
+def sent_names(
+    fields: Sequence[Field], labels: Sequence[Field]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the columns that are sent, of features and of labels.
+
+    A label that is one of the features is sent once.
+
+    Examples
+    --------
+    >>> image, kind = Field("image", (8, 8, 1)), Field("kind", (), "int64")
+    >>> sent_names([image], [image, kind])
+    (('features_0',), ('features_0', 'label_1'))
+    """
+    features = tuple(f"features_{place}" for place in range(len(fields)))
+    return features, tuple(
+        features[list(fields).index(label)] if label in fields else f"label_{place}"
+        for place, label in enumerate(labels)
+    )
 
 
 class Spool:
@@ -41,8 +61,8 @@ class Spool:
     ----------
     fields : sequence of Field
         The feature columns.
-    labels : sequence of str
-        Names of the label columns, for errors.
+    labels : sequence of Field
+        The label columns.
     folder : Path, optional
         Folder of the files; by default Spark's first local directory.
     mapped_bytes : int, default 64 MiB
@@ -52,29 +72,32 @@ class Spool:
     ----------
     fields : tuple of Field
         The feature columns; once sealed, with the types in which they came.
-    label_names : tuple of str
-        Names of the label columns.
+    labels : tuple of Field
+        The label columns.
     """
 
     def __init__(
         self,
         fields: Sequence[Field],
-        labels: Sequence[str],
+        labels: Sequence[Field],
         folder: Path | None = None,
         mapped_bytes: int = MAPPED_BYTES,
     ) -> None:
         self.fields = tuple(fields)
-        self.label_names = tuple(labels)
+        self.labels = tuple(labels)
         self._rows = 0
         self._order: Places = np.empty(0, np.int64)
-        self._all_labels: list[NDArray[Any]] = []
         self._all_weights: NDArray[Any] | None = None
         self._numbers: list[NDArray[Any]] = []
-        self._labels: list[list[NDArray[Any]]] = [[] for _ in labels]
         self._weights: list[NDArray[Any]] = []
         self._digest = RowDigest()
         folder = folder or local_folder()
-        self._files = [FeatureFile(field, folder, mapped_bytes) for field in fields]
+        self._sent = sent_names(self.fields, self.labels)
+        described = zip(chain(*self._sent), (*self.fields, *self.labels), strict=True)
+        self._files = {
+            name: FeatureFile(field, folder, mapped_bytes)
+            for name, field in dict(described).items()
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +130,8 @@ class Spool:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            Columns ``row`` (number of the row in the data set), ``features_0``, ``features_1`` and
-            so on, ``label_0`` and so on, and optionally ``weight``.
+            Columns ``row`` (number of the row in the data set), those of `sent_names`, and
+            optionally ``weight``.
 
         Raises
         ------
@@ -123,15 +146,11 @@ class Spool:
         # the smallest of them would keep the features in memory, too.
         self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW).copy())
         hashes = []
-        for place, (name, parts) in enumerate(zip(self.label_names, self._labels, strict=True)):
-            parts.append(labels_from_arrow(batch.column(LABEL.format(place)), name).copy())
-            hashes.append(hashes_of(parts[-1]))
         if WEIGHT in batch.schema.names:
             weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
             self._weights.append(weights.astype(np.float32))
             hashes.append(hashes_of(self._weights[-1]))
-        for place, file in enumerate(self._files):
-            hashes.append(file.append(batch.column(FEATURES.format(place))))
+        hashes += [file.append(batch.column(name)) for name, file in self._files.items()]
         self._digest.add(self._numbers[-1], hashes)
         self._rows += batch.num_rows
 
@@ -142,38 +161,33 @@ class Spool:
         rows arrive does not matter, because it differs when a task runs again.
         """
         self._order = np.argsort(_joined(self._numbers), kind="stable")
-        self._all_labels = [_joined(parts) for parts in self._labels]
         self._all_weights = _joined(self._weights) if self._weights else None
-        for parts in (self._numbers, *self._labels, self._weights):
+        for parts in (self._numbers, self._weights):
             parts.clear()
-        for file in self._files:
+        for file in self._files.values():
             file.seal(self._rows)
         if self._rows:
             self.fields = tuple(
-                replace(field, dtype=file.dtype.name)
-                for field, file in zip(self.fields, self._files, strict=True)
+                replace(field, dtype=self._files[name].dtype.name)
+                for name, field in zip(self._sent[0], self.fields, strict=True)
             )
 
     def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
         """Yield the rows of a window; see `Source`."""
         for places in window:
             check_places(places, len(self._order))
-            stored = self._order[places]
-            weights = self._all_weights
-            yield Block(
-                x=tuple(self._gathered(number, stored) for number in range(len(self._files))),
-                y=tuple(take(labels, stored) for labels in self._all_labels),
-                weight=None if weights is None else take(weights, stored),
-            )
+            yield self._block(self._order[places])
 
     def close(self) -> None:
         """Delete the files. A second call has no effect."""
-        for file in self._files:
+        for file in self._files.values():
             file.close()
 
-    def _gathered(self, number: int, stored: Places) -> NDArray[Any]:
-        features = self._files[number].gather(stored.ravel())
-        return features.reshape(*stored.shape, *self.fields[number].shape)
+    def _block(self, stored: Places) -> Block:
+        held = {name: file.gather_as(stored) for name, file in self._files.items()}
+        x, y = (tuple(held[name] for name in names) for names in self._sent)
+        weights = self._all_weights
+        return Block(x, y, None if weights is None else take(weights, stored))
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.metrics import NO_CLASS, THRESHOLD
-from distkeras_grid.spark.columns import is_number, is_number_array, is_vector, quoted
+from distkeras_grid.spark.columns import (
+    is_number,
+    is_number_array,
+    is_vector,
+    quoted,
+    refuse_stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +30,10 @@ def check_columns(df: DataFrame, names: Iterable[str]) -> None:
     ------
     SchemaError
         If a column is missing. Names the missing columns and the existing ones.
+    ConfigurationError
+        If the rows are a stream.
     """
+    refuse_stream(df, "The DataFrame")
     missing = [name for name in names if name not in df.columns]
     if missing:
         raise SchemaError(

@@ -105,7 +105,7 @@ class ModelPredictor:
 
         from distkeras_grid.engine.keras_model import model_to_bytes
         from distkeras_grid.engine.registry import current_backend
-        from distkeras_grid.spark.columns import resolve_features
+        from distkeras_grid.spark.columns import map_batches, resolve_features
         from distkeras_grid.spark.dataframes import as_dataframe
         from distkeras_grid.spark.interpreters import (
             check_executors,
@@ -115,7 +115,7 @@ class ModelPredictor:
         from distkeras_grid.spark.session import active_session
 
         spark = active_session()
-        df = as_dataframe(spark, df, "df")
+        df = as_dataframe(spark, df, "df", streams=True)
         output_cols = output_columns(self.output_col, outputs_of(self.keras_model))
         for name in output_cols:
             if name in df.columns:
@@ -148,7 +148,7 @@ class ModelPredictor:
             for name, port in zip(output_cols, outputs_of(self.keras_model) or (None,), strict=True)
         ]
         schema = StructType([*df.schema.fields, *outputs])
-        return columns.mapInArrow(partial(predict_batches, plan), schema)
+        return map_batches(columns, partial(predict_batches, plan), schema)
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,9 @@ def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]
     import keras
 
     seen = []
-    for place, field, dtype in zip(plan.places, plan.fields, input_dtypes(model), strict=True):
+    for place, field, dtype in zip(
+        plan.places, plan.fields, input_dtypes(model, len(plan.fields)), strict=True
+    ):
         column = part.column(place)
         if pa.types.is_struct(column.type):
             # Flattened and not `field`, which leaves out the nulls and offset of the struct.
@@ -317,16 +319,16 @@ def _with_features(
 
     Bytes are read where they stand; a second column of them would double what Spark moves.
     """
-    from distkeras_grid.spark.columns import feature_expression, is_binary
+    from distkeras_grid.spark.columns import is_binary, value_expression
 
     places: list[int] = []
     added: list[Column] = []
     for field in fields:
-        if is_binary(df.schema[field.name].dataType):
+        if not field.columns and is_binary(df.schema[field.name].dataType):
             places.append(df.columns.index(field.name))
             continue
         places.append(len(df.columns) + len(added))
-        added.append(feature_expression(df, field).alias(f"_features_{len(added)}"))
+        added.append(value_expression(df, field).alias(f"_features_{len(added)}"))
     return (df.select("*", *added) if added else df), tuple(places), len(added)
 
 

@@ -64,11 +64,6 @@ class LocalRows:
         return (self._store.field,)
 
     @property
-    def label_names(self) -> tuple[str, ...]:
-        """The label."""
-        return (self._store.label_name,)
-
-    @property
     def weighted(self) -> bool:
         """False: tiles have no weights."""
         return False

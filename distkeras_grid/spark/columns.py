@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from distkeras_grid.errors import SchemaError
-from distkeras_grid.feeding.schema import METADATA_KEY, Field
-from distkeras_grid.feeding.shapes import inputs_of, match, outputs_of
+from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError
+from distkeras_grid.feeding.schema import METADATA_KEY, PADDED, Field
+from distkeras_grid.feeding.shapes import Port, inputs_of, match, match_labels, outputs_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import ArrayType, DataType
+
+ArrowTask: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 # What users give: one column, a list in the order of the model's inputs, or a dict by their names.
-FeatureColumns: TypeAlias = str | Field | Sequence[str | Field] | Mapping[str, str | Field]
-LabelColumns: TypeAlias = str | Sequence[str] | Mapping[str, str]
+# Where several columns of numbers make one value, a list of their names stands for one.
+FeatureColumns: TypeAlias = str | Field | Sequence[Any] | Mapping[str, Any]
+LabelColumns: TypeAlias = str | Field | Sequence[Any] | Mapping[str, Any] | None
+
+NO_ROWS = "The data have no rows. Check the path and the filter."
+# An input or output of a model that declares none.
+ANY_PORT = Port("", ())
 
 # Types whose numbers are sent as integers, with their names in Spark's SQL, which has none without
 # a sign. Others become floats.
 _INTEGERS = {"int32": "int", "int64": "bigint", "uint32": "bigint", "uint64": "bigint"}
-
-
-@dataclass(frozen=True)
-class Label:
-    """A label column.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    size : int or None
-        Length of a label that is an array, None for a number.
-    integer : bool
-        Whether its numbers are integers.
-    """
-
-    name: str
-    size: int | None
-    integer: bool
 
 
 @dataclass(frozen=True)
@@ -50,15 +39,20 @@ class Columns:
     ----------
     features : tuple of Field
         One for each input of the model, which sees ``value * scale + offset``.
-    labels : tuple of Label
-        One for each output.
+    labels : tuple of Field or None
+        One for each output, None for an output without; empty for a model without labels.
     weight : str or None
         Name of the column of sample weights.
     """
 
     features: tuple[Field, ...]
-    labels: tuple[Label, ...]
+    labels: tuple[Field | None, ...]
     weight: str | None = None
+
+    @property
+    def labelled(self) -> tuple[Field, ...]:
+        """The labels that there are, in the order of the outputs."""
+        return tuple(label for label in self.labels if label is not None)
 
     @property
     def row_bytes(self) -> int:
@@ -73,6 +67,7 @@ def resolve_columns(
     weight_col: str | None = None,
     *,
     model: Any = None,
+    losses: Sequence[Any] | None = None,
 ) -> Columns:
     """Find and check the columns that a run reads. At most one row is read for each.
 
@@ -81,11 +76,14 @@ def resolve_columns(
     frame : DataFrame
         The data.
     features_col, label_col : str, Field, list or dict
-        As in `distkeras_grid.feeding.shapes.match`.
+        As in `distkeras_grid.feeding.shapes.match`. A list of columns of numbers for one input or
+        output is one value.
     weight_col : str, optional
         Column of sample weights.
     model : keras.Model, optional
         The model that takes the columns. If it declares no inputs and outputs, it has one of each.
+    losses : sequence, optional
+        The loss of each output, None for an output that needs no label. By default all need one.
 
     Raises
     ------
@@ -95,8 +93,14 @@ def resolve_columns(
         If a column is missing or has a type that cannot be used.
     """
     features = resolve_features(frame, features_col, model)
-    names = match(label_col, outputs_of(model), "label_col")
-    labels = tuple(_resolve_label(frame, name) for name in names)
+    outputs = outputs_of(model)
+    given = label_col if label_col is None else _grouped(frame, label_col, outputs)
+    matched = match_labels(given, outputs, losses)
+    ports = outputs or (None,) * len(matched)
+    labels = tuple(
+        None if one is None else _resolve_label(frame, one, port, features)
+        for one, port in zip(matched, ports, strict=bool(matched))
+    )
     if weight_col is not None:
         kind = _column_type(frame, weight_col, "sample_weight_col")
         if not is_number(kind):
@@ -113,8 +117,8 @@ def resolve_features(
     """Return the `Field` of each feature column, in the order of the model's inputs.
 
     It is the one given, or comes from the column's metadata. Arrays and Spark ML vectors need
-    neither; their length is that of the first row. Integers stay integers if the model's input has
-    an integer type.
+    neither: their shape is that of the first row, or of the longest where the model takes any
+    length. Integers stay integers if the model's input has an integer type.
 
     Raises
     ------
@@ -124,54 +128,220 @@ def resolve_features(
         If a column is missing, or is binary and has neither metadata nor a `Field`.
     """
     inputs = inputs_of(model)
-    given = match(features_col, inputs, "features_col")
-    dtypes = [port.dtype for port in inputs] or ["float32"]
+    given = _grouped(frame, features_col, inputs)
+    if not inputs and isinstance(given, list | tuple):
+        # A class of the user's, which takes as many inputs as there are columns.
+        return tuple(_resolve_feature(frame, column, ANY_PORT) for column in given)
+    matched = match(given, inputs, "features_col")
+    ports = inputs or (ANY_PORT,)
     return tuple(
-        _resolve_feature(frame, column, dtype) for column, dtype in zip(given, dtypes, strict=True)
+        _resolve_feature(frame, column, port) for column, port in zip(matched, ports, strict=True)
     )
 
 
-def _resolve_feature(frame: DataFrame, features_col: str | Field, wanted: str) -> Field:
-    name = features_col.name if isinstance(features_col, Field) else features_col
-    kind = _column_type(frame, name, "features_col")
-    if isinstance(features_col, Field):
-        return features_col
-    metadata = frame.schema[name].metadata
-    if METADATA_KEY in metadata:
-        return Field.from_metadata(name, metadata)
+def _grouped(frame: DataFrame, given: Any, ports: Sequence[Port]) -> Any:
+    """Return a list of columns of numbers for one input, or one output, as a single item."""
+    if not isinstance(given, list | tuple) or len(given) < 2 or len(ports) > 1:
+        return given
+    names = [name for name in given if isinstance(name, str) and name in frame.columns]
+    if len(names) == len(given) and all(is_number(frame.schema[name].dataType) for name in names):
+        return [tuple(names)]
+    return given
+
+
+def _resolve_feature(frame: DataFrame, given: Any, port: Port) -> Field:
+    field = _resolve(frame, given, port, "features_col")
+    return replace(field, shape=(1,)) if not field.shape and given == field.name else field
+
+
+def _resolve_label(
+    frame: DataFrame, given: Any, port: Port | None, features: Sequence[Field]
+) -> Field:
+    """Return the description of a label; one that is a feature, too, has the feature's."""
+    own = next((field for field in features if field.name == given), None)
+    return own or _resolve(frame, given, port or ANY_PORT, "label_col")
+
+
+def _resolve(frame: DataFrame, given: Any, port: Port, argument: str) -> Field:
+    """Return what the values of a column are, or of several that make one value."""
+    integers = port.dtype if argument == "features_col" else "int64"
+    if isinstance(given, Field):
+        for name in given.sources:
+            kind = _column_type(frame, name, argument)
+            if not (is_binary(kind) or is_image(kind) or _element(kind)):
+                raise _unusable(argument, name, kind)
+        return given
+    if isinstance(given, list | tuple):
+        return _of_several(frame, given, integers, argument)
+    kind = _column_type(frame, given, argument)
+    metadata = frame.schema[given].metadata
+    if METADATA_KEY in metadata and (is_binary(kind) or argument == "features_col"):
+        return Field.from_metadata(given, metadata)
+    if is_image(kind):
+        first = _first(frame, given)
+        return Field(given, (first["height"], first["width"], first["nChannels"]), encoding="bgr")
     if is_binary(kind):
         raise SchemaError(
-            f"Column {name!r} is binary and has no metadata, so its shape is unknown. "
-            f'Describe it: features_col=Field("{name}", shape=(height, width, channels), '
+            f"Column {given!r} is binary and has no metadata, so its shape is unknown. "
+            f'Describe it: {argument}=Field("{given}", shape=(height, width, channels), '
             f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
         )
-    dtype = wanted if wanted in _INTEGERS and _holds_integers(kind) else "float32"
-    if is_number(kind):
-        return Field(name, shape=(1,), dtype=dtype)
-    if is_vector(kind) or is_number_array(kind):
-        return Field(name, shape=(_first_length(frame, name),), dtype=dtype)
-    raise SchemaError(
-        f"features_col {name!r} has a type that cannot be used. Received: {kind.simpleString()}. "
-        "Use a number, an array of numbers, a Spark ML vector or binary."
+    if _element(kind) is None:
+        raise _unusable(argument, given, kind)
+    dtype = _dtype([kind], integers)
+    return Field(given, (), dtype) if is_number(kind) else _of_array(frame, given, dtype, port)
+
+
+def _of_several(frame: DataFrame, given: Sequence[str], integers: str, argument: str) -> Field:
+    """Return the description of a value of which each number has a column."""
+    kinds = [_column_type(frame, name, argument) for name in given]
+    for name, kind in zip(given, kinds, strict=True):
+        if not is_number(kind):
+            raise _unusable(argument, name, kind)
+    return Field(", ".join(given), (len(given),), _dtype(kinds, integers), columns=tuple(given))
+
+
+def _of_array(frame: DataFrame, name: str, dtype: str, port: Port) -> Field:
+    """Return the description of an array, whose shape only its rows tell."""
+    from pyspark.sql import functions as F
+
+    row: Any = _first(frame, name)
+    shape = []
+    while hasattr(row, "__len__"):
+        shape.append(len(row))
+        row = row[0] if len(row) else None
+    if not port.shape or port.shape[0] is not None or is_vector(frame.schema[name].dataType):
+        return Field(name, tuple(shape), dtype)
+    size = F.size(F.col(quoted(name)))
+    least, most = frame.agg(F.min(size), F.max(size)).first() or (0, 0)
+    if least == most:
+        return Field(name, tuple(shape), dtype)
+    return Field(name, (most, *shape[1:]), dtype, encoding=PADDED)
+
+
+def _unusable(argument: str, name: str, kind: DataType) -> SchemaError:
+    advice = (
+        "Use a number, several columns of numbers, an array of numbers, a Spark ML vector, an "
+        "image of Spark's source, or binary with a Field."
+    )
+    if kind.typeName() in ("string", "varchar", "char"):
+        advice = (
+            "A model takes numbers: make integers of texts with pyspark.ml.feature.StringIndexer, "
+            "or apply the model's StringLookup, TextVectorization or FeatureSpace to the column "
+            "first, and build the model without it."
+        )
+    return SchemaError(
+        f"{argument} {name!r} has a type that cannot be used. Received: {kind.simpleString()}. "
+        f"{advice}"
     )
 
 
-def feature_expression(frame: DataFrame, field: Field) -> Column:
-    """Return the column in the form that tasks read: binary, or an array of floats or integers."""
+def _dtype(kinds: Sequence[DataType], integers: str) -> str:
+    """Return the type in which numbers are sent: integers where both ends have them."""
+    return integers if integers in _INTEGERS and all(map(_holds_integers, kinds)) else "float32"
+
+
+def refuse_stream(frame: DataFrame, what: str) -> None:
+    """Refuse a streaming DataFrame, whose rows can be read only by a query that it starts.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is one.
+    """
+    if frame.isStreaming:
+        raise ConfigurationError(
+            f"{what} is a streaming DataFrame, and its rows are needed more than once. Take its "
+            "batches one by one: stream.writeStream.foreachBatch(function), or read what has come "
+            "so far by spark.read."
+        )
+
+
+def map_batches(frame: DataFrame, task: ArrowTask, schema: Any) -> DataFrame:
+    """Return what a task makes of Arrow batches, as ``DataFrame.mapInArrow``.
+
+    Spark looks the columns up by their names, and so does not find one with a dot.
+    """
+    names = list(frame.columns)
+
+    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    plain = frame.toDF(*(f"column_{number}" for number in range(len(names))))
+    return plain.mapInArrow(renamed, schema)
+
+
+def value_expression(frame: DataFrame, field: Field) -> Column:
+    """Return a column in the form that tasks read: binary, a number, or an array of numbers."""
     from pyspark.sql import functions as F
 
+    element = _INTEGERS.get(field.dtype, "float")
+    if field.columns:
+        columns = (F.col(quoted(name)).cast(element) for name in field.columns)
+        return F.array(*columns)
     column = F.col(quoted(field.name))
     kind = frame.schema[field.name].dataType
     if is_vector(kind):
         from pyspark.ml.functions import vector_to_array
 
         return vector_to_array(column, "float32")
+    if is_image(kind):
+        return _pixels(column, field)
     if is_binary(kind):
         return F.col(f"{quoted(field.name)}.bytes") if kind.typeName() == "struct" else column
-    element = _INTEGERS.get(field.dtype, "float")
     if is_number(kind):
-        return F.array(column.cast(element))
-    return column.cast(f"array<{element}>")
+        number = _cast(column, kind, element, field)
+        return F.array(number) if field.shape else number
+    if field.encoding == PADDED:
+        zero = _zeros(field.shape[1:], _element(kind))
+        column = F.concat(column, F.array_repeat(zero, F.lit(field.shape[0]) - F.size(column)))
+    while is_nested(kind):
+        column, kind = F.flatten(column), kind.elementType
+    return _cast(column, kind, f"array<{element}>", field)
+
+
+def _zeros(shape: Sequence[int], element: DataType | None) -> Column:
+    from pyspark.sql import functions as F
+
+    zero = F.lit(0).cast(element or "float")
+    for size in reversed(shape):
+        zero = F.array_repeat(zero, size)
+    return zero
+
+
+def _pixels(column: Column, field: Field) -> Column:
+    """Return the bytes of an image of Spark's source, which must have the shape of the field."""
+    from pyspark.sql import functions as F
+
+    shape = zip(("height", "width", "nChannels"), field.shape, strict=True)
+    fits = [column.getField(name) == size for name, size in shape]
+    wrong = (
+        f"Column {field.name!r} must contain images of shape {field.shape}, as in its first row. "
+        "Resize the images to one shape, and leave out those that Spark could not read."
+    )
+    found = fits[0] & fits[1] & fits[2]
+    return F.when(found, column.getField("data")).otherwise(F.raise_error(wrong).cast("binary"))
+
+
+def _cast(column: Column, kind: DataType, wanted: str, field: Field) -> Column:
+    """Cast numbers; those that an integer type of 32 bits does not hold are refused by name."""
+    from pyspark.sql import functions as F
+
+    element = _element(kind)
+    if field.dtype != "int32" or element is None or element.typeName() != "long":
+        return column.cast(wanted)
+
+    def outside(value: Column) -> Column:
+        return ~value.between(-(2**31), 2**31 - 1)
+
+    wrong = (
+        f"Column {field.name!r} has whole numbers beyond 32 bits, and the model's input is int32. "
+        'Build the model with keras.Input(..., dtype="int64"), or number the values anew '
+        "(pyspark.ml.feature.StringIndexer)."
+    )
+    found = outside(column) if is_number(kind) else F.exists(column, outside)
+    error = F.raise_error(wrong).cast(wanted)
+    return F.when(F.coalesce(found, F.lit(False)), error).otherwise(column.cast(wanted))
 
 
 def quoted(name: str) -> str:
@@ -207,6 +377,33 @@ def is_number_array(kind: DataType) -> bool:
     return isinstance(kind, ArrayType) and is_number(kind.elementType)
 
 
+def is_nested(kind: DataType) -> TypeGuard[ArrayType]:
+    """Whether the type is an array of arrays."""
+    from pyspark.sql.types import ArrayType
+
+    return isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType)
+
+
+def is_image(kind: DataType) -> bool:
+    """Whether the type is that of Spark's ``image`` source."""
+    from pyspark.sql.types import StructType
+
+    return isinstance(kind, StructType) and {"height", "width", "nChannels", "data"} <= set(
+        kind.names
+    )
+
+
+def _element(kind: DataType) -> DataType | None:
+    """Return the type of the numbers in a column; None if it has none."""
+    from pyspark.sql.types import ArrayType, FloatType
+
+    if is_vector(kind):
+        return FloatType()
+    while isinstance(kind, ArrayType):
+        kind = kind.elementType
+    return kind if is_number(kind) else None
+
+
 def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
     if name not in frame.columns:
         import difflib
@@ -219,6 +416,8 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
                 f" {described[0]!r} has metadata of a feature column: set "
                 f"features_col={described[0]!r} (--features {described[0]})."
             )
+        if argument == "label_col":
+            hint += " A model that needs no labels has label_col=None."
         raise SchemaError(
             f"{argument} {name!r} is not a column of the data.{hint} "
             f"Columns: {', '.join(frame.columns)}."
@@ -227,30 +426,24 @@ def _column_type(frame: DataFrame, name: str, argument: str) -> DataType:
 
 
 def _holds_integers(kind: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, BooleanType, IntegralType
+    from pyspark.sql.types import BooleanType, IntegralType
 
-    element = kind.elementType if isinstance(kind, ArrayType) else kind
-    return isinstance(element, IntegralType | BooleanType)
-
-
-def _resolve_label(frame: DataFrame, name: str) -> Label:
-    kind = _column_type(frame, name, "label_col")
-    if is_number(kind):
-        return Label(name, None, _holds_integers(kind))
-    if is_number_array(kind) or is_vector(kind):
-        return Label(name, _first_length(frame, name), integer=False)
-    raise SchemaError(
-        f"label_col {name!r} has a type that cannot be used. Received: {kind.simpleString()}. Use "
-        "a number, or an array of numbers (one-hot, regression). Texts become integers with "
-        "pyspark.ml.feature.StringIndexer."
-    )
+    return isinstance(_element(kind), IntegralType | BooleanType)
 
 
-def _first_length(frame: DataFrame, name: str) -> int:
+def _first(frame: DataFrame, name: str) -> Any:
+    """Return the value of a column in the first row."""
+    if frame.isStreaming:
+        raise SchemaError(
+            f"Column {name!r} of a stream has no first row that tells its shape. Describe it: "
+            f'Field("{name}", shape=(...), dtype="float32").'
+        )
     row = frame.select(quoted(name)).first()
-    if row is None or row[0] is None:
+    if row is None:
+        raise EmptyDataError(NO_ROWS)
+    if row[0] is None:
         raise SchemaError(
             f"Column {name!r} has no value in its first row, so its length is unknown. Drop such "
-            f'rows: df.where("{name} is not null").'
+            f'rows: df.where("{quoted(name)} is not null").'
         )
-    return len(row[0])
+    return row[0]

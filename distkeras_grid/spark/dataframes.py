@@ -6,7 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
+from distkeras_grid.spark.columns import refuse_stream
 from distkeras_grid.spark.groups import with_groups
+from distkeras_grid.spark.session import refuse_connect
 from distkeras_grid.spark.storage import Storage, escaped, translated
 from distkeras_grid.spark.tables import VERSION_KEY, Correction, Tables, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
@@ -21,13 +23,18 @@ MANIFEST = "_dataset.json"
 JOURNAL = "_update.json"
 
 
-def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFrame:
+def as_dataframe(
+    spark: SparkSession, data: Any, what: str = "data", *, streams: bool = False
+) -> DataFrame:
     """Return `data` as a DataFrame: itself, or the Parquet files under a path.
+
+    A streaming one is refused, unless `streams` says otherwise.
 
     Raises
     ------
     ConfigurationError
-        For an RDD, an array, a pandas frame or a Spark Connect frame. The message says what to do.
+        For an RDD, an array, a pandas frame, a stream or a Spark Connect frame. The message says
+        what to do.
     PathNotFoundError
         If the path has no data.
     StorageError
@@ -38,13 +45,11 @@ def as_dataframe(spark: SparkSession, data: Any, what: str = "data") -> DataFram
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return read_parquet(spark, str(data))
     module = type(data).__module__
-    if module.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession"):
-        raise ConfigurationError(
-            f"{what} comes from Spark Connect, which gives no access to executors' tasks. "
-            f"Received: {type(data).__name__}. Use a classic session (spark-submit, or "
-            "SparkSession.builder.master(...))."
-        )
+    remote = module.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession")
+    refuse_connect(f"{what} ({type(data).__name__})", remote=remote)
     if isinstance(data, DataFrame):
+        if not streams:
+            refuse_stream(data, what)
         return data
     advice = "Pass a DataFrame, or the path of a Parquet data set."
     if type(data).__name__ in ("RDD", "PipelinedRDD"):

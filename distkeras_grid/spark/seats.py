@@ -8,14 +8,22 @@ which window to continue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
-from distkeras_grid.feeding.spool import FEATURES, LABEL, ROW, WEIGHT
-from distkeras_grid.spark.columns import Columns, Label, feature_expression, is_vector, quoted
+from distkeras_grid.errors import EmptyDataError, SplitLeakError
+from distkeras_grid.feeding.spool import ROW, WEIGHT, sent_names
+from distkeras_grid.feeding.targets import LabelSummary, Takes
+from distkeras_grid.spark.columns import NO_ROWS, Columns, quoted, value_expression
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
+from distkeras_grid.spark.label_columns import (
+    is_bytes,
+    label_aggregates,
+    summary_of,
+    summary_of_bytes,
+)
 from distkeras_grid.spark.partitions import partition_key
 from distkeras_grid.spark.stored_rows import IDENTITY
 
@@ -44,32 +52,47 @@ class DataSummary:
         Total number of rows.
     partition_rows : tuple of (int, int)
         Partition number and its rows, ascending.
-    label_ranges : tuple of (float, float)
-        The smallest and the largest number of each label column.
+    labels : tuple of LabelSummary
+        The numbers of each label column.
     splits : tuple of str
         Values of the split column, sorted; empty without such a column.
     """
 
     rows: int
     partition_rows: tuple[tuple[int, int], ...]
-    label_ranges: tuple[tuple[float, float], ...]
+    labels: tuple[LabelSummary, ...]
     splits: tuple[str, ...]
 
 
-def summarize(frame: DataFrame, columns: Columns) -> DataSummary:
+def summarize(
+    frame: DataFrame, columns: Columns, takes: Sequence[Takes] | None = None
+) -> DataSummary:
     """Count rows and look at labels and splits in one aggregate job.
+
+    Labels that are binary are read in a job of their own, if there are numbers that their loss does
+    not take.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The data.
+    columns : Columns
+        What is read of them.
+    takes : sequence of Takes, optional
+        What the loss of each label takes.
 
     Raises
     ------
     EmptyDataError
         If there are no rows.
     LabelError
-        If labels are null, NaN, or arrays of unequal length.
+        If labels are null, or arrays of unequal length.
     SplitLeakError
         If there are rows of more than one split.
     """
     from pyspark.sql import functions as F
 
+    takes = takes or [Takes()] * len(columns.labelled)
     split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None).cast("string")
     found = (
         frame.groupBy(_partition(frame).alias("partition"))
@@ -78,28 +101,30 @@ def summarize(frame: DataFrame, columns: Columns) -> DataSummary:
             F.collect_set(split).alias("splits"),
             *(
                 aggregate
-                for place, label in enumerate(columns.labels)
-                for aggregate in _label_aggregates(frame, label, place)
+                for place, label in enumerate(columns.labelled)
+                for aggregate in label_aggregates(frame, label, takes[place], place)
             ),
         )
         .collect()
     )
-    return check_summary(found, columns)
+    summary = check_summary(found, columns)
+    decoded = {
+        place: summary_of_bytes(frame, label, takes[place])
+        for place, label in enumerate(columns.labelled)
+        if takes[place].bounded and is_bytes(frame, label)
+    }
+    labels = tuple(decoded.get(place, each) for place, each in enumerate(summary.labels))
+    return replace(summary, labels=labels)
 
 
 def check_summary(found: list[Any], columns: Columns) -> DataSummary:
     """Turn the aggregate's rows into a `DataSummary`, or refuse the data."""
     rows = sum(row["rows"] for row in found)
     if rows == 0:
-        raise EmptyDataError("The data have no rows. Check the path and the filter.")
-    for place, label in enumerate(columns.labels):
-        broken = sum(row[f"broken_{place}"] or 0 for row in found)
-        if broken:
-            shape = f"of {label.size} numbers" if label.size else "that is a number"
-            raise LabelError(
-                f"Column {label.name!r} must have a label {shape} in every row. Received: "
-                f"{broken} of {rows} rows without one. Drop or correct them first."
-            )
+        raise EmptyDataError(NO_ROWS)
+    labels = tuple(
+        summary_of(found, label, place, rows) for place, label in enumerate(columns.labelled)
+    )
     splits = tuple(sorted({str(s) for row in found for s in row["splits"]}))
     if len(splits) > 1:
         raise SplitLeakError(
@@ -109,34 +134,9 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
     return DataSummary(
         rows=rows,
         partition_rows=tuple(sorted((row["partition"], row["rows"]) for row in found)),
-        label_ranges=tuple(_label_range(found, place) for place in range(len(columns.labels))),
+        labels=labels,
         splits=splits,
     )
-
-
-def _label_aggregates(frame: DataFrame, label: Label, place: int) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    value = label_expression(frame, label)
-    low, high = (value, value)
-    broken = value.isNull()
-    if label.size is not None:
-        low, high = F.array_min(value), F.array_max(value)
-        broken = broken | (F.size(value) != label.size)
-    broken = broken | F.isnan(high.cast("double"))
-    return [
-        F.min(low).alias(f"low_{place}"),
-        F.max(high).alias(f"high_{place}"),
-        F.sum(broken.cast("long")).alias(f"broken_{place}"),
-    ]
-
-
-def _label_range(found: list[Any], place: int) -> tuple[float, float]:
-    low, high = (
-        [row[f"{end}_{place}"] for row in found if row[f"{end}_{place}"] is not None]
-        for end in ("low", "high")
-    )
-    return float(min(low)), float(max(high))
 
 
 def largest_seat(rows: int, seats: int) -> int:
@@ -220,28 +220,16 @@ def _row_number(frame: DataFrame, summary: DataSummary) -> Column:
 
 
 def travelling(frame: DataFrame, columns: Columns) -> list[Column]:
-    """Return features, labels and, if asked for, weights: ``features_0``, ..., ``weight``."""
+    """Return features, labels and, if asked for, weights, by the names of `sent_names`."""
     from pyspark.sql import functions as F
 
+    named = chain(*sent_names(columns.features, columns.labelled))
+    fields = (*columns.features, *columns.labelled)
     weights = [] if columns.weight is None else [F.col(quoted(columns.weight)).cast("float")]
-    features = [feature_expression(frame, field) for field in columns.features]
-    labels = [label_expression(frame, label) for label in columns.labels]
     return [
-        *(column.alias(FEATURES.format(place)) for place, column in enumerate(features)),
-        *(column.alias(LABEL.format(place)) for place, column in enumerate(labels)),
+        *(
+            value_expression(frame, field).alias(name)
+            for name, field in dict(zip(named, fields, strict=True)).items()
+        ),
         *(column.alias(WEIGHT) for column in weights),
     ]
-
-
-def label_expression(frame: DataFrame, label: Label) -> Column:
-    """Return a label for the tasks: long, double or ``array<float>``."""
-    from pyspark.sql import functions as F
-
-    column = F.col(quoted(label.name))
-    if is_vector(frame.schema[label.name].dataType):
-        from pyspark.ml.functions import vector_to_array
-
-        return vector_to_array(column, "float32")
-    if label.size is not None:
-        return column.cast("array<float>")
-    return column.cast("long" if label.integer else "double")

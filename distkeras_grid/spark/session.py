@@ -84,6 +84,7 @@ def build_session(
     settings : mapping of str to str, optional
         Further Spark settings, which those of a submission override.
     """
+    refuse_connect("The running session")
     from pyspark import SparkConf, SparkContext
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
@@ -139,6 +140,31 @@ def _told_address(environment: Mapping[str, str]) -> bool:
     return not environment.keys().isdisjoint(("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"))
 
 
+def refuse_connect(what: str, *, remote: bool | None = None) -> None:
+    """Refuse a session of Spark Connect, or what comes from one.
+
+    Parameters
+    ----------
+    what : str
+        Named in the error.
+    remote : bool, optional
+        Whether it is of Spark Connect. Default: whether this process is a client of it.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is.
+    """
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() if remote is None else remote:
+        raise ConfigurationError(
+            f"{what} is of Spark Connect, which has no SparkContext on this side: jobs, broadcasts "
+            "and the addresses of this driver need one. Use a classic session (spark-submit, or "
+            "SparkSession.builder.master(...))."
+        )
+
+
 def active_session() -> SparkSession:
     """Return the session of this driver.
 
@@ -154,6 +180,7 @@ def active_session() -> SparkSession:
         raise ConfigurationError(
             "This runs on the driver only. Received: a call inside a Spark task. Call it outside."
         )
+    refuse_connect("The running session")
     session = SparkSession.getActiveSession()
     if session is None:
         return build_session("distkeras_grid")

@@ -117,9 +117,8 @@ class StoredRows:
 
 def chosen_columns(frame: DataFrame, columns: Columns) -> DataFrame:
     """Return the columns of the data that the run reads."""
-    features = [each.name for each in columns.features]
-    labels = [label.name for label in columns.labels]
-    names = [*features, *labels, columns.weight, SPLIT_COLUMN]
+    read = (*columns.features, *columns.labelled)
+    names = [*(name for each in read for name in each.sources), columns.weight, SPLIT_COLUMN]
     return frame.select(*(quoted(name) for name in frame.columns if name in names))
 
 

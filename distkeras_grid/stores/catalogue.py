@@ -174,7 +174,7 @@ def catalogue(
     store = ParquetStore(
         pool=Pool.of(runs.tiles, runs.image_of, runs.labels, classes),
         field=columns.features[0],
-        label_name=columns.labels[0].name,
+        label_name=columns.labelled[0].name,
         locations=tuple(mirrors) or (unquote(home),),
         files=tuple(files[path] for path in runs.files),
         file_of=runs.file_of,

@@ -107,7 +107,7 @@ def _select(frame: DataFrame, columns: Columns) -> DataFrame:
             F.col("_metadata.file_path").alias("file"),
             F.col("_metadata.file_size").alias("size"),
             F.col("_metadata.row_index").alias("row"),
-            F.col(quoted(columns.labels[0].name)).cast("long").alias("label"),
+            F.col(quoted(columns.labelled[0].name)).cast("long").alias("label"),
             text(SOURCE_COLUMN),
             text(SPLIT_COLUMN),
         )
@@ -121,8 +121,8 @@ def _select(frame: DataFrame, columns: Columns) -> DataFrame:
 def _check_labels(table: pa.Table, columns: Columns) -> None:
     import pyarrow.compute as pc
 
-    label, problem = columns.labels[0], ""
-    if not label.integer:
+    label, problem = columns.labelled[0], ""
+    if label.shape or label.dtype != "int64":
         problem = "numbers that are not whole"
     elif table.column("label").null_count:
         problem = "null"

@@ -130,8 +130,8 @@ class Trainer(ABC):
     features_col : str, Field, list or dict, default "features"
         Column of the features. For a model with several inputs, a list in their order, or a dict by
         their names.
-    label_col : str, list or dict, default "label"
-        Column of the labels; for several outputs as above.
+    label_col : str, Field, list, dict or None, default "label"
+        Column of the labels; for several outputs as above. None for a model that needs none.
     num_epoch : int, default 1
         Passes over the data.
     communication_window : int, "epoch" or "once", optional

@@ -23,7 +23,7 @@ from distkeras_grid.trainers.validation import evaluate
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.feeding.source import Source
+    from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.checkpointing import SavedObserver
     from distkeras_grid.weights import Vector, WeightLayout
@@ -40,7 +40,7 @@ class EpochObserver:
         Receives one record for each epoch.
     callbacks : sequence of keras.callbacks.Callback
         Called as ``fit`` calls them, except for the hooks of batches.
-    validation : Source, optional
+    validation : ArraySource, optional
         Evaluated at the end of each epoch.
     epochs : int
         Number of epochs in the run.
@@ -60,7 +60,7 @@ class EpochObserver:
         model: keras.Model,
         history: History,
         callbacks: Sequence[keras.callbacks.Callback],
-        validation: Source | None,
+        validation: ArraySource | None,
         epochs: int,
         layout: WeightLayout,
         rule: Rule,

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from distkeras_grid.engine.local_steps import (
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
+from distkeras_grid.feeding.schema import PADDED
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
 from distkeras_grid.judges import judge_of
 from distkeras_grid.local_sets.sets import LocalSets
@@ -80,7 +81,7 @@ from distkeras_grid.trainers.engines import (
     speeds_line,
 )
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
-from distkeras_grid.trainers.labels import check_labels
+from distkeras_grid.trainers.labels import check_labels, fitted, needs_of
 from distkeras_grid.trainers.local_data import (
     LocalData,
     count_drawn,
@@ -101,7 +102,13 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.stored_rows import StoredRows
     from distkeras_grid.spec import DataSpec, DraftSpec
     from distkeras_grid.trainers.defaults import WindowChoice
-    from distkeras_grid.trainers.request import DataRequest, Method, RunRequest, ServerRequest
+    from distkeras_grid.trainers.request import (
+        DataRequest,
+        Method,
+        ModelSource,
+        RunRequest,
+        ServerRequest,
+    )
     from distkeras_grid.trainers.row_storage import RowStorage
 
 
@@ -203,6 +210,7 @@ def check(
     compiled = compiled_copy(request.source, [each.shape for each in columns.features])
     check_method(draft, method, compiled.model)
     check_fit(compiled.model, columns.features)
+    columns = fitted(columns, compiled.model)
     rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))
     backend = backend_of(request.engine, rule, draft.algorithm.trainer)
     await_executors()
@@ -399,11 +407,15 @@ def _resolve(
     asked, model = request.data, request.source.model
     if isinstance(asked.data, LocalSets):
         local, columns = resolve_local(asked, model)
-        held_out = _validation_columns(spark, columns, asked, model)
+        held_out = _validation_columns(spark, columns, asked, request.source)
         return spark.range(0), local, columns, held_out
     frame = as_dataframe(spark, asked.data)
-    columns = resolve_columns(frame, asked.features, asked.labels, asked.sample_weight, model=model)
-    return frame, None, columns, _validation_columns(spark, columns, asked, model)
+    columns = resolve_columns(
+        *(frame, asked.features, asked.labels, asked.sample_weight),
+        model=model,
+        losses=needs_of(model, request.source.loss),
+    )
+    return frame, None, columns, _validation_columns(spark, columns, asked, request.source)
 
 
 def _reads_files(asked: DataRequest) -> bool:
@@ -422,7 +434,7 @@ def _check_local(
 ) -> CheckedData:
     """Return what workers draw from, after a look at labels and sizes."""
     summary = local.summary(workers)
-    check_labels(columns, summary, model.loss, outputs_of(model))
+    check_labels(columns, summary, model)
     plan = local.plan(request.data.seed, workers)
     # A task for each worker; its row says nothing.
     return CheckedData(spark.range(0, workers, 1, workers), columns, summary, plan)
@@ -432,7 +444,7 @@ def _count_classes(data: CheckedData) -> dict[int, int]:
     """Return how many rows each class has; local sets have as many of each."""
     if data.local is not None:
         return count_drawn(data.local)
-    return count_classes(data.frame, data.columns.labels[0])
+    return count_classes(data.frame, data.columns.labelled[0])
 
 
 def _check_executors(spark: SparkSession, server: ServerRequest, backend: str) -> ServerPlace:
@@ -533,18 +545,22 @@ def _check_memory(
 
 
 def _validation_columns(
-    spark: SparkSession, columns: Columns, asked: DataRequest, model: keras.Model
+    spark: SparkSession, columns: Columns, asked: DataRequest, source: ModelSource
 ) -> tuple[DataFrame, Columns] | None:
     if asked.validation_data is None:
         return None
     frame = as_dataframe(spark, asked.validation_data, "validation_data")
     with naming("validation_data"):
-        features = columns.features
+        features: Sequence[Any] = columns.features
         if isinstance(asked.data, LocalSets):
-            features = own_fields(frame, features)
-        labels = [label.name for label in columns.labels]
+            features = own_fields(frame, columns.features)
+        # The longest row may be another one.
+        features = [each.name if each.encoding == PADDED else each for each in features]
+        losses = needs_of(source.model, source.loss)
         weight = columns.weight if columns.weight in frame.columns else None
-        return frame, resolve_columns(frame, features, labels, weight, model=model)
+        return frame, resolve_columns(
+            *(frame, features, asked.labels, weight), model=source.model, losses=losses
+        )
 
 
 def _collect_validation(
@@ -553,8 +569,9 @@ def _collect_validation(
     if held_out is None:
         return None
     with naming("validation_data"):
-        inspect_validation(*held_out, model, training)
-        return collect(*held_out)
+        frame, columns = held_out[0], fitted(held_out[1], model)
+        inspect_validation(frame, columns, model, training)
+        return collect(frame, columns)
 
 
 def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSize:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.feeding.source import classes_of
-from distkeras_grid.spark.columns import Columns
-from distkeras_grid.spark.seats import DataSummary, label_expression
+from distkeras_grid.spark.columns import Columns, value_expression
+from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 from distkeras_grid.trainers.labels import check_classes
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.spark.columns import Label
+    from distkeras_grid.feeding.schema import Field
 
 
 Numbered: TypeAlias = dict[int, float] | Literal["balanced"] | None
@@ -78,6 +78,12 @@ def settle_class_weight(
     """
     if asked is None:
         return None
+    described = columns.labelled
+    if len(described) != 1 or len(described[0].shape) > 1:
+        raise ConfigurationError(
+            "class_weight needs one label that names a class in each row. Received: "
+            f"{', '.join(f'{each.name!r} of shape {each.shape}' for each in described) or 'none'}."
+        )
     if asked == BALANCED:
         return balanced_weights(count())
     check_classes(asked, columns, summary, outputs_of(model))
@@ -130,7 +136,7 @@ def by_numbers(weights: Mapping[int | str, float], names: Sequence[str]) -> dict
     return found
 
 
-def count_classes(frame: DataFrame, label: Label) -> dict[int, int]:
+def count_classes(frame: DataFrame, label: Field) -> dict[int, int]:
     """Return how many rows each class has, in one aggregate job.
 
     Raises
@@ -140,11 +146,11 @@ def count_classes(frame: DataFrame, label: Label) -> dict[int, int]:
     """
     from pyspark.sql import functions as F
 
-    value = label_expression(frame, label)
-    if label.size is not None and label.size > 1:
+    value = value_expression(frame, label)
+    if label.size > 1:
         number = F.array_position(value, F.array_max(value)) - 1
     else:
-        single = value if label.size is None else F.element_at(value, 1)
+        single = value if not label.shape else F.element_at(value, 1)
         number = F.when(single == F.floor(single), single)
     rows = frame.groupBy(number.cast("long").alias("number")).count().collect()
     counts = {row["number"]: row["count"] for row in rows}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ConfigurationError, DataError, SplitLeakError
-from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.spark.columns import Columns, quoted
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.seats import DataSummary, summarize
-from distkeras_grid.trainers.labels import check_labels
+from distkeras_grid.trainers.labels import check_labels, takes_of
 
 if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
+
+    from distkeras_grid.feeding.targets import Takes
 
 
 def inspect_training(
@@ -40,8 +41,8 @@ def inspect_training(
     DataError
         Names the column, what was received and what to do.
     """
-    summary = _summarize(frame, columns)
-    check_labels(columns, summary, model.loss, outputs_of(model))
+    summary = _summarize(frame, columns, takes_of(columns, model))
+    check_labels(columns, summary, model)
     return summary
 
 
@@ -67,13 +68,13 @@ def inspect_validation(
         Names the column, what was received and what to do.
     """
     try:
-        summary = _summarize(frame, columns)
+        summary = _summarize(frame, columns, takes_of(columns, model))
     except SplitLeakError as error:
         raise SplitLeakError(
             "The data hold rows of more than one split, perhaps those that are trained on; take "
             f"one: validation_data.where(\"{SPLIT_COLUMN} = 'test'\")."
         ) from error
-    check_labels(columns, summary, model.loss, outputs_of(model))
+    check_labels(columns, summary, model)
     common = sorted({*summary.splits} & {*training.splits})
     if common:
         raise SplitLeakError(
@@ -92,10 +93,10 @@ def naming(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from error
 
 
-def _summarize(frame: DataFrame, columns: Columns) -> DataSummary:
+def _summarize(frame: DataFrame, columns: Columns, takes: Sequence[Takes]) -> DataSummary:
     """Summarize the data, and refuse weights that are none, all in one job."""
     if columns.weight is None:
-        return summarize(frame, columns)
+        return summarize(frame, columns, takes)
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -105,7 +106,7 @@ def _summarize(frame: DataFrame, columns: Columns) -> DataSummary:
     unusable = ~F.coalesce(usable, F.lit(False))
     observed = Observation()
     counted = frame.observe(observed, F.count(F.when(unusable, 1)).alias("unusable"))
-    summary = summarize(counted, columns)
+    summary = summarize(counted, columns, takes)
     count = observed.get["unusable"]
     if count:
         raise DataError(

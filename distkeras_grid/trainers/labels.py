@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import ConfigurationError, LabelError
+from distkeras_grid.engine.compile_settings import has_own_train_step
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.shapes import outputs_of
+from distkeras_grid.feeding.targets import Takes, check_numbers, shaped
 
 if TYPE_CHECKING:
+    import keras
+
     from distkeras_grid.feeding.shapes import Port
-    from distkeras_grid.spark.columns import Columns, Label
+    from distkeras_grid.spark.columns import Columns
     from distkeras_grid.spark.seats import DataSummary
 
 SPARSE_LOSSES = frozenset({"sparse_categorical_crossentropy", "sparsecategoricalcrossentropy"})
-CATEGORICAL_LOSSES = frozenset(
-    {"categorical_crossentropy", "categoricalcrossentropy"}
-    | {"categorical_focal_crossentropy", "categoricalfocalcrossentropy"}
-)
+# Their labels have a shape of their own.
+FREE_LOSSES = frozenset({"ctc", "ctcloss", "circle", "circleloss"})
 BINARY_LOSSES = frozenset(
     {"binary_crossentropy", "binarycrossentropy"}
     | {"binary_focal_crossentropy", "binaryfocalcrossentropy"}
@@ -64,86 +69,125 @@ def losses_of(loss: Any, outputs: Sequence[Port]) -> tuple[Any, ...]:
     return (loss,) * count
 
 
-def check_labels(
-    columns: Columns, summary: DataSummary, loss: Any, outputs: Sequence[Port]
-) -> None:
+def needs_of(model: Any, loss: Any) -> tuple[Any, ...]:
+    """Return the loss of each output, None for an output that needs no label.
+
+    A model with a step or a ``compute_loss`` of its own may do without any.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The model; it need not be compiled.
+    loss : str, callable, keras.losses.Loss, list, dict or None
+        As in ``keras.Model.compile``.
+    """
+    outputs = outputs_of(model)
+    if _has_own_loss(model):
+        return (None,) * max(1, len(outputs))
+    return losses_of(loss, outputs)
+
+
+def _has_own_loss(model: Any) -> bool:
+    if not hasattr(model, "train_step"):
+        return False
+    import keras
+
+    own = type(model).compute_loss is not keras.Model.compute_loss
+    return own or has_own_train_step(model)
+
+
+def fitted(columns: Columns, model: keras.Model) -> Columns:
+    """Return the columns with labels in the shapes in which the model's outputs take them.
+
+    Parameters
+    ----------
+    columns : Columns
+        What the run reads.
+    model : keras.Model
+        Compiled.
+
+    Raises
+    ------
+    LabelError
+        If a label has another number of numbers than its output takes.
+    """
+    ports = outputs_of(model) or (None,) * len(columns.labels)
+    places = [place for place, label in enumerate(columns.labels) if label is not None]
+    labels = list(columns.labels)
+    for place, label, takes in zip(places, columns.labelled, takes_of(columns, model), strict=True):
+        labels[place] = shaped(label, ports[place], takes)
+    return replace(columns, labels=tuple(labels))
+
+
+def check_labels(columns: Columns, summary: DataSummary, model: keras.Model) -> None:
     """Refuse labels that the model's losses cannot take.
 
     Parameters
     ----------
     columns : Columns
-        Kind and length of the labels.
+        The labels.
     summary : DataSummary
-        Their smallest and largest numbers.
-    loss : str, callable, keras.losses.Loss, list or dict
-        The model's loss or losses; unknown ones are not checked.
-    outputs : sequence of Port
-        The model's; empty if unknown, which checks less.
+        Their numbers.
+    model : keras.Model
+        Compiled.
 
     Raises
     ------
     LabelError
         Names the column, the range that was received and the one that the model takes.
     """
-    sizes = [port.size for port in outputs] or [None]
-    losses = losses_of(loss, outputs)
-    each = zip(columns.labels, summary.label_ranges, losses, sizes, strict=True)
-    for label, span, its_loss, size in each:
-        check_label(label, span, its_loss, size)
+    each = zip(columns.labelled, summary.labels, takes_of(columns, model), strict=True)
+    for label, found, takes in each:
+        check_numbers(label, summary.rows, found, takes)
 
 
-def check_label(label: Label, span: tuple[float, float], loss: Any, outputs: int | None) -> None:
-    """Refuse the labels of one column that the loss of its output cannot take.
+def takes_of(columns: Columns, model: keras.Model) -> list[Takes]:
+    """Return what the loss of each label takes."""
+    if _has_own_loss(model):
+        return [Takes("train_step", nan=True, reshapes=False) for _ in columns.labelled]
+    outputs = outputs_of(model)
+    losses = losses_of(model.loss, outputs)
+    ports = outputs or (None,) * len(columns.labels)
+    return [
+        taken_by(loss, port)
+        for label, loss, port in zip(columns.labels, losses, ports, strict=bool(columns.labels))
+        if label is not None
+    ]
+
+
+def taken_by(loss: Any, output: Port | None) -> Takes:
+    """Return what a loss takes as labels.
 
     Parameters
     ----------
-    label : Label
-        Kind and length of the labels.
-    span : (float, float)
-        Their smallest and largest number.
-    loss : str, callable or keras.losses.Loss
-        Unknown ones are not checked.
-    outputs : int or None
-        Length of the output; None if unknown, which checks less.
+    loss : str, callable, keras.losses.Loss or None
+        One of the user's own takes what only it knows.
+    output : Port or None
+        The output; None if the model declares none.
 
-    Raises
-    ------
-    LabelError
-        Names the column, the range that was received and the one that the model takes.
+    Examples
+    --------
+    >>> taken_by("sparse_categorical_crossentropy", Port("kind", (3,))).high
+    2
     """
     name = loss_name(loss)
-    low, high = span
+    if loss is None or name in FREE_LOSSES or not _is_of_keras(loss):
+        return Takes(name, nan=loss is None or not _is_of_keras(loss))
     if name in SPARSE_LOSSES:
-        if label.size is not None and label.size != 1:
-            raise LabelError(
-                f"{name} takes integer labels. Received: column {label.name!r} with arrays of "
-                f"{label.size} numbers. Use categorical_crossentropy for one-hot labels."
-            )
-        if outputs is not None and not (low >= 0 and high < outputs):
-            raise LabelError(
-                f"Labels in column {label.name!r} run from {low:g} to {high:g}, but the "
-                f"model's output has {outputs} classes and takes 0 to {outputs - 1}."
-            )
-    elif name in CATEGORICAL_LOSSES:
-        _check_array(label, name, outputs)
-    elif name in BINARY_LOSSES and not (low >= 0 and high <= 1):
-        raise LabelError(
-            f"{name} takes labels from 0 to 1, but those in column {label.name!r} run "
-            f"from {low:g} to {high:g}."
-        )
+        ignored = getattr(loss, "ignore_class", None)
+        last = math.inf if output is None or output.size is None else output.size - 1
+        return Takes(name, "class", 0, last, whole=True, ignored=ignored)
+    if name in BINARY_LOSSES:
+        return Takes(name, "output", 0, 1)
+    return Takes(name, "output")
 
 
-def _check_array(label: Label, name: str, outputs: int | None) -> None:
-    if label.size is None:
-        raise LabelError(
-            f"{name} takes one-hot labels. Received: column {label.name!r} with single numbers. "
-            "Use sparse_categorical_crossentropy for integer labels."
-        )
-    if outputs is not None and label.size != outputs:
-        raise LabelError(
-            f"Labels in column {label.name!r} are arrays of {label.size} numbers, but "
-            f"the model's output has {outputs}."
-        )
+def _is_of_keras(loss: Any) -> bool:
+    if isinstance(loss, str):
+        # Registered with Keras, as "package>name".
+        return ">" not in loss
+    module = getattr(loss, "__module__", None) or type(loss).__module__
+    return str(module).partition(".")[0] == "keras"
 
 
 def check_classes(
@@ -174,11 +218,13 @@ def check_classes(
     """
     if class_weight is None:
         return
-    (label,), (span,) = columns.labels, summary.label_ranges
+    (label,), (found,) = columns.labelled, summary.labels
     size = outputs[0].size if outputs else None
-    low, high = min(0, int(span[0])), max(1, int(span[1]), (size or 0) - 1)
-    if label.size is not None and label.size > 1:
+    low, high = 0, max(1, (size or 0) - 1)
+    if label.size > 1:
         low, high = 0, label.size - 1
+    elif math.isfinite(found.low):
+        low, high = min(low, int(found.low)), max(high, int(found.high))
     unknown = sorted(number for number in class_weight if not low <= number <= high)
     if unknown:
         raise ConfigurationError(

@@ -12,11 +12,12 @@ import numpy as np
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match
+from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.local_sets.coverage import coverage, expected_coverage
 from distkeras_grid.local_sets.drawing import Drawing
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
-from distkeras_grid.spark.columns import Columns, Label, resolve_columns
+from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.spark.session import active_session
@@ -75,7 +76,7 @@ class LocalData:
         return DataSummary(
             rows=workers * sets.local_train,
             partition_rows=(),
-            label_ranges=((float(labels.min()), float(labels.max())),),
+            labels=(LabelSummary(float(labels.min()), float(labels.max())),),
             splits=() if sets.split is None else (sets.split,),
         )
 
@@ -135,11 +136,11 @@ def resolve_local(asked: DataRequest, model: keras.Model) -> tuple[LocalData, Co
             )
         if sets.mirrors:
             found = found.at(sets.mirrors)
-        label = Label(found.store.label_name, None, integer=True)
+        label = Field(found.store.label_name, (), "int64")
         return LocalData(sets, found), Columns((found.store.field,), (label,))
     frame = as_dataframe(active_session(), sets.data)
     columns = resolve_columns(frame, asked.features, asked.labels, model=model)
-    if len(columns.features) != 1 or len(columns.labels) != 1:
+    if len(columns.features) != 1 or len(columns.labels) != 1 or columns.features[0].columns:
         raise ConfigurationError(
             "Local sets are for models with one input and one output. Received: "
             f"{len(columns.features)} inputs and {len(columns.labels)} outputs."

@@ -35,6 +35,12 @@ class ModelSource:
     settings: CompileSettings
     objects: Mapping[str, Any]
 
+    @property
+    def loss(self) -> Any:
+        """The loss or losses with which the model will be compiled."""
+        own = getattr(self.model, "loss", None)
+        return own if self.settings.loss is None else self.settings.loss
+
 
 @dataclass(frozen=True)
 class Method:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.feeding.source import Source
+    from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.rows import Block
     from distkeras_grid.trainers.compiled import CompiledModel
     from distkeras_grid.trainers.request import RunRequest
@@ -117,10 +117,12 @@ def _simulate(
     data, held_out = read_data(asked, model, cluster.workers)
     spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
     rule, seats = rule_of(spec.rule), data.seats(spec, resources)
-    engine = engine_of(EnginePlan(spec, compiled.archive, objects))
+    plan = EnginePlan(spec, compiled.archive, objects)
+    engine = engine_of(plan)
     block = next(seats[0].rows.blocks(next(seats[0].policy.windows()).blocks))
     cluster = _timed(cluster, engine, seats[0], block)
-    build_metrics(model, batch_of(model, seats[0].rows.fields, block.part(slice(1), slice(1))))
+    sample = block.part(slice(1), slice(1))
+    build_metrics(model, batch_of(model, seats[0].rows.fields, plan.labels, sample))
     learners = keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None)
     simulation = Simulation(
         cluster,
@@ -251,7 +253,9 @@ def _watch(
         shown = len(epochs)
 
 
-def _evaluation(model: keras.Model, rows: Source | None, layout: WeightLayout, rule: Rule) -> Any:
+def _evaluation(
+    model: keras.Model, rows: ArraySource | None, layout: WeightLayout, rule: Rule
+) -> Any:
     if rows is None:
         return None
 

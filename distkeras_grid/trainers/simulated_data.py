@@ -13,12 +13,20 @@ import numpy as np
 from distkeras_grid.errors import DataError
 from distkeras_grid.feeding.batches import Epochs, policy_of
 from distkeras_grid.feeding.schema import DTYPES, Field
-from distkeras_grid.feeding.shapes import Port, check_fit, inputs_of, match, outputs_of
+from distkeras_grid.feeding.shapes import (
+    Port,
+    check_fit,
+    inputs_of,
+    match,
+    match_labels,
+    outputs_of,
+)
 from distkeras_grid.feeding.source import ArraySource, Selection, Source, weighted_by
+from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.local_sets.work import LocalWork
-from distkeras_grid.spark.columns import Columns, Label, resolve_columns
+from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.spark.session import active_session
@@ -29,7 +37,7 @@ from distkeras_grid.trainers.class_weights import (
     settle_class_weight,
 )
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
-from distkeras_grid.trainers.labels import check_labels
+from distkeras_grid.trainers.labels import check_labels, fitted, needs_of, takes_of
 from distkeras_grid.trainers.local_data import (
     count_drawn,
     describe_local,
@@ -37,12 +45,17 @@ from distkeras_grid.trainers.local_data import (
     own_fields,
     resolve_local,
 )
-from distkeras_grid.trainers.specification import described_fields, source_of
+from distkeras_grid.trainers.specification import (
+    described_fields,
+    described_labels,
+    source_of,
+)
 from distkeras_grid.trainers.validation import collect
 
 if TYPE_CHECKING:
     import keras
     from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
     from distkeras_grid.history import History
     from distkeras_grid.trainers.request import DataRequest
@@ -218,15 +231,18 @@ def _read_held(
         rows, columns, summary = _from_arrays(asked.data, model)
     else:
         frame = as_dataframe(active_session(), asked.data)
-        columns = resolve_columns(frame, asked.features, asked.labels, model=model)
-        check_fit(model, columns.features)
+        columns = _resolved(frame, asked.features, asked.labels, model)
         summary = inspect_training(frame, columns, model)
         rows = collect(frame, columns)
     weights = settle_class_weight(
         *(number_classes(asked.class_weight, columns), columns, summary, model),
-        lambda: count_in_array(columns.labels[0].name, rows.labels[0]),
+        lambda: count_in_array(columns.labelled[0].name, rows.labels[0]),
     )
-    spec = DataSpec(features=described_fields(rows.fields), class_weight=weights)
+    spec = DataSpec(
+        features=described_fields(rows.fields),
+        labels=described_labels(rows.label_fields),
+        class_weight=weights,
+    )
     return HeldRows(rows, spec), asked.features, summary
 
 
@@ -237,7 +253,7 @@ def _read_local(
     local, columns = resolve_local(asked, model)
     check_fit(model, columns.features)
     summary = local.summary(workers)
-    check_labels(columns, summary, model.loss, outputs_of(model))
+    check_labels(columns, summary, model)
     plan = local.plan(asked.seed, workers)
     weights = settle_class_weight(
         *(number_classes(asked.class_weight, columns), columns, summary, model),
@@ -246,7 +262,7 @@ def _read_local(
     spec = DataSpec(
         source=source_of(asked.data),
         features=described_fields(columns.features),
-        labels=tuple(label.name for label in columns.labels),
+        labels=described_labels(columns.labels),
         class_weight=weights,
         local=local.sets.spec,
     )
@@ -262,31 +278,53 @@ def _read_validation(
     frame = as_dataframe(active_session(), asked.validation_data, "validation_data")
     if isinstance(asked.data, LocalSets):
         features = own_fields(frame, features)
-    columns = resolve_columns(frame, features, asked.labels, model=model)
-    check_fit(model, columns.features)
+    columns = _resolved(frame, features, asked.labels, model)
     inspect_validation(frame, columns, model, training)
     return collect(frame, columns)
+
+
+def _resolved(frame: DataFrame, features: Features, labels: Any, model: keras.Model) -> Columns:
+    """Return the columns of a DataFrame, as the model takes them."""
+    losses = needs_of(model, model.loss)
+    columns = resolve_columns(frame, features, labels, model=model, losses=losses)
+    check_fit(model, columns.features)
+    return fitted(columns, model)
 
 
 def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, DataSummary]:
     if len(data) not in (2, 3):
         raise DataError(
-            "Arrays are (features, labels) or (features, labels, sample weights). "
-            f"Received: {len(data)} items."
+            "Arrays are (features, labels) or (features, labels, sample weights), and labels may "
+            f"be None. Received: {len(data)} items."
         )
     inputs, outputs = inputs_of(model), outputs_of(model)
     features = _arrays(data[0], inputs, "features")
-    labels = _arrays(data[1], outputs, "labels")
+    given = _labels(data[1], outputs, needs_of(model, model.loss))
+    labels = tuple(each for each in given if each is not None)
     weights = tuple(_sample_weights(given) for given in data[2:])
     _check_lengths((*features, *labels, *weights))
     fields = tuple(_field(*named) for named in _named(inputs, features, "features"))
     check_fit(model, fields)
-    described = tuple(_label(*named) for named in _named(outputs, labels, "label"))
-    columns = Columns(fields, described)
-    ranges = tuple((float(array.min()), float(array.max())) for array in labels)
-    summary = DataSummary(len(labels[0]), ((0, len(labels[0])),), ranges, ())
-    check_labels(columns, summary, model.loss, outputs)
-    rows = ArraySource(features, labels, weights[0] if weights else None, fields=fields)
+    described = tuple(
+        None if array is None else _field(name, array)
+        for name, array in _named(outputs, given, "label")
+    )
+    columns = fitted(Columns(fields, described), model)
+    found = zip(labels, takes_of(columns, model), strict=True)
+    numbers = tuple(LabelSummary.of(array, takes) for array, takes in found)
+    count = len(features[0])
+    summary = DataSummary(count, ((0, count),), numbers, ())
+    check_labels(columns, summary, model)
+    rows = ArraySource(
+        features,
+        [
+            array.reshape(count, *label.shape)
+            for array, label in zip(labels, columns.labelled, strict=True)
+        ],
+        weights[0] if weights else None,
+        fields=fields,
+        label_fields=columns.labels,
+    )
     return rows, columns, summary
 
 
@@ -305,7 +343,26 @@ def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any],
     # For a model with one, a list is the array's content.
     several = len(ports) > 1 or isinstance(given, Mapping)
     items = match(given, ports, what) if several else (given,)
+    if not ports and isinstance(given, list | tuple) and hasattr(given[0], "shape"):
+        # A class of the user's, which takes as many inputs as there are arrays.
+        items = tuple(given)
     return tuple(np.asarray(item) for item in items)
+
+
+def _labels(
+    given: Any, outputs: Sequence[Port], losses: Sequence[Any]
+) -> tuple[NDArray[Any] | None, ...]:
+    """Return the labels of each output, None for one without; nothing if none has any."""
+    several = len(outputs) > 1 or isinstance(given, Mapping) or given is None
+    items = match_labels(given if several else [given], outputs, losses)
+    return tuple(None if item is None else _numbers(item) for item in items)
+
+
+def _numbers(given: Any) -> NDArray[Any]:
+    array = np.asarray(given)
+    # As fit takes them.
+    kinds = {"float64": np.float32, "bool": np.uint8}
+    return array.astype(kinds.get(array.dtype.name, array.dtype), copy=False)
 
 
 def _sample_weights(given: Any) -> NDArray[np.float32]:
@@ -328,22 +385,17 @@ def _check_lengths(arrays: Sequence[NDArray[Any]]) -> None:
         )
 
 
-def _named(
-    ports: Sequence[Port], arrays: Sequence[NDArray[Any]], one: str
-) -> Iterator[tuple[str, NDArray[Any]]]:
+def _named(ports: Sequence[Port], arrays: Sequence[Any], one: str) -> Iterator[tuple[str, Any]]:
     """Return arrays with the names of the model's inputs or outputs, if it has several."""
-    names = [port.name for port in ports] if len(arrays) > 1 else [one]
+    names = [one] * len(arrays)
+    if len(arrays) > 1:
+        names = [port.name for port in ports] or [f"{one}_{n}" for n in range(len(arrays))]
     return zip(names, arrays, strict=True)
 
 
 def _field(name: str, array: NDArray[Any]) -> Field:
     if array.dtype.name not in DTYPES:
         raise DataError(
-            f"Features are one of {', '.join(DTYPES)}. Received: {array.dtype} for {name!r}."
+            f"Arrays are of one of {', '.join(DTYPES)}. Received: {array.dtype} for {name!r}."
         )
     return Field(name, array.shape[1:], array.dtype.name)
-
-
-def _label(name: str, array: NDArray[Any]) -> Label:
-    size = None if array.ndim == 1 else int(array.shape[-1])
-    return Label(name, size, integer=array.dtype.kind in "iu")

@@ -33,8 +33,13 @@ def described_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described_fields(fields: Iterable[Field]) -> tuple[dict[str, Any], ...]:
-    """Return feature columns in the form of a run's data section."""
+    """Return columns in the form of a run's data section."""
     return tuple({"name": field.name, **field.to_metadata()} for field in fields)
+
+
+def described_labels(labels: Iterable[Field | None]) -> tuple[dict[str, Any] | None, ...]:
+    """Return label columns in the form of a run's data section."""
+    return tuple(None if each is None else described_fields([each])[0] for each in labels)
 
 
 def data_spec(
@@ -55,7 +60,7 @@ def data_spec(
     return DataSpec(
         source=source_of(request.data),
         features=described_fields(columns.features),
-        labels=tuple(label.name for label in columns.labels),
+        labels=described_labels(columns.labels),
         sample_weight=columns.weight,
         class_weight=class_weight,
         validation=None if held_out is None else source_of(held_out),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
     features_from_arrow,
-    labels_from_arrow,
     numbers_from_arrow,
 )
-from distkeras_grid.feeding.source import ArraySource, Source
-from distkeras_grid.feeding.spool import FEATURES, LABEL, WEIGHT
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.feeding.spool import WEIGHT, sent_names
 from distkeras_grid.rows import Block
 from distkeras_grid.spark.columns import Columns
 from distkeras_grid.spark.seats import travelling
@@ -56,26 +56,24 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
             "data.sample(0.1, seed=0), or raise that setting."
         ) from error
     batches = table.to_batches()
+    features, labels = sent_names(columns.features, columns.labelled)
+    described = zip(chain(features, labels), (*columns.features, *columns.labelled), strict=True)
+    held = {
+        name: _joined(features_from_arrow(batch.column(name), field) for batch in batches)
+        for name, field in dict(described).items()
+    }
     return ArraySource(
-        [
-            _joined(features_from_arrow(batch.column(FEATURES.format(n)), f) for batch in batches)
-            for n, f in enumerate(columns.features)
-        ],
-        [
-            _joined(
-                labels_from_arrow(batch.column(LABEL.format(n)), label.name) for batch in batches
-            )
-            for n, label in enumerate(columns.labels)
-        ],
+        [held[name] for name in features],
+        [held[name] for name in labels],
         None
         if columns.weight is None
         else _joined(numbers_from_arrow(batch.column(WEIGHT), columns.weight) for batch in batches),
         fields=columns.features,
-        label_names=[label.name for label in columns.labels],
+        label_fields=columns.labels,
     )
 
 
-def evaluate(model: keras.Model, rows: Source) -> dict[str, float]:
+def evaluate(model: keras.Model, rows: ArraySource) -> dict[str, float]:
     """Return a model's loss and metrics on rows, each with the prefix ``val_``.
 
     Each batch is read and scaled when it is needed, to save memory. Vectors are one number for each
@@ -85,25 +83,37 @@ def evaluate(model: keras.Model, rows: Source) -> dict[str, float]:
     return {f"val_{name}": value for name, value in as_numbers(found).items()}
 
 
-def batch_of(model: keras.Model, fields: Sequence[Field], block: Block) -> tuple[Any, ...]:
+def batch_of(
+    model: keras.Model, fields: Sequence[Field], labels: Sequence[Field | None], block: Block
+) -> Any:
     """Return the first mini-batch of a block as ``fit`` takes it: features, labels, weights."""
+    import keras
+
+    dtypes = input_dtypes(model, len(fields))
     x = [
         as_model_sees(array[0], field, dtype)
-        for array, field, dtype in zip(block.x, fields, input_dtypes(model), strict=True)
+        for array, field, dtype in zip(block.x, fields, dtypes, strict=True)
     ]
+    held = iter(block.y)
+    y = [None if label is None else _seen(next(held)[0], label) for label in labels]
     weights = () if block.weight is None else (block.weight[0],)
-    return packed(model, "input", x), packed(model, "output", [y[0] for y in block.y]), *weights
+    targets = packed(model, "output", y) if block.y else None
+    return keras.utils.pack_x_y_sample_weight(packed(model, "input", x), targets, *weights)
+
+
+def _seen(values: NDArray[Any], label: Field) -> NDArray[Any]:
+    return as_model_sees(values, label, values.dtype.name)
 
 
 def prepare_metrics(model: keras.Model, columns: Columns) -> None:
     """Build the metrics of the driver's model, for the columns of a run, with a row of zeros."""
-    x = [np.zeros((1, 1, *field.shape), field.dtype) for field in columns.features]
-    y = [
-        np.zeros((1, 1, *(() if label.size is None else (label.size,))), np.float32)
-        for label in columns.labels
-    ]
+    x, y = (
+        tuple(np.zeros((1, 1, *field.shape), field.dtype) for field in fields)
+        for fields in (columns.features, columns.labelled)
+    )
     weight = None if columns.weight is None else np.ones((1, 1), np.float32)
-    build_metrics(model, batch_of(model, columns.features, Block(tuple(x), tuple(y), weight)))
+    data = batch_of(model, columns.features, columns.labels, Block(x, y, weight))
+    build_metrics(model, data)
 
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
@@ -112,7 +122,7 @@ def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
     return held[0] if len(held) == 1 else np.concatenate(held)
 
 
-def _batches(rows: Source, model: keras.Model) -> Any:
+def _batches(rows: ArraySource, model: keras.Model) -> Any:
     """Return a Keras data set of the rows as the model sees them."""
     import keras
 
@@ -120,9 +130,9 @@ def _batches(rows: Source, model: keras.Model) -> Any:
         def __len__(self) -> int:
             return math.ceil(len(rows) / BATCH_ROWS)
 
-        def __getitem__(self, number: int) -> tuple[Any, ...]:
+        def __getitem__(self, number: int) -> Any:
             stop = min((number + 1) * BATCH_ROWS, len(rows))
             (block,) = rows.blocks([np.arange(number * BATCH_ROWS, stop)[np.newaxis]])
-            return batch_of(model, rows.fields, block)
+            return batch_of(model, rows.fields, rows.label_fields, block)
 
     return Scaled()

@@ -50,7 +50,7 @@ def measure_statistics(
     if context is None:
         raise GridError("measure_statistics runs inside a Spark task only.")
     seat = context.partitionId()
-    with Spool(plan.features, plan.spec.data.labels) as spool:
+    with Spool(plan.features, plan.labelled) as spool:
         for batch in batches:
             spool.append(batch)
         spool.seal()

@@ -86,6 +86,19 @@ class EnginePlan:
         """The feature columns, in the order of the model's inputs."""
         return tuple(Field.from_metadata(item["name"], item) for item in self.spec.data.features)
 
+    @cached_property
+    def labels(self) -> tuple[Field | None, ...]:
+        """The label of each of the model's outputs, None for one without."""
+        return tuple(
+            Field.from_metadata(item["name"], item) if isinstance(item, dict) else None
+            for item in self.spec.data.labels
+        )
+
+    @property
+    def labelled(self) -> tuple[Field, ...]:
+        """The labels that there are."""
+        return tuple(label for label in self.labels if label is not None)
+
 
 @dataclass(frozen=True)
 class WorkerPlan(EnginePlan):
@@ -216,7 +229,7 @@ def _train_rows(
     from distkeras_grid.feeding.spool import Spool
 
     clock, spec = time.perf_counter(), plan.spec
-    with Spool(plan.features, spec.data.labels) as spool:
+    with Spool(plan.features, plan.labelled) as spool:
         # If rows do not arrive, Spark must send them again. Such an error ends only this attempt.
         for batch in batches:
             with reported(client):
@@ -357,6 +370,7 @@ def engine_options(plan: EnginePlan) -> dict[str, Any]:
     spec, rule = plan.spec, plan.rule
     return {
         "scaling": tuple(field.scaling for field in plan.features),
+        "labels": tuple(label and label.scaling for label in plan.labels),
         "block_shape": None if spec.window is None else (spec.window, spec.batch_size),
         "jit": spec.algorithm.jit,
         "local_steps": rule.traits.local_steps,

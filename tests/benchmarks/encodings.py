@@ -113,7 +113,7 @@ def spool(spark: Any, files: list[Path], field: Field) -> int:
 
         from distkeras_grid.feeding.spool import Spool
 
-        with Spool((field,), ("label",)) as rows:
+        with Spool((field,), (Field("label", (), "int64"),)) as rows:
             count = 0
             for batch in batches:
                 numbers = pa.array(range(count, count + batch.num_rows))

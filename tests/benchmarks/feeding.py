@@ -79,7 +79,7 @@ def read_arrow(kind: str, field: Field, spool: bool = False) -> Callable[..., in
 
             from distkeras_grid.feeding.spool import Spool
 
-            with Spool((field,), ("label",)) as rows:
+            with Spool((field,), (Field("label", (), "int64"),)) as rows:
                 for batch in batches:
                     rows.append(batch)
                 rows.seal()

@@ -24,7 +24,7 @@ FIELDS = (
     Field("size", (2,), "float32"),
     Field("word", (), "int32"),
 )
-LABELS = ("kind", "place")
+LABELS = (Field("kind", (), "int64"), Field("place", (2,), "float32"))
 
 
 def table(rows=ROWS, seed=0):
@@ -71,7 +71,7 @@ class SourceContract:
             source.close()
             source.close()
 
-    def make(self, features, labels, weights, fields, label_names):
+    def make(self, features, labels, weights, fields, labelled):
         """Return a source of these rows, in their order."""
         raise NotImplementedError
 
@@ -88,7 +88,6 @@ class SourceContract:
         source, _ = self.source(weighted=weighted)
         assert len(source) == ROWS
         assert source.fields == FIELDS
-        assert source.label_names == LABELS
         assert source.weighted is weighted
 
     @pytest.mark.parametrize("weighted", [True, False])
@@ -155,7 +154,7 @@ class SourceContract:
         """Large rows, so that they stand out from everything else that is allocated."""
         field, rows, size = Field("image", (64, 64), "uint8"), 200, 64 * 64
         pixels = np.random.default_rng(1).integers(0, 256, (rows, 64, 64), np.uint8)
-        source = self.make((pixels,), (np.arange(rows),), None, (field,), ("label",))
+        source = self.make((pixels,), (np.arange(rows),), None, (field,), LABELS[:1])
         self._made.append(source)
         window = [np.random.default_rng(n).permutation(rows).reshape(4, 50) for n in range(5)]
         tracemalloc.start()
@@ -180,14 +179,14 @@ class SourceContract:
 
 
 class TestArrays(SourceContract):
-    def make(self, features, labels, weights, fields, label_names):
-        return ArraySource(features, labels, weights, fields=fields, label_names=label_names)
+    def make(self, features, labels, weights, fields, labelled):
+        return ArraySource(features, labels, weights, fields=fields, label_fields=labelled)
 
 
 class TestStridedArraysOfForeignByteOrder(SourceContract):
     """NumPy copies such an array as a whole to take a few rows of it."""
 
-    def make(self, features, labels, weights, fields, label_names):
+    def make(self, features, labels, weights, fields, labelled):
         def awkward(array):
             double = np.zeros((2 * len(array), *array.shape[1:]), array.dtype.newbyteorder(">"))
             double[::2] = array
@@ -198,15 +197,15 @@ class TestStridedArraysOfForeignByteOrder(SourceContract):
             [awkward(array) for array in labels],
             None if weights is None else awkward(weights),
             fields=fields,
-            label_names=label_names,
+            label_fields=labelled,
         )
 
 
 class TestMappedSpool(SourceContract):
     mapped_bytes = 1 << 20
 
-    def make(self, features, labels, weights, fields, label_names):
-        spool = Spool(fields, label_names, self.folder, self.mapped_bytes)
+    def make(self, features, labels, weights, fields, labelled):
+        spool = Spool(fields, labelled, self.folder, self.mapped_bytes)
         order = np.random.default_rng(7).permutation(len(labels[0]))
         for numbers in np.array_split(order, 3):
             spool.append(batch_of(features, labels, weights, numbers))
@@ -219,7 +218,7 @@ class TestReadSpool(TestMappedSpool):
 
 
 class TestSelection(SourceContract):
-    def make(self, features, labels, weights, fields, label_names):
+    def make(self, features, labels, weights, fields, labelled):
         """Every other row of twice as many, backwards."""
 
         def hidden(array):
@@ -232,7 +231,7 @@ class TestSelection(SourceContract):
             [hidden(array) for array in labels],
             None if weights is None else hidden(weights),
             fields=fields,
-            label_names=label_names,
+            label_fields=labelled,
         )
         return Selection(rows, np.arange(len(rows))[::-2])
 
@@ -254,7 +253,7 @@ def test_arrays_are_held_and_not_copied():
 def test_arrays_describe_themselves():
     source = ArraySource([np.zeros((2, 3)), np.zeros(2, np.int16)], [np.zeros(2)])
     assert source.fields == (Field("features_0", (3,), "float64"), Field("features_1", (), "int16"))
-    assert source.label_names == ("label_0",)
+    assert source.label_fields == (Field("label_0", (), "float64"),)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ def test_a_selection_of_rows_that_are_not_there_is_refused():
 
 
 def test_a_spool_tells_the_types_that_came_and_not_those_that_were_thought():
-    with Spool((Field("x", (2,)),), ("label",)) as spool:
+    with Spool((Field("x", (2,)),), LABELS[:1]) as spool:
         assert spool.fields[0].dtype == "uint8"
         columns = {"row": [0], "features_0": [[1.5, 2.5]], "label_0": [1]}
         spool.append(pa.record_batch({name: pa.array(values) for name, values in columns.items()}))
@@ -293,6 +292,16 @@ def test_a_spool_tells_the_types_that_came_and_not_those_that_were_thought():
         assert spool.fields == (Field("x", (2,), "float32"),)
         (block,) = spool.blocks([np.array([[0]])])
     assert block.x[0].dtype == np.float32
+
+
+def test_a_label_that_is_a_feature_is_sent_and_kept_once():
+    features, _, _ = table()
+    with Spool(FIELDS, (LABELS[0], FIELDS[0])) as spool:
+        spool.append(batch_of(features, [np.arange(ROWS)], None, np.arange(ROWS)))
+        spool.seal()
+        (block,) = spool.blocks([np.array([[4, 2]])])
+    assert block.y[1] is block.x[0]
+    assert block.y[0].tolist() == [[4, 2]]
 
 
 def test_a_spool_that_is_not_sealed_gives_no_rows():

@@ -28,6 +28,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding import feature_file
 from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.rows import ALIGNMENT
 from distkeras_grid.webhdfs import connection, tries
@@ -380,11 +381,11 @@ def test_a_spool_of_such_rows_gives_tiles(images, tmp_path, monkeypatch, room):
     order = np.random.default_rng(3).permutation(len(places))
     if not room:
         monkeypatch.setattr(feature_file.LocalFile, "free_bytes", 1 << 17)
-    with Spool((field,), ("label",), tmp_path) as spool:
+    with Spool((field,), (Field("label", (), "int64"),), tmp_path) as spool:
         for numbers in np.array_split(order, 4):
             spool.append(batch_of(places, numbers))
         spool.seal()
-        assert spool._files[0].encoded is not room
+        assert spool._files["features_0"].encoded is not room
         wanted = np.array([[0, 40, 7], [len(places) - 1, 7, 3]])
         (block,) = spool.blocks([wanted])
     np.testing.assert_array_equal(block.y[0], wanted)
@@ -405,7 +406,7 @@ def test_a_spool_reads_each_image_once_however_the_rows_came(images, tmp_path, m
     monkeypatch.setattr(feature_file, "DECODE_BYTES", 5000)
     places = places_of(images)
     order = np.random.default_rng(4).permutation(len(places))
-    with Spool((tile_field(SPEC),), ("label",), tmp_path) as spool:
+    with Spool((tile_field(SPEC),), (Field("label", (), "int64"),), tmp_path) as spool:
         spool.append(batch_of(places, order))
         spool.seal()
     assert sorted(opened) == sorted(images)

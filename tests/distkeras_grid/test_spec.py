@@ -87,7 +87,7 @@ def everything() -> RunSpec:
         data=DataSpec(
             source="hdfs:///tiles",
             features=({"name": "image", "distkeras_grid": {"shape": [8, 8, 1]}},),
-            labels=("label",),
+            labels=({"name": "label"},),
             sample_weight="weight",
             class_weight={0: 1.0, 3: 2.5},
             share="full",

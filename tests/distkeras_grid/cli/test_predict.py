@@ -88,7 +88,7 @@ def test_the_columns_that_the_run_and_the_predictions_recorded_are_taken(
         algorithm=AlgorithmSpec(rule=RuleSpec(name="sequential")),
         layout=LayoutSpec(trainable_size=3, statistics_size=0),
         schedule=ScheduleSpec(rows=20, workers=1, batch_size=20, window=1),
-        data=DataSpec(features=({"name": "pixels"},), labels=("kind",)),
+        data=DataSpec(features=({"name": "pixels"},), labels=({"name": "kind"},)),
     )
     (run / "run.json").write_text(json.dumps({"spec": spec.to_json()}))
     renamed = str(tmp_path / "renamed")

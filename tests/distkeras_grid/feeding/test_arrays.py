@@ -14,7 +14,6 @@ from distkeras_grid.feeding.arrays import (
     as_model_sees,
     decode_images,
     features_from_arrow,
-    labels_from_arrow,
     numbers_from_arrow,
 )
 from distkeras_grid.feeding.schema import Field
@@ -151,31 +150,19 @@ def test_features_that_do_not_fit_are_refused(column, message):
         (pa.array([0.5, 1.5], pa.float64()), np.array([0.5, 1.5], np.float32)),
         (pa.array([True, False]), np.array([1, 0], np.uint8)),
         (pa.array([[0, 1], [1, 0]], pa.list_(pa.float64())), np.eye(2, dtype=np.float32)[::-1]),
+        (pa.array([b"\1\0", b"\0\1"]), np.eye(2, dtype=np.uint8)),
     ],
-    ids=["integers", "small integers", "float", "boolean", "one-hot"],
+    ids=["integers", "small integers", "float", "boolean", "one-hot", "mask"],
 )
-def test_labels(column, expected):
-    labels = labels_from_arrow(column, "label")
+def test_labels_are_read_as_features_are(column, expected):
+    labels = features_from_arrow(column, Field("label", expected.shape[1:]))
     assert np.array_equal(labels, expected)
     assert labels.dtype == expected.dtype
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (pa.array([1, None]), "null .* row 1"),
-        (pa.array([None, [1.0]]), "null .* row 0"),
-        (pa.array([[1, 2], [1]]), "2 numbers as in the first.* 1 .* row 1"),
-        (pa.array(["cat"]), "Arrow type string"),
-    ],
-)
-def test_labels_that_do_not_fit_are_refused(column, message):
-    with pytest.raises(SchemaError, match=f"'label'.*{message}"):
-        labels_from_arrow(column, "label")
-
-
 def test_no_labels_give_no_rows():
-    assert labels_from_arrow(pa.array([], pa.list_(pa.float32())), "label").shape[0] == 0
+    field = Field("label", (2,))
+    assert features_from_arrow(pa.array([], pa.list_(pa.float32())), field).shape == (0, 2)
     assert numbers_from_arrow(pa.array([], pa.int64()), "row").shape == (0,)
 
 

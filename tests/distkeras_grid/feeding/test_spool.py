@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import math
+import mmap
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.spool import Spool
 
 SHAPE = (5, 4, 1)
+LABEL = Field("label", (), "int64")
 ENCODERS = {
     "raw": np.ascontiguousarray,
     "difference": as_differences,
@@ -58,8 +60,8 @@ def gathered(spool, places):
     return [x[0] for x in block.x], [y[0] for y in block.y], weights
 
 
-def sealed(batches, field=None, **options):
-    spool = Spool((field or Field("image", SHAPE),), ("label",), **options)
+def sealed(batches, field=None, label=LABEL, **options):
+    spool = Spool((field or Field("image", SHAPE),), (label,), **options)
     for each in batches:
         spool.append(each)
     spool.seal()
@@ -102,9 +104,8 @@ def test_lists_and_one_hot_labels_and_empty_batches():
             "label_0": pa.array([[0.0, 1.0], [1.0, 0.0]]),
         }
     )
-    with sealed(
-        [rows.slice(0, 0), rows, rows.slice(2)], Field("x", (2,), dtype="float32")
-    ) as spool:
+    fields = Field("x", (2,), "float32"), Field("kind", (2,), "float32")
+    with sealed([rows.slice(0, 0), rows, rows.slice(2)], *fields) as spool:
         features, labels, _ = gathered(spool, [0, 1])
         assert features[0].tolist() == [[3, 4], [1.5, 2]]
         assert labels[0].tolist() == [[1, 0], [0, 1]]
@@ -126,7 +127,8 @@ def test_several_columns_keep_their_own_types(mapped, tmp_path):
         Field("words", (2,), "int32"),
         Field("size", (1,), "float32"),
     )
-    with Spool(fields, ("kind", "place"), tmp_path, mapped) as spool:
+    labels = Field("kind", (), "int64"), Field("place", (2,), "float32")
+    with Spool(fields, labels, tmp_path, mapped) as spool:
         spool.append(pa.RecordBatch.from_pydict(columns))
         spool.seal()
         (image, words, size), (kind, place), _ = gathered(spool, [3, 1])
@@ -145,7 +147,8 @@ def test_a_label_that_cannot_be_used_is_named():
         "label_1": pa.array([None], pa.int64()),
     }
     fields = (Field("x", (1,), "float32"),)
-    with Spool(fields, ("a", "b")) as spool, pytest.raises(SchemaError, match="'b'"):
+    labels = Field("a", (), "int64"), Field("b", (), "int64")
+    with Spool(fields, labels) as spool, pytest.raises(SchemaError, match="'b'"):
         spool.append(pa.RecordBatch.from_pydict(columns))
 
 
@@ -159,12 +162,12 @@ def test_images_are_decoded_once_if_half_of_the_free_space_is_enough(monkeypatch
     needed = 10 * 20
     for spare, encoded in ((0, False), (-2, True)):
         usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 2 * needed + spare)
-        with Spool((field,), ("label",)) as spool:
+        with Spool((field,), (LABEL,)) as spool:
             spool.append(batch(list(range(10)), encoding="png"))
             monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
             spool.seal()
             monkeypatch.undo()
-            assert spool._files[0].encoded is encoded
+            assert spool._files["features_0"].encoded is encoded
             (features,), *_ = gathered(spool, [3, 7])
             assert np.array_equal(features, pixels_of([3, 7]))
 
@@ -173,17 +176,17 @@ def test_images_stay_encoded_if_the_space_goes_while_they_are_decoded(monkeypatc
     def full(self, content):
         raise NoSpaceError("full")
 
-    with Spool((Field("image", SHAPE, encoding="png"),), ("label",)) as spool:
+    with Spool((Field("image", SHAPE, encoding="png"),), (LABEL,)) as spool:
         spool.append(batch([0, 1, 2], encoding="png"))
         monkeypatch.setattr(local_file.LocalFile, "write", full)
         spool.seal()
-        assert spool._files[0].encoded
+        assert spool._files["features_0"].encoded
         (features,), *_ = gathered(spool, [2])
         assert np.array_equal(features, pixels_of([2]))
 
 
 def test_full_disk_is_refused_with_the_arithmetic(monkeypatch, tmp_path):
-    with Spool((Field("image", SHAPE),), ("label",), folder=tmp_path) as spool:
+    with Spool((Field("image", SHAPE),), (LABEL,), folder=tmp_path) as spool:
         spool.append(batch([0, 1]))
         usage = shutil.disk_usage(".")._replace(free=local_file.RESERVED_BYTES + 59)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -252,14 +255,14 @@ def test_a_limit_of_open_files_is_no_error_of_the_disk(tmp_path, monkeypatch, nu
 
 def test_file_that_lost_bytes_is_an_error(tmp_path):
     with sealed([batch([0, 1])], folder=tmp_path, mapped_bytes=0) as spool:
-        spool._files[0]._file._file.truncate(30)
+        spool._files["features_0"]._file._file.truncate(30)
         with pytest.raises(LocalDiskError, match="10 of 20 bytes at position 20 of 40"):
             gathered(spool, [1])
 
 
 def test_value_that_does_not_fit_is_refused():
     field = Field("image", (5, 5, 1))
-    with Spool((field,), ("label",)) as spool, pytest.raises(SchemaError, match="'image'"):
+    with Spool((field,), (LABEL,)) as spool, pytest.raises(SchemaError, match="'image'"):
         spool.append(batch([0]))
 
 
@@ -290,7 +293,8 @@ def test_large_files_do_not_count_as_memory(mapped, tmp_path):
         order = np.random.default_rng(0).permutation(100)
         (features,), *_ = gathered(spool, order)
         assert np.array_equal(features[:, 7, 7, 0], order)
-        assert mapped_bytes() - before == (size if mapped else 0)
+        # The labels are a small file.
+        assert mapped_bytes() - before == (size if mapped else 0) + mmap.PAGESIZE
 
 
 def mapped_bytes():
@@ -323,7 +327,7 @@ def test_batches_are_not_kept_in_memory(weights):
     stream.seek(0)
     pixels = rows * batches * math.prod(SHAPE)
     labels = rows * batches * 24
-    with Spool((Field("image", SHAPE),), ("label",)) as spool, measured_memory() as kept:
+    with Spool((Field("image", SHAPE),), (LABEL,)) as spool, measured_memory() as kept:
         for each in pa.ipc.open_stream(stream):
             spool.append(each)
         del each

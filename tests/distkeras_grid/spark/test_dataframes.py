@@ -10,7 +10,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.columns import feature_expression, resolve_columns, resolve_features
+from distkeras_grid.spark.columns import resolve_columns, resolve_features, value_expression
 from distkeras_grid.spark.dataframes import as_dataframe, read_manifest, read_parquet, read_tiles
 from distkeras_grid.spark.stored_rows import is_repeatable
 
@@ -92,7 +92,7 @@ def test_metadata_of_the_column_are_found_after_select_and_filter(frame):
 def test_arrays_and_vectors_need_no_description(frame, name):
     (field,) = resolve_features(frame, name)
     assert (field.shape, field.dtype) == ((2,), "float32")
-    values = frame.select(feature_expression(frame, field).alias("v")).first().v
+    values = frame.select(value_expression(frame, field).alias("v")).first().v
     assert values == ([1.0, 2.0] if name == "numbers" else [3.0, 4.0])
 
 
@@ -109,11 +109,12 @@ def test_a_text_is_no_feature_and_no_label(frame):
 
 
 @pytest.mark.parametrize(
-    ("label", "size", "integer"), [("label", None, True), ("onehot", 2, False), ("x", None, False)]
+    ("label", "shape", "dtype"),
+    [("label", (), "int64"), ("onehot", (2,), "int64"), ("x", (), "float32")],
 )
-def test_kinds_of_labels(frame, label, size, integer):
+def test_kinds_of_labels(frame, label, shape, dtype):
     (found,) = resolve_columns(frame, "numbers", label).labels
-    assert (found.size, found.integer) == (size, integer)
+    assert (found.shape, found.dtype) == (shape, dtype)
 
 
 @pytest.mark.slow
@@ -227,4 +228,4 @@ def test_whole_numbers_for_an_input_of_whole_numbers_keep_their_digits(spark, dt
     model = keras.Model(inputs, keras.ops.cast(inputs, "float32"))
     frame = spark.createDataFrame([(2**31 + 1,)], "id long")
     (field,) = resolve_features(frame, "id", model)
-    assert frame.select(feature_expression(frame, field)).first()[0] == [2**31 + 1]
+    assert frame.select(value_expression(frame, field)).first()[0] == [2**31 + 1]

@@ -9,11 +9,12 @@ import pytest
 
 from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.columns import Columns, Label, resolve_columns
+from distkeras_grid.feeding.targets import LabelSummary
+from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.seats import CHANGED, check_summary, deal, largest_seat, summarize
 from distkeras_grid.spark.stored_rows import is_repeatable, kept_rows, read_rows, store_rows
 
-COLUMNS = Columns((Field("f", (2,), "float32"),), (Label("label", None, integer=True),))
+COLUMNS = Columns((Field("f", (2,), "float32"),), (Field("label", (), "int64"),))
 
 
 def partition(number=0, rows=3, low=0, high=2, broken=0, splits=()):
@@ -23,13 +24,15 @@ def partition(number=0, rows=3, low=0, high=2, broken=0, splits=()):
         "low_0": low,
         "high_0": high,
         "broken_0": broken,
+        "missing_0": 0,
+        "fractions_0": 0,
         "splits": list(splits),
     }
 
 
 def test_summary_joins_partitions():
     summary = check_summary([partition(1, 4, 1, 5), partition(0, 3)], COLUMNS)
-    assert (summary.rows, summary.label_ranges) == (7, ((0.0, 5.0),))
+    assert (summary.rows, summary.labels) == (7, (LabelSummary(0.0, 5.0),))
     assert summary.partition_rows == ((0, 3), (1, 4))
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.columns import Columns, Label
+from distkeras_grid.feeding.targets import LabelSummary
+from distkeras_grid.spark.columns import Columns
 from distkeras_grid.spark.seats import DataSummary
 from distkeras_grid.trainers.class_weights import (
     balanced_weights,
@@ -23,8 +24,8 @@ MODEL = SimpleNamespace(outputs=[SimpleNamespace(name="output", shape=(None, 3),
 
 
 def settle(asked, names=NAMES, counts=None):
-    columns = Columns((Field("image", (4,), classes=names),), (Label("label", None, integer=True),))
-    summary = DataSummary(10, ((0, 10),), ((0, 2),), ())
+    columns = Columns((Field("image", (4,), classes=names),), (Field("label", (), "int64"),))
+    summary = DataSummary(10, ((0, 10),), (LabelSummary(0, 2),), ())
 
     def count():
         if counts is None:
@@ -85,7 +86,8 @@ def test_classes_are_counted_in_arrays_as_in_columns(spark, labels, counts):
     frame = spark.createDataFrame(
         [(each,) for each in labels], f"label {f'array<{kind}>' if several else kind}"
     )
-    label = Label("label", len(labels[0]) if several else None, integer=kind == "int")
+    shape = (len(labels[0]),) if several else ()
+    label = Field("label", shape, "int64" if kind == "int" else "float32")
     assert count_classes(frame, label) == counts
 
 
@@ -94,6 +96,6 @@ def test_labels_that_are_no_classes_cannot_be_balanced(spark):
     values = [0.5, 1.0, 2.5]
     frame = spark.createDataFrame([(each,) for each in values], "label double")
     with pytest.raises(LabelError, match="2 rows of column 'label'"):
-        count_classes(frame, Label("label", None, integer=False))
+        count_classes(frame, Field("label", (), "float32"))
     with pytest.raises(LabelError, match="2 rows of column 'label'"):
         count_in_array("label", np.array(values))

@@ -349,7 +349,7 @@ def test_the_number_of_workers_is_said_once(arrays):
         (lambda x, y: (x, y[:-1]), DataError, r"lengths: \[120, 119\]"),
         (lambda x, _: (x,), DataError, "Received: 1 items"),
         (lambda x, y: (x[:0], y[:0]), DataError, "at least 1"),
-        (lambda x, y: (x.astype(str), y), DataError, "Features are one of uint8"),
+        (lambda x, y: (x.astype(str), y), DataError, "Arrays are of one of uint8"),
         (lambda x, y: (x[:, :5], y), SchemaError, r"shape \(5,\)"),
         (lambda x, y: (x, y + 1), LabelError, "from 1 to 3"),
     ],

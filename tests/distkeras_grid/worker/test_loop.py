@@ -80,7 +80,7 @@ def stack():
 
 @pytest.fixture
 def spool(stack, tmp_path):
-    return filled(stack.enter_context(Spool((FIELD,), ("label",), tmp_path)))
+    return filled(stack.enter_context(Spool((FIELD,), (Field("label", (), "int64"),), tmp_path)))
 
 
 def filled(spool):

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.tensorflow
 ROWS, BATCH, EPOCHS, WIDTH = 80, 4, 2, 5
 SEAT_ROWS = ROWS // 2
 FIELD = Field("x", (WIDTH,), dtype="float32")
+LABEL = Field("label", (), "int64")
 
 
 def data():
@@ -99,7 +100,7 @@ class Run:
 
     def train(self, number, client, start, most=None, break_before=None, paced=iter):
         x, y = data()
-        spool = self._stack.enter_context(Spool((FIELD,), ("label",), self._path))
+        spool = self._stack.enter_context(Spool((FIELD,), (LABEL,), self._path))
         rows = np.arange(number, ROWS, 2)
         features = pa.array(list(x[rows]), pa.list_(pa.float32()))
         columns = {"row": pa.array(rows), "features_0": features, "label_0": pa.array(y[rows])}

@@ -1,0 +1,203 @@
+"""What an output of a model takes as labels, and what a column of labels has.
+
+A label is described by a `Field`, as a feature is. Its shape is compared with that of the output
+before anything runs: Keras would broadcast labels of another shape over the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.errors import LabelError
+from distkeras_grid.feeding.encodings import ENCODED
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.shapes import Port, fits
+
+Shape = Literal["output", "class", "any"]
+
+
+@dataclass(frozen=True)
+class Takes:
+    """What the loss of an output takes as labels.
+
+    Parameters
+    ----------
+    name : str, default "the loss"
+        Name of the loss, for errors.
+    shape : {"output", "class", "any"}, default "any"
+        Whether labels have the shape of the output, the one without its last axis (the number of a
+        class), or one that only the loss knows.
+    low, high : float, default -inf and inf
+        Bounds of the numbers, both included.
+    whole : bool, default False
+        Whether they are whole numbers.
+    ignored : float, optional
+        A number that means that there is no label.
+    nan : bool, default False
+        Whether NaN may mean that there is none.
+    reshapes : bool, default True
+        Whether labels with as many numbers as the output are given its shape.
+    """
+
+    name: str = "the loss"
+    shape: Shape = "any"
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+    ignored: float | None = None
+    nan: bool = False
+    reshapes: bool = True
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the numbers must be looked at."""
+        return self.whole or math.isfinite(self.low) or math.isfinite(self.high)
+
+
+@dataclass(frozen=True)
+class LabelSummary:
+    """The numbers of a label column.
+
+    Parameters
+    ----------
+    low, high : float, default NaN
+        The smallest and the largest, without NaN and those that are ignored; NaN where there is
+        none, or nobody has looked.
+    missing : int, default 0
+        Rows with NaN.
+    fractions : int, default 0
+        Rows with numbers that are not whole.
+    """
+
+    low: float = math.nan
+    high: float = math.nan
+    missing: int = 0
+    fractions: int = 0
+
+    @classmethod
+    def of(cls, values: NDArray[Any], takes: Takes) -> Self:
+        """Look at labels, shape ``(rows, ...)``.
+
+        Examples
+        --------
+        >>> LabelSummary.of(np.array([0.5, 2.0, np.nan, -1.0]), Takes(ignored=-1))
+        LabelSummary(low=0.5, high=2.0, missing=1, fractions=1)
+        """
+        flat = values.reshape(len(values), -1)
+        nan = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(flat.shape, bool)
+        counted = ~nan if takes.ignored is None else ~nan & (flat != takes.ignored)
+        known = flat[counted]
+        broken = counted & (flat != np.floor(flat)) if flat.dtype.kind == "f" else ~counted & False
+        low, high = (float(known.min()), float(known.max())) if known.size else (math.nan,) * 2
+        return cls(low, high, int(nan.any(axis=1).sum()), int(broken.any(axis=1).sum()))
+
+    @classmethod
+    def merged(cls, parts: Iterable[Self]) -> Self:
+        """Return the summary of several parts of a column."""
+        held = list(parts)
+        if not held:
+            return cls()
+        return cls(
+            float(np.fmin.reduce([part.low for part in held])),
+            float(np.fmax.reduce([part.high for part in held])),
+            sum(part.missing for part in held),
+            sum(part.fractions for part in held),
+        )
+
+
+def shaped(label: Field, output: Port | None, takes: Takes) -> Field:
+    """Return a label with the shape in which the output takes it.
+
+    Parameters
+    ----------
+    label : Field
+        The label as its column has it.
+    output : Port or None
+        The output; None if the model declares none, then nothing is known.
+    takes : Takes
+        What its loss takes.
+
+    Raises
+    ------
+    LabelError
+        If the label has another number of numbers. Names both shapes.
+
+    Examples
+    --------
+    >>> output = Port("forecast", (1, 6))
+    >>> shaped(Field("next", (6,), "float32"), output, Takes("mse", "output")).shape
+    (1, 6)
+    """
+    if output is None or not output.shape or not takes.reshapes:
+        return label
+    wanted = output.shape[:-1] if takes.shape == "class" else output.shape
+    if _agrees(wanted, label.shape, takes):
+        return label
+    known = [size for size in wanted if size is not None]
+    fixed = len(known) == len(wanted) and label.encoding not in ENCODED
+    if fixed and math.prod(known) == label.size:
+        return replace(label, shape=tuple(known))
+    if takes.shape == "any":
+        return label
+    raise LabelError(
+        f"{takes.name} takes labels of shape {wanted} for the output {output.name!r} of shape "
+        f"{output.shape}. Received: column {label.name!r} with {_told(label.shape)}."
+        f"{_advice(label, output, takes)}"
+    )
+
+
+def check_numbers(label: Field, rows: int, found: LabelSummary, takes: Takes) -> None:
+    """Refuse numbers that a loss does not take.
+
+    Raises
+    ------
+    LabelError
+        Names the column, what was received and what the loss takes.
+    """
+    column = f"column {label.name!r}"
+    if found.missing and not takes.nan:
+        raise LabelError(
+            f"{takes.name} takes a number in every row. Received: NaN in {found.missing} of {rows} "
+            f"rows of {column}. Drop these rows, or mark missing labels by a number such as -1 and "
+            "leave them out in a loss of your own (or by ignore_class)."
+        )
+    if takes.whole and found.fractions:
+        raise LabelError(
+            f"{takes.name} takes integer labels. Received: other numbers in {found.fractions} of "
+            f"{rows} rows of {column}, from {found.low:g} to {found.high:g}."
+        )
+    if found.low < takes.low or found.high > takes.high:
+        ignored = "" if takes.ignored is None else f" (and {takes.ignored:g}, which it ignores)"
+        raise LabelError(
+            f"Labels in {column} run from {found.low:g} to {found.high:g}, but {takes.name} takes "
+            f"{takes.low:g} to {takes.high:g} here{ignored}."
+        )
+
+
+def _agrees(wanted: Sequence[int | None], given: Sequence[int], takes: Takes) -> bool:
+    """Whether Keras takes a label of this shape; an axis of one at the end may be missing."""
+    shorter = wanted[:-1] if takes.shape != "class" and wanted and wanted[-1] == 1 else wanted
+    return fits(wanted, given) or fits(shorter, given) or fits((*wanted, 1), given)
+
+
+def _told(shape: Sequence[int]) -> str:
+    if not shape:
+        return "single numbers"
+    return f"values of shape {tuple(shape)}"
+
+
+def _advice(label: Field, output: Port, takes: Takes) -> str:
+    if takes.shape == "class" and fits(output.shape, label.shape):
+        return " Use categorical_crossentropy for one-hot labels."
+    if "categorical" in takes.name and fits(output.shape[:-1], label.shape):
+        return " Use sparse_categorical_crossentropy for integer labels."
+    return (
+        f' Build the model for the labels, or describe them: label_col=Field("{label.name}", '
+        "shape=...)."
+    )

@@ -1,0 +1,179 @@
+"""Columns of every kind that users bring: what they are, and how tasks read them."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, EmptyDataError, LabelError, SchemaError
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.targets import Takes
+from distkeras_grid.spark.columns import (
+    map_batches,
+    refuse_stream,
+    resolve_columns,
+    resolve_features,
+    value_expression,
+)
+from distkeras_grid.spark.dataframes import as_dataframe
+from distkeras_grid.spark.seats import summarize
+
+pytestmark = pytest.mark.spark
+
+
+def tensors(*shapes, dtype="float32"):
+    return [
+        SimpleNamespace(name=f"end_{n}", shape=(None, *shape), dtype=dtype)
+        for n, shape in enumerate(shapes)
+    ]
+
+
+def model(*inputs, outputs=((1,),), dtype="float32"):
+    """What is read of a Keras model."""
+    return SimpleNamespace(inputs=tensors(*inputs, dtype=dtype), outputs=tensors(*outputs))
+
+
+@pytest.fixture(scope="module")
+def frame(spark):
+    return spark.sql(
+        """
+        SELECT 1.0D AS c0, 2 AS c1, 3L AS `c.2`, array(array(1, 2, 3), array(4, 5, 6)) AS nested,
+               array(1, 2) AS words, 0.5D AS y, 'a b' AS text, 3000000000L AS id, 0 AS label,
+               named_struct('origin', 'x.png', 'height', 1, 'width', 2, 'nChannels', 3, 'mode', 16,
+                            'data', X'010203040506') AS image, X'0102' AS mask
+        UNION ALL
+        SELECT 4.0D, 5, 6L, array(array(1, 2, 3), array(4, 5, 7)), array(7, 8, 9), 1.5D, 'c', 4L, 1,
+               named_struct('origin', 'y.png', 'height', 1, 'width', 2, 'nChannels', 3, 'mode', 16,
+                            'data', X'0708090a0b0c'), X'0300'
+        """
+    ).cache()
+
+
+def read(frame, field):
+    """The values of a column as a task reads them."""
+    (batch,) = frame.coalesce(1).select(value_expression(frame, field)).toArrow().to_batches()
+    return features_from_arrow(batch.column(0), field)
+
+
+def test_several_columns_of_numbers_make_one_value(frame):
+    (field,) = resolve_features(frame, ["c0", "c1", "c.2"], model((3,)))
+    assert (field.shape, field.dtype, field.sources) == ((3,), "float32", ("c0", "c1", "c.2"))
+    assert read(frame, field).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert Field.from_metadata(field.name, field.to_metadata()) == field
+    by_name = resolve_features(frame, {"end_0": ["c0", "c1"], "end_1": "y"}, model((2,), (1,)))
+    assert [each.shape for each in by_name] == [(2,), (1,)]
+    (label,) = resolve_columns(frame, "y", ["c0", "y"], model=model((1,), outputs=[(2,)])).labels
+    assert read(frame, label).tolist() == [[1, 0.5], [4, 1.5]]
+
+
+def test_a_class_of_the_users_takes_as_many_inputs_as_there_are_columns(frame):
+    found = resolve_features(frame, ["nested", "y"])
+    assert [each.shape for each in found] == [(2, 3), (1,)]
+
+
+def test_arrays_of_arrays_have_their_shape(frame):
+    (field,) = resolve_features(frame, "nested", model((2, 3)))
+    assert field.shape == (2, 3)
+    assert read(frame, field)[1].tolist() == [[1, 2, 3], [4, 5, 7]]
+
+
+def test_rows_of_different_length_get_zeros_at_the_end(frame):
+    (field,) = resolve_features(frame, "words", model((None,), dtype="int32"))
+    assert (field.shape, field.dtype, field.encoding) == ((3,), "int32", "padded")
+    assert read(frame, field).tolist() == [[1, 2, 0], [7, 8, 9]]
+
+
+def test_an_image_of_sparks_source_is_rgb(frame):
+    (field,) = resolve_features(frame, "image", model((1, 2, 3)))
+    assert (field.shape, field.dtype) == ((1, 2, 3), "uint8")
+    assert read(frame, field)[0].tolist() == [[[3, 2, 1], [6, 5, 4]]]
+
+
+def test_text_is_refused_with_the_way(frame):
+    for columns in (("text", "y"), ("y", "text")):
+        with pytest.raises(SchemaError, match=r"StringIndexer.*TextVectorization"):
+            resolve_columns(frame, *columns)
+
+
+def test_whole_numbers_beyond_32_bits_name_their_column(frame):
+    from pyspark.errors import PySparkException
+
+    (field,) = resolve_features(frame, "id", model((1,), dtype="int32"))
+    with pytest.raises(PySparkException, match=r"Column 'id' has whole numbers beyond 32 bits"):
+        frame.select(value_expression(frame, field)).collect()
+    small = frame.where("id < 5")
+    assert read(small, field).tolist() == [[4]]
+
+
+def test_a_mask_is_a_label_by_its_field_and_a_feature_is_one_by_its_name(frame):
+    mask = Field("mask", (2,))
+    columns = resolve_columns(frame, "image", mask, model=model((1, 2, 3)))
+    assert columns.labels == (mask,)
+    own = resolve_columns(frame, "image", "image", model=model((1, 2, 3)))
+    assert own.labels == own.features
+    with pytest.raises(SchemaError, match=r"label_col=Field\(\"mask\""):
+        resolve_columns(frame, "image", "mask")
+
+
+def test_outputs_that_need_no_label(frame):
+    two = model((1,), outputs=[(1,), (4,)])
+    columns = resolve_columns(frame, "y", "label", model=two, losses=["mse", None])
+    assert [label and label.name for label in columns.labels] == ["label", None]
+    assert resolve_columns(frame, "y", None, model=two, losses=[None, None]).labels == ()
+    with pytest.raises(ConfigurationError, match="nothing for 'end_0'"):
+        resolve_columns(frame, "y", {"end_1": "label"}, model=two, losses=["mse", None])
+
+
+@pytest.mark.parametrize(
+    ("label", "takes", "found"),
+    [
+        ("label", Takes(), (0, 1, 0, 0)),
+        ("label", Takes(ignored=0), (1, 1, 0, 0)),
+        ("y", Takes(whole=True), (0.5, 1.5, 0, 2)),
+        ("nested", Takes(), (1, 7, 0, 0)),
+        (Field("mask", (2,)), Takes(whole=True), (0, 3, 0, 0)),
+        (Field("mask", (2,)), Takes(whole=True, ignored=3), (0, 2, 0, 0)),
+    ],
+)
+def test_the_numbers_of_labels(frame, label, takes, found):
+    columns = resolve_columns(frame, "y", label)
+    (summary,) = summarize(frame, columns, [takes]).labels
+    assert (summary.low, summary.high, summary.missing, summary.fractions) == found
+
+
+def test_labels_that_are_missing_are_counted_and_those_that_are_null_refused(spark):
+    frame = spark.sql("SELECT double('NaN') AS y, 0 AS f UNION ALL SELECT 2.0D, 1")
+    (summary,) = summarize(frame, resolve_columns(frame, "f", "y")).labels
+    assert (summary.low, summary.missing) == (2, 1)
+    assert not math.isnan(summary.high)
+    broken = spark.sql("SELECT array(1, null) AS y, 0 AS f")
+    with pytest.raises(LabelError, match="1 of 1 rows"):
+        summarize(broken, resolve_columns(broken, "f", "y"))
+
+
+def test_data_without_rows_are_told_so(frame):
+    with pytest.raises(EmptyDataError):
+        resolve_features(frame.where("c1 > 9"), "words")
+
+
+def test_tasks_read_columns_whose_names_have_dots_and_spaces(frame):
+    odd = frame.selectExpr("`c.2`", "c0 AS `a b`")
+    same = map_batches(odd, lambda batches: batches, odd.schema)
+    assert same.collect() == odd.collect()
+    assert same.columns == ["c.2", "a b"]
+
+
+def test_a_stream_is_refused_in_one_line(spark):
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(ConfigurationError, match=r"data is a streaming DataFrame.*foreachBatch"):
+        as_dataframe(spark, stream)
+    with pytest.raises(ConfigurationError, match="streaming"):
+        refuse_stream(stream, "It")
+    numbers = stream.selectExpr("array(value) AS features")
+    with pytest.raises(SchemaError, match=r"Field\(\"features\""):
+        resolve_features(numbers, "features")
+    assert np.array_equal(resolve_features(numbers, Field("features", (1,)))[0].shape, (1,))
