@@ -33,7 +33,7 @@ from data_prep.tiff_metadata import parse_length
 from data_prep.zones import ZoneRules, read_zones
 from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.signals import raise_interrupt
+from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.launch import DIED, job_error, spark_reason
@@ -222,9 +222,9 @@ def surviving(
     from pyspark.errors import PySparkException
 
     try:
-        return work(reader)
+        with interrupts_first():
+            return work(reader)
     except (Py4JJavaError, PySparkException) as error:
-        raise_interrupt(error)
         if reader.care.always or spark_reason(error) != DIED:
             raise
     undo()
@@ -337,9 +337,9 @@ def executor_errors(spark: SparkSession, path: str, doing: str) -> Iterator[None
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with interrupts_first():
+            yield
     except (Py4JJavaError, PySparkException) as error:
-        raise_interrupt(error)
         master = str(spark.sparkContext.master)
         raise job_error(f"{doing} {path}", spark_reason(error), master) from error
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from distkeras_grid.errors import GridError
 
 
 @contextmanager
@@ -38,18 +41,27 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
 
-def raise_interrupt(error: BaseException) -> None:
-    """Raise `KeyboardInterrupt` where `is_interrupt` tells that an error has come of one.
+@contextmanager
+def interrupts_first() -> Iterator[None]:
+    """Let an interrupt win over the error that it brings in the block.
 
-    Who turns errors of Spark into others calls it first: an interrupt cancels the jobs, and the
-    error of a cancelled job comes in its place.
+    An interrupt cancels Spark's jobs, and the error of a cancelled job comes in its place. Who
+    turns errors of Spark into others does it around such a block. Work that begins while an
+    interrupt is handled, such as the deleting of files, has errors of its own.
     """
-    if is_interrupt(error):
-        raise KeyboardInterrupt from error
+    handled = sys.exc_info()[1]
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, GridError) and is_interrupt(error, handled):
+            raise KeyboardInterrupt from error
+        raise
 
 
-def is_interrupt(error: BaseException) -> bool:
+def is_interrupt(error: BaseException, handled: BaseException | None = None) -> bool:
     """Whether an error is an interrupt, or has come while one was handled.
+
+    What was handled already when the work began, and all before it, does not count.
 
     An interrupt in the middle of what Py4J sends or receives breaks its connection, so that an
     error of Py4J may come in its place.
@@ -60,7 +72,7 @@ def is_interrupt(error: BaseException) -> bool:
     (True, False)
     """
     seen: BaseException | None = error
-    while seen is not None:
+    while seen is not None and seen is not handled:
         if isinstance(seen, KeyboardInterrupt):
             return True
         seen = seen.__context__

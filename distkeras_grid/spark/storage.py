@@ -27,7 +27,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.file_systems import STRANGER, full, meaning
-from distkeras_grid.signals import raise_interrupt
+from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.local_names import (
     UTF8,
     check_names_below,
@@ -853,12 +853,11 @@ def translated(action: str, uri: str) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with interrupts_first():
+            yield
     except Py4JJavaError as error:
-        raise_interrupt(error)
         raise _storage_error(action, uri, _causes(error.java_exception)) from error
     except PySparkException as error:  # Spark turns some exceptions of the JVM into its own
-        raise_interrupt(error)
         raise _storage_error(
             action, uri, [(type(error).__name__, _first_line(str(error)))]
         ) from error

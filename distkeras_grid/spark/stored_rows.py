@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import StorageError
-from distkeras_grid.signals import is_interrupt, raise_interrupt
+from distkeras_grid.signals import interrupts_first, is_interrupt
 from distkeras_grid.spark.columns import Columns, quoted
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.launch import job_error, spark_reason
@@ -351,8 +351,8 @@ def _explained(name: str) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with interrupts_first():
+            yield
     except (Py4JJavaError, PySparkException) as error:
-        raise_interrupt(error)
         # Spark has tried the job's tasks as often as it may.
         raise job_error(name, spark_reason(error), "") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from distkeras_grid.errors import SchemaError
-from distkeras_grid.signals import raise_interrupt
+from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.launch import job_error, spark_reason
 from distkeras_grid.stores.locations import open_location
 from distkeras_grid.stores.mirrors import Piece
@@ -67,9 +67,9 @@ def find_files(
                 yield pa.RecordBatch.from_pylist([{"file": row["file"], **found}])
 
     try:
-        rows = listed.mapInArrow(look, _FILES).collect()
+        with interrupts_first():
+            rows = listed.mapInArrow(look, _FILES).collect()
     except PySparkException as error:
-        raise_interrupt(error)
         master = str(spark.sparkContext.master)
         raise job_error("catalogue", spark_reason(error), master) from error
     found = {row["file"]: row for row in rows}

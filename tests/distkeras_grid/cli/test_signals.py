@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.signals import terminable
+from distkeras_grid.signals import interrupts_first, terminable
 
 COMMAND = """
 import signal, sys, time
@@ -197,6 +198,27 @@ def test_a_second_signal_kills_what_does_not_end_at_the_first(number):
         finally:
             process.kill()
     assert (process.returncode, rest) == (ExitCode.INTERRUPTED, "")
+
+
+def failing(begins_before):
+    """Fail after an interrupt, in work that has begun before it, or while it is handled."""
+    with interrupts_first() if begins_before else nullcontext():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            with interrupts_first():
+                raise OSError("Job 3 cancelled")
+
+
+def test_an_interrupt_wins_over_the_error_that_it_brings():
+    with pytest.raises(KeyboardInterrupt):
+        failing(begins_before=True)
+
+
+def test_what_is_undone_after_an_interrupt_has_errors_of_its_own():
+    """A file that was not there, which is no error, ended the deleting of the others."""
+    with pytest.raises(OSError, match="cancelled"):
+        failing(begins_before=False)
 
 
 def test_the_handler_of_before_comes_back_and_other_threads_are_left_alone():
