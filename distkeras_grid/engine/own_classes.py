@@ -69,13 +69,16 @@ def described(layers: list[Any]) -> Iterator[None]:
     layers : list of keras.Layer
         A model and the layers in it.
     """
-    # Keras itself describes arguments that are plain values.
+    import keras
+
+    # Keras itself describes a layer's arguments that are plain values. Of a model it knows the
+    # defaults alone, whatever was given.
     added: dict[str, list[Any]] = {
         "get_config": [
             layer
             for layer in layers
             if _says_nothing(type(layer), layer.get_config)
-            and getattr(layer, "_auto_config", None) is None
+            and (isinstance(layer, keras.Model) or getattr(layer, "_auto_config", None) is None)
         ],
         "get_compile_config": [layer for layer in layers[:1] if has_own_compile(layer)],
     }

@@ -58,14 +58,15 @@ def test_a_layer_and_a_model_as_the_guides_print_them():
             return self.dropout(self.dense(x), training=training)
 
     class Net(keras.Model):
-        def __init__(self):
+        def __init__(self, units=5):
             super().__init__()
-            self.block, self.out = Block(6), layers.Dense(3)
+            self.units = units
+            self.block, self.out = Block(units), layers.Dense(3)
 
         def call(self, x):
             return self.out(self.block(x))
 
-    model = Net()
+    model = Net(6)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert_as_fit(model, Net, Block)
     weights = get_flat_weights(model)
