@@ -304,6 +304,8 @@ class ScheduleSpec(Value, frozen=True):
     snapshots_per_epoch : int, default 0
         Copies of the center that are made while an epoch's samples are folded, the last one at its
         end; each is kept until the driver fetches it.
+    epoch_barrier : bool, default False
+        Whether workers wait at the end of each epoch until the driver's callbacks have acted.
     earlier : EarlierSpec, optional
         What other workers have trained; None if the number of workers has not changed.
     largest_share : int, optional
@@ -320,6 +322,7 @@ class ScheduleSpec(Value, frozen=True):
     seed: int = 0
     bootstrap: bool = False
     snapshots_per_epoch: int = 0
+    epoch_barrier: bool = False
     earlier: EarlierSpec | None = None
     largest_share: int | None = None
 

@@ -50,6 +50,7 @@ from distkeras_grid.parameter_server.messages import (
     FetchStep,
     Finish,
     Gather,
+    GoOn,
     HandOver,
     Keep,
     Kept,
@@ -420,7 +421,7 @@ class WorkerClient:
 
         self._again(tell)
 
-    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> None:
+    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
         """Send the state that this worker needs besides the center to go on.
 
         Parameters
@@ -432,12 +433,19 @@ class WorkerClient:
         state : ndarray
             The packed state, shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
 
+        Returns
+        -------
+        GoOn
+            The settings of the next window.
+
         Raises
         ------
         RefusedError
             If the server has not asked for it.
         """
-        self._again(lambda: self._conversation.ask(Keep(sequence, version), Done, state=state))
+        return self._again(
+            lambda: self._conversation.ask(Keep(sequence, version), GoOn, state=state)
+        )
 
     def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
         """Fetch the last state that an earlier attempt kept.
@@ -702,7 +710,9 @@ class DriverClient:
 
         return cls(join, size, deadline, lives=lives)
 
-    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
+    def poll(
+        self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
+    ) -> Update:
         """Return the present state of the run with all seats, and the events since the last poll.
 
         Parameters
@@ -711,9 +721,12 @@ class DriverClient:
             Seconds in which the server must answer, including reconnections.
         captured : int, default 0
             Number of the last checkpoint for which the driver has kept its own state.
+        patience : float, default 0
+            How long the server may wait with its answer [s]; it does not while workers wait at the
+            end of an epoch.
         """
         update = self._ask(
-            Poll(self._seen, captured, self._moment),
+            Poll(self._seen, captured, self._moment, patience),
             Update,
             timeout,
             fits=lambda answer: _to_this(answer, answer.seen, self._seen),
@@ -730,6 +743,7 @@ class DriverClient:
         *,
         begin: bool = False,
         release: bool = False,
+        epochs: int | None = None,
     ) -> None:
         """Set what the workers receive with their next replies.
 
@@ -743,13 +757,15 @@ class DriverClient:
             Whether workers that are ready start now, without the missing ones.
         release : bool, default False
             Whether finished workers may end, because the result has been fetched.
+        epochs : int, optional
+            Epochs after which callbacks have acted. The rate counts from the next one.
 
         Raises
         ------
         RefusedError
             If the rate is not a positive number.
         """
-        self._ask(Command(stop, learning_rate, begin, release), Done)
+        self._ask(Command(stop, learning_rate, begin, release, epochs), Done)
 
     def gather(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint; a later `poll` reports that its state has been taken.

@@ -36,6 +36,7 @@ from distkeras_grid.parameter_server.messages import (
     Finish,
     Gather,
     Goodbye,
+    GoOn,
     HandOver,
     Keep,
     Kept,
@@ -99,7 +100,7 @@ TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "stepping": {Step: "running", Refused: "running", Goodbye: "closed"},
     "taking over": {State: "running", Refused: "running", Goodbye: "closed"},
     "handing over": {Done: "running", Refused: "running", Goodbye: "closed"},
-    "keeping": {Done: "running", Refused: "running", Goodbye: "closed"},
+    "keeping": {Waiting: "keeping", GoOn: "running", Refused: "running", Goodbye: "closed"},
     "recalling": {Kept: "running", Refused: "running", Goodbye: "closed"},
     "exchanging": {
         Waiting: "exchanging",

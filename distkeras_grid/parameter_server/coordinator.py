@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ParameterServerError
-from distkeras_grid.parameter_server.messages import Message
+from distkeras_grid.parameter_server.messages import Message, Poll
 from distkeras_grid.parameter_server.mind import (
     DRIVER,
     Action,
@@ -85,6 +85,8 @@ class Coordinator:
         self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
         self._mailboxes: dict[Session, _Mailbox] = {}
+        # Whether workers wait for the driver at the end of an epoch.
+        self._driver_is_due = threading.Event()
         # One clock for deadlines and history: Unix time that never goes back.
         self._epoch = time.time() - time.monotonic()
 
@@ -173,7 +175,7 @@ class Coordinator:
             del self._mailboxes[session]
 
     def drive(self, message: Message) -> Send:
-        """Answer the driver at once.
+        """Answer the driver: at once, or as late as the message allows.
 
         Raises
         ------
@@ -182,6 +184,8 @@ class Coordinator:
         ParameterServerError
             If the server has failed, and the run ends.
         """
+        if isinstance(message, Poll):
+            self._driver_is_due.wait(message.patience)
         with self._lock:
             first, *rest = self._mind.handle(Received(DRIVER, message), self._now())
             self._deliver(rest)
@@ -195,6 +199,10 @@ class Coordinator:
         for action in actions:
             if isinstance(action, Send | Dismiss) and action.to in self._mailboxes:
                 self._mailboxes[action.to].put(action)
+        if self._mind.driver_is_due:
+            self._driver_is_due.set()
+        else:
+            self._driver_is_due.clear()
 
     def _now(self) -> float:
         return self._epoch + time.monotonic()

@@ -113,7 +113,7 @@ class SavedSeat(_Saved, frozen=True):
 class SavedBooks(_Saved, frozen=True):
     """The books, without sessions and events.
 
-    Checkpoints that were written before metrics were added have no `metrics`.
+    Older checkpoints have no `metrics`, or no `rates`.
     """
 
     version: Count
@@ -125,6 +125,7 @@ class SavedBooks(_Saved, frozen=True):
     ended: bool
     seats: list[SavedSeat]
     metrics: Annotated[list[float], msgspec.Meta(max_length=STATE_LIMIT // 8)] | None = None
+    rates: list[tuple[Count, Rate]] = []
 
 
 class SavedCenter(_Saved, frozen=True):

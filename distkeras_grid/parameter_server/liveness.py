@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 #: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
-#: those of other workers.
+#: those of other workers, or its answer for the driver's callbacks.
 Doing: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
 #: Status of a seat whose task runs in Spark, and whose worker the server does not see: it has not
 #: come yet, or was lost. Of all states only this one and the next are not the server's, but the
@@ -57,7 +57,7 @@ class Limit(Enum):
         f"`round_timeout` without a sign of life; `round_timeout` or {SILENT_WINDOWS} windows, "
         "whichever is longer, without progress"
     )
-    OTHERS = "that of the workers that it waits for"
+    OTHERS = "that of the workers, or of the driver, that it waits for"
     CONNECT = (
         f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`, after which it gives up; "
         "`start_timeout` if it hangs"
@@ -117,7 +117,7 @@ STATES = (
     State("in a window", (("running", "training"), ("running", "")), Limit.WINDOW, Then.RESTART),
     State("between epochs", (("running", "reading"),), Limit.WINDOW, Then.RESTART),
     State("commit in flight, or reply lost", (), Limit.ANSWER, Then.RECONNECT),
-    State("in a round", (("running", "waiting"),), Limit.OTHERS, Then.WAIT),
+    State("in a round, or at an epoch's end", (("running", "waiting"),), Limit.OTHERS, Then.WAIT),
     State("lost", (("lost", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
     State("finishing", (), Limit.FINISH, Then.CANCEL),
     State("recalibrating", (), Limit.MEASURE, Then.KEEP_AVERAGES),

@@ -209,7 +209,8 @@ class Start(Message, frozen=True):
     `next_sequence` tells a later attempt how many windows of this seat are behind it. If workers
     make the steps, the center is of `version`, and the steps up to `newest` are to be made.
     `has_state` says whether the server has the optimizer's state of `version`; otherwise it is the
-    initial state. `has_kept` says whether the server has what the seat's worker kept last.
+    initial state. `has_kept` says whether the server has what the seat's worker kept last. `rates`
+    are the learning rates that the driver has set, each with the epoch from which it counts.
     """
 
     sender: ClassVar[Side] = Side.SERVER
@@ -221,6 +222,7 @@ class Start(Message, frozen=True):
     learning_rate: float | None
     stop: bool
     has_kept: bool = False
+    rates: tuple[tuple[Count, float], ...] = ()
 
 
 class Resume(Message, frozen=True):
@@ -378,6 +380,14 @@ class Keep(Message, frozen=True):
     version: Count
 
 
+class GoOn(Message, frozen=True):
+    """The server has what the worker keeps; `stop` and `learning_rate` as in `Exchanged`."""
+
+    sender: ClassVar[Side] = Side.SERVER
+    stop: bool
+    learning_rate: float | None
+
+
 class FetchKept(Message, frozen=True):
     """The worker asks for what an earlier attempt kept."""
 
@@ -414,13 +424,15 @@ class Poll(Message, frozen=True):
     """The driver has `seen` events since the start of the run and asks for the later ones.
 
     It has kept its own state for the checkpoints up to number `captured`, and it knows the seats as
-    they were in the update of this `moment`.
+    they were in the update of this `moment`. The answer comes after `patience` seconds, or as soon
+    as workers wait at the end of an epoch.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     seen: Count
     captured: Count = 0
     moment: Count = 0
+    patience: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
 
 
 class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -438,7 +450,7 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Samples of all its accepted windows.
     doing : str
         What the worker has said that it does, or ``waiting`` if its commit waits for those of
-        others; empty if it has said nothing.
+        others, or its answer for the driver; empty if it has said nothing.
     done : int
         How far it has come with that.
     commits : int
@@ -491,7 +503,8 @@ class Command(Message, frozen=True):
     """The driver's settings for the workers; None leaves a setting as it is.
 
     With `begin`, workers that are ready start, whoever is missing. `release` lets workers go that
-    have finished and wait.
+    have finished and wait. Callbacks have acted after so many `epochs`: workers that wait at the
+    end of the last of them begin the next one.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
@@ -499,6 +512,7 @@ class Command(Message, frozen=True):
     learning_rate: float | None
     begin: bool = False
     release: bool = False
+    epochs: Count | None = None
 
 
 class Done(Message, frozen=True):
@@ -607,4 +621,5 @@ MESSAGES: tuple[type[Message], ...] = (
     Beat,
     Lend,
     Lent,
+    GoOn,
 )

@@ -18,6 +18,7 @@ the driver is told once.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -59,6 +60,7 @@ from distkeras_grid.parameter_server.messages import (
     FetchStep,
     Finish,
     Gather,
+    GoOn,
     HandOver,
     Keep,
     Kept,
@@ -67,6 +69,7 @@ from distkeras_grid.parameter_server.messages import (
     Poll,
     Ready,
     Resume,
+    Start,
     State,
     Step,
     WindowCommit,
@@ -280,6 +283,8 @@ class ServerMind:
         # Whether workers that have finished wait until the driver has the result, and who does.
         self._lingers = False
         self._leaving: list[Session] = []
+        # Answers that wait at the end of an epoch until the driver's callbacks have acted.
+        self._held: dict[int, Send] = {}
         # Commits of a round, or the first ones of all workers, which are judged together.
         self._round: dict[int, _Waiting] = {}
         judge = judge_of(spec.exchange.judge)
@@ -339,14 +344,14 @@ class ServerMind:
             If the sender's conversation ends.
         """
         # Who waits now; what fails later may have taken them from where they wait.
-        waiting, leaving = [*self._gate, *self._round.values()], [*self._leaving]
+        entries, leaving = [*self._gate, *self._round.values()], [*self._leaving]
+        waiting = [*(entry.session for entry in entries), *self._held_back, *leaving]
         try:
             return self._process(event, now)
         except ParameterServerError:
             raise
         except Exception as error:  # noqa: BLE001
-            sessions = [*(entry.session for entry in waiting), *leaving]
-            return self._break(event, sessions, error)
+            return self._break(event, waiting, error)
 
     def _process(self, event: Event, now: float) -> list[Action]:
         self.books.now = now
@@ -359,7 +364,7 @@ class ServerMind:
         if self._round and isinstance(self._rule, AsynchronousRule):
             # Whoever the first commits waited for may have gone.
             actions = [*actions, *self._close_round(now)]
-        return actions
+        return self._hold(actions)
 
     def _break(self, event: Event, waiting: list[Session], error: Exception) -> list[Action]:
         """End the run for all after an error that nothing has foreseen; the sender is told first.
@@ -375,7 +380,7 @@ class ServerMind:
             self._broken.__cause__ = error
             if sender != DRIVER:
                 self._log_broken(sender, self._broken)
-        self._gate, self._round, self._leaving = [], {}, []
+        self._gate, self._round, self._leaving, self._held = [], {}, [], {}
         told = dict.fromkeys([sender, *waiting])
         return [Dismiss(session, self._broken) for session in told]
 
@@ -436,7 +441,7 @@ class ServerMind:
                 start = replace(start, version=version, has_state=has_state)
             kept = self._keeping.of(seat)
             self.books.go_on(entry.session, None if kept is None else kept.sequence)
-            start = replace(start, has_kept=kept is not None)
+            start = replace(start, has_kept=kept is not None, rates=tuple(self.books.rates))
             actions.append(Send(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
@@ -485,12 +490,68 @@ class ServerMind:
         for entry in dropped:
             if self._round.get(seat) is entry:
                 del self._round[seat]
-        left = [each for each in self._leaving if each.seat == seat and only in (None, each)]
+        left = [
+            each
+            for each in (*self._leaving, *self._held_back)
+            if each.seat == seat and only in (None, each)
+        ]
         self._leaving = [each for each in self._leaving if each not in left]
+        if left:
+            self._held.pop(seat, None)
         return [
             Dismiss(session, self.books.fenced(seat, session.attempt))
             for session in (*(entry.session for entry in dropped), *left)
         ]
+
+    # The end of an epoch
+
+    def _hold(self, actions: list[Action]) -> list[Action]:
+        """Keep back what would let a worker begin an epoch before callbacks have acted.
+
+        Where workers make the steps, it is their next round that waits (`_close_round`): they have
+        to send the weights that the callbacks see, and their gradients depend on no rate. Who is
+        asked for what it keeps waits when it has sent that.
+        """
+        going = []
+        for action in actions:
+            if (
+                isinstance(action, Send)
+                and isinstance(action.message, Exchanged | Start | GoOn)
+                and not (isinstance(action.message, Exchanged) and action.message.keep)
+                and self._replay is None
+                and self.books.waits_for_driver(action.to.seat)
+            ):
+                self._held[action.to.seat] = action
+            else:
+                going.append(action)
+        return going
+
+    def _begin_epoch(self, now: float) -> list[Action]:
+        """Send the answers that have waited for the driver, with what it wants now."""
+        going = [held for seat, held in self._held.items() if not self.books.waits_for_driver(seat)]
+        actions: list[Action] = []
+        for held in going:
+            del self._held[held.to.seat]
+            told: Message = held.message
+            settings = {"stop": self.books.stop, "learning_rate": self.books.learning_rate}
+            if isinstance(told, Start):
+                told = replace(told, **settings, rates=tuple(self.books.rates))
+            elif isinstance(told, Exchanged):
+                told = replace(told, **settings, keep=self._asks(held.to.seat, now))
+            elif isinstance(told, GoOn):
+                told = replace(told, **settings)
+            actions.append(dataclasses.replace(held, message=told))
+        return actions
+
+    @property
+    def _held_back(self) -> list[Session]:
+        return [held.to for held in self._held.values()]
+
+    @property
+    def driver_is_due(self) -> bool:
+        """Whether workers wait for the driver, and what it has to see is there."""
+        missing = self._snapshots.first_epoch_missing
+        return self.books.driver_is_due and missing > self.books.epochs_acted + 1
 
     # Commits
 
@@ -521,6 +582,8 @@ class ServerMind:
     def _close_round(self, now: float) -> list[Action]:
         """Fold the round if it is complete."""
         if not self._round or len(self._round) < self._needed():
+            return []
+        if self._replay is not None and any(map(self.books.waits_for_driver, self._round)):
             return []
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
@@ -628,7 +691,7 @@ class ServerMind:
     def _begin_anew(self, entry: _Waiting, reply: Exchanged, now: float) -> list[Action]:
         """Answer a commit that was skipped with the center, whatever the rule replies."""
         seat = entry.session.seat
-        answer = replace(self._dated(reply), keep=self._asks(entry, now))
+        answer = replace(self._dated(reply), keep=self._asks(seat, now))
         if self._rule.traits.steps_on_workers:
             return [Send(entry.session, answer)]
         try:
@@ -671,7 +734,7 @@ class ServerMind:
             if wanted:
                 self._asked.add(entry.session.seat)
             dated = self._dated(reply, told=not wanted and self._others_tell(entry.session.seat))
-            answer = replace(dated, state_wanted=wanted, keep=self._asks(entry, now))
+            answer = replace(dated, state_wanted=wanted, keep=self._asks(entry.session.seat, now))
             actions.append(Send(entry.session, answer, self._sent(entry), size))
         return actions
 
@@ -699,8 +762,9 @@ class ServerMind:
             self._broken = error
             self._log_broken((by or entries[-1]).session, error)
         waiting = [*entries, *self._gate, *self._round.values()]
-        self._gate, self._round = [], {}
-        return [Dismiss(entry.session, self._broken) for entry in waiting]
+        sessions = [*(entry.session for entry in waiting), *self._held_back]
+        self._gate, self._round, self._held = [], {}, {}
+        return [Dismiss(session, self._broken) for session in sessions]
 
     def _repeat(self, entry: _Waiting, reply: Exchanged, now: float) -> list[Action]:
         """Answer a commit that is not folded with the current center."""
@@ -711,12 +775,11 @@ class ServerMind:
         except ParameterServerError as error:
             return self._not_folded([entry], error)
         size = self._tell(entry)
-        answer = replace(self._dated(reply), keep=self._asks(entry, now))
+        answer = replace(self._dated(reply), keep=self._asks(entry.session.seat, now))
         return [Send(entry.session, answer, self._sent(entry), size)]
 
-    def _asks(self, entry: _Waiting, now: float) -> bool:
+    def _asks(self, seat: int, now: float) -> bool:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
-        seat = entry.session.seat
         if self.books.is_through(seat):
             return False
         return self._keeping.asks(seat, now, wanted=self._gathering.asks(seat))
@@ -842,8 +905,13 @@ class ServerMind:
         kept = KeptState(message.sequence, message.version, event.state)
         self._keeping.receive(session.seat, kept, now)
         self._gathering.answered(session.seat)
+        if self.books.waits_for_driver(session.seat):
+            # Whoever asked for it, this is the state between the two epochs.
+            self._gathering.lost(session.seat)
         self._capture()
-        return [Send(session, Done())]
+        # Steps bring their own rates.
+        rate = None if self._replay is not None else self.books.learning_rate
+        return [Send(session, GoOn(self.books.stop, rate))]
 
     def _fetch_kept(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
@@ -865,22 +933,24 @@ class ServerMind:
         events, number = self.books.events, self._gathering.number
         if message.captured >= number:
             events.go_on()
-        update = self.books.update(message.seen, missing, message.moment, self._round)
+        waiting = {*self._round, *self._held}
+        update = self.books.update(message.seen, missing, message.moment, waiting)
         if message.seen + len(update.events) == events.held_at:
             update = replace(update, captured=number)
         return [Send(DRIVER, update)]
 
-    def _command(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
-        message = _said(event, Command)
+    def _command(self, event: Received, now: float) -> list[Action]:
+        message, before = _said(event, Command), self.books.learning_rate
         self._snapshots.forget_given(None)
-        self.books.command(message.stop, message.learning_rate)
-        if message.learning_rate is not None:
+        self.books.command(message.stop, message.learning_rate, message.epochs)
+        if self.books.learning_rate != before:
             self._judging.forget_norms()
         if message.begin:
             self.books.begin()
         if message.release:
             self._lingers = False
-        return [Send(DRIVER, Done()), *self._let_go(), *self._open_gate()]
+        going = [*self._let_go(), *self._begin_epoch(now), *self._open_gate()]
+        return [Send(DRIVER, Done()), *going, *self._close_round(now)]
 
     def _fetch_center(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, FetchCenter)
@@ -904,13 +974,27 @@ class ServerMind:
 
     # Checkpoints
 
-    def _gather(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _gather(self, event: Received, now: float) -> list[Action]:
         if self._broken is not None:
             raise RefusedError(f"There is no center to save. Received: {self._broken}")
         at_once = _said(event, Gather).at_once or not self._spec.layout.kept_limit
-        self._gathering.begin([] if at_once else self.books.at_work)
+        waiting = [held for held in self._held.values() if isinstance(held.message, Exchanged)]
+        # The others have just sent what they keep, or have not begun.
+        silent = {seat for seat, held in self._held.items() if held not in waiting}
+        self._gathering.begin([] if at_once else set(self.books.at_work) - silent)
         self._capture()
-        return [Send(DRIVER, Done())]
+        return [
+            Send(DRIVER, Done()),
+            *(self._ask_held(held, now) for held in waiting if not at_once),
+        ]
+
+    def _ask_held(self, held: Send, now: float) -> Send:
+        """Ask a worker that waits at the end of an epoch for what it keeps."""
+        message, seat = held.message, held.to.seat
+        if isinstance(message, Exchanged):
+            message = replace(message, keep=self._asks(seat, now))
+        del self._held[seat]
+        return dataclasses.replace(held, message=message)
 
     def _stop_gathering(self, seat: int) -> None:
         """Do not wait for a seat that will not answer."""
@@ -1009,6 +1093,7 @@ class ServerMind:
             "replay": None if self._replay is None else self._replay.to_state(),
             "gate": [_saved(entry) for entry in self._gate],
             "round": [_saved(entry) for entry in self._round.values()],
+            "held": [_saved_answer(held) for held in self._held.values()],
             "known": self._telling.to_state(),
             "asked": sorted(self._asked),
             "keeping": self._keeping.to_state(),
@@ -1044,6 +1129,8 @@ class ServerMind:
         mind._gate = [_restored(entry) for entry in state["gate"]]
         waiting = [_restored(entry) for entry in state["round"]]
         mind._round = {entry.session.seat: entry for entry in waiting}
+        held = [_restored_answer(answer) for answer in state["held"]]
+        mind._held = {answer.to.seat: answer for answer in held}
         mind._telling.restore(state["known"])
         mind._judging.restore(state["judging"])
         mind._lingers = state["lingers"]
@@ -1051,6 +1138,25 @@ class ServerMind:
         if state["broken"] is not None:
             mind._broken = _error_of(*state["broken"])
         return mind
+
+
+#: Answers that may wait for the driver.
+_HELD = {kind.__name__: kind for kind in (Exchanged, GoOn, Start)}
+
+
+def _saved_answer(held: Send) -> dict[str, Any]:
+    return {
+        "to": asdict(held.to),
+        "kind": type(held.message).__name__,
+        "message": msgspec.to_builtins(held.message),
+        "vector": None if held.vector is None else held.vector.copy(),
+        "size": held.size,
+    }
+
+
+def _restored_answer(saved: Mapping[str, Any]) -> Send:
+    message = msgspec.convert(saved["message"], _HELD[saved["kind"]])
+    return Send(Session(**saved["to"]), message, saved["vector"], saved["size"])
 
 
 _Said = TypeVar("_Said", bound=Message)

@@ -176,14 +176,16 @@ class ServerProcess:
         """Numbers of the processes of all servers that run on this host: this one's."""
         return () if self.pid is None else (self.pid,)
 
-    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
+    def poll(
+        self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
+    ) -> Update:
         """Return the present state of the run, and the events since the last poll.
 
         Parameters
         ----------
         timeout : float, default `ANSWER_SECONDS`
             Seconds in which the server must answer, including reconnections.
-        captured : int, default 0
+        captured, patience
             As in `DriverClient.poll`.
 
         Raises
@@ -192,7 +194,7 @@ class ServerProcess:
             If the server has died or does not answer. The message has the end of its output.
         """
         try:
-            return self._connected().poll(timeout, captured)
+            return self._connected().poll(timeout, captured, patience)
         except ServerUnreachableError as error:
             raise self._started.died(error) from error
 
@@ -203,10 +205,13 @@ class ServerProcess:
         *,
         begin: bool = False,
         release: bool = False,
+        epochs: int | None = None,
     ) -> None:
         """Set what the workers receive with their next replies; see `DriverClient.command`."""
         try:
-            self._connected().command(stop, learning_rate, begin=begin, release=release)
+            self._connected().command(
+                stop, learning_rate, begin=begin, release=release, epochs=epochs
+            )
         except ServerUnreachableError as error:
             raise self._started.died(error) from error
 

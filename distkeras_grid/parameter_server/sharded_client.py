@@ -25,7 +25,14 @@ from msgspec.structs import replace
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, RefusedError
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import Doing
-from distkeras_grid.parameter_server.messages import Exchanged, Kept, Start, Step, WindowCommit
+from distkeras_grid.parameter_server.messages import (
+    Exchanged,
+    GoOn,
+    Kept,
+    Start,
+    Step,
+    WindowCommit,
+)
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.shards import Shard, cut, shard_run, shard_spec
 from distkeras_grid.parameter_server.transports import Transport
@@ -204,9 +211,9 @@ class ShardedClient:
 
         return self._ask_all(tell)[0]
 
-    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> None:
+    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
         """Send the first server what this worker needs to go on; see `WorkerClient.keep`."""
-        self._first.keep(sequence, version, state)
+        return self._first.keep(sequence, version, state)
 
     def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
         """Fetch what an earlier attempt kept; see `WorkerClient.recall`.

@@ -130,14 +130,19 @@ class ShardedProcess:
         """Numbers of the processes that run on this host."""
         return tuple(pid for server in self._servers for pid in server.pids)
 
-    def poll(self, timeout: float = ANSWER_SECONDS, captured: int = 0) -> Update:
+    def poll(
+        self,
+        timeout: float = ANSWER_SECONDS,
+        captured: int = 0,
+        patience: float = 0.0,  # noqa: ARG002 - no worker of several servers waits for the driver
+    ) -> Update:
         """Return the present state of the run, and the events that are due; see `Joined`.
 
         Parameters
         ----------
         timeout : float, default `ANSWER_SECONDS`
             Seconds in which each answer of a server must arrive.
-        captured : int, default 0
+        captured, patience
             As in `DriverClient.poll`.
 
         Raises
@@ -214,6 +219,7 @@ class ShardedProcess:
         *,
         begin: bool = False,
         release: bool = False,
+        epochs: int | None = None,
     ) -> None:
         """Set what the workers receive with their next replies; see `DriverClient.command`.
 
@@ -221,7 +227,7 @@ class ShardedProcess:
         """
         for shard, server in zip(self._shards, self._servers, strict=True):
             with self._naming(shard):
-                server.command(stop, learning_rate, begin=begin, release=release)
+                server.command(stop, learning_rate, begin=begin, release=release, epochs=epochs)
 
     def reconnect(self) -> None:
         """Open new connections; see `ServerProcess.reconnect`."""

@@ -54,6 +54,8 @@ _NUMBERS = (
 _LASTING = ("rows", "digest", "next_sequence", "samples_folded", "samples_dropped", "tries")
 #: Of a seat, what its worker tells with each sign of life.
 _TOLD = ("doing", "done", "beats", "host", "log")
+#: Most learning rates that a worker is told which trains windows again, the newest ones.
+_MOST_RATES = 1000
 #: In these states a seat does not delay the start.
 _AT_THE_GATE = ("ready", "running", "finished")
 
@@ -158,6 +160,10 @@ class ServerState:
         self.stop = False
         self.learning_rate: float | None = None
         self.started = False
+        #: Epochs after which the driver's callbacks have acted.
+        self.epochs_acted = spec.schedule.epochs_before
+        #: The rates that the driver has set, each with the epoch from which it counts.
+        self.rates: list[tuple[int, float]] = []
         self.events = EventLog()
         self._spec = spec
         self._separate = rule_of(spec.rule).traits.own_center
@@ -514,6 +520,19 @@ class ServerState:
         due = (seat.rows or 0) * self._spec.schedule.epochs_left
         return self.stop or seat.samples_folded + seat.samples_dropped >= due
 
+    def waits_for_driver(self, number: int) -> bool:
+        """Whether a worker is at the end of an epoch after which callbacks have not acted yet."""
+        seat, schedule = self._seats[number], self._spec.schedule
+        if not schedule.epoch_barrier or not seat.rows or self.is_through(number):
+            return False
+        trained = (seat.samples_folded + seat.samples_dropped) // seat.rows
+        return schedule.epochs_before + trained > self.epochs_acted
+
+    @property
+    def driver_is_due(self) -> bool:
+        """Whether workers wait for the driver, because an epoch has ended for all of them."""
+        return self._spec.schedule.epoch_barrier and self._epochs_ended > self.epochs_acted
+
     @property
     def all_through(self) -> bool:
         """Whether no worker has windows left."""
@@ -769,18 +788,27 @@ class ServerState:
         """Let ready seats start, whoever is missing."""
         self.started = True
 
-    def command(self, stop: bool | None, learning_rate: float | None) -> None:
+    def command(
+        self, stop: bool | None, learning_rate: float | None, epochs: int | None = None
+    ) -> None:
         """Set what the workers receive with their next replies; None leaves a setting as it is.
+
+        Callbacks have acted after so many `epochs`.
 
         Raises
         ------
         RefusedError
             If the learning rate is not a positive number.
         """
+        if learning_rate is not None and not 0 < learning_rate < math.inf:
+            raise RefusedError(f"A learning rate is positive. Received: {learning_rate!r}.")
+        if epochs is not None:
+            self.epochs_acted = epochs
         if learning_rate is not None:
-            if not (math.isfinite(learning_rate) and learning_rate > 0):
-                raise RefusedError(f"A learning rate is positive. Received: {learning_rate!r}.")
             self.learning_rate = learning_rate
+            begins = self.epochs_acted + 1
+            earlier = [(epoch, rate) for epoch, rate in self.rates if epoch < begins]
+            self.rates = [*earlier, (begins, learning_rate)][-_MOST_RATES:]
         if stop is not None:
             self.stop = stop
 
@@ -876,6 +904,7 @@ class ServerState:
             "ended": self._ended,
             "metrics": self._metrics.values.tolist() if self._metrics.known else None,
             "seats": [{name: getattr(seat, name) for name in _LASTING} for seat in self._seats],
+            "rates": self.rates,
         }
 
     @classmethod
@@ -887,6 +916,7 @@ class ServerState:
                 setattr(books, name, getattr(saved, name))
         books._epochs_ended, books._ended = saved.epochs_ended, saved.ended
         books._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
+        books.rates = list(saved.rates)
         for seat, told in zip(books._seats, saved.seats, strict=True):
             for name in _LASTING:
                 setattr(seat, name, getattr(told, name))
@@ -904,6 +934,8 @@ class ServerState:
                 "known": self._metrics.known,
                 "sources": dict(self._metrics.sources),
             },
+            "epochs_acted": self.epochs_acted,
+            "rates": self.rates,
             "told": [[msgspec.to_builtins(seat), at] for seat, at in self._told.values()],
             "events": [json_of(event) for event in self.events.events],
             "forgotten": self.events.forgotten,
@@ -921,6 +953,8 @@ class ServerState:
         metrics = state["metrics"]
         books._metrics = MetricSums(metrics["values"], known=metrics["known"])
         books._metrics.sources = metrics["sources"]
+        books.epochs_acted = state["epochs_acted"]
+        books.rates = [(epoch, rate) for epoch, rate in state["rates"]]
         told = ((SeatStatus(**seat), at) for seat, at in state["told"])
         books._told = {seat.worker: (seat, at) for seat, at in told}
         events = [event_of(event) for event in state["events"]]

@@ -486,6 +486,7 @@ class Simulation:
                         results=self._results(event.state) if self._results else None,
                         validation=self._validated(event.epoch),
                     )
+                    self._driver_asks(Command(None, None, epochs=event.epoch))
                     continue
                 self.history.add(event)
                 if isinstance(event, WorkerRecord) and event.window_seconds:

@@ -1,7 +1,8 @@
 """Validation and Keras callbacks, on the driver, at the end of each epoch.
 
-They see a model with the center of the commit that ended the epoch. Workers do not wait for them.
-What a callback changes (stop, learning rate) reaches a worker with its next reply.
+They see a model with the center of the commit that ended the epoch. A single worker, and workers in
+rounds, wait for them (`ScheduleSpec.epoch_barrier`). Elsewhere what a callback changes (stop,
+learning rate) reaches a worker with its next reply.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import results_of
 from distkeras_grid.engine.optimizers import rate_of, skip_steps
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
 from distkeras_grid.trainers.callback_state import callback_states, restore_callbacks
@@ -39,20 +39,16 @@ class EpochObserver:
     history : History
         Receives one record for each epoch.
     callbacks : sequence of keras.callbacks.Callback
-        Called as ``fit`` calls them, except for the hooks of batches.
+        Called as ``fit`` calls them, except for the hooks of training batches; what
+        `callback_checks.check_callbacks` has let pass.
     validation : ArraySource, optional
         Evaluated at the end of each epoch.
-    epochs : int
-        Number of epochs in the run.
+    epochs, steps : int
+        Number of epochs in the run, and of a worker's batches in each.
     layout : WeightLayout
         The sections of the center.
     rule : Rule
         What makes the center.
-
-    Raises
-    ------
-    ConfigurationError
-        If one of the callbacks is not a Keras callback, or swaps weights with averages.
     """
 
     def __init__(
@@ -62,22 +58,12 @@ class EpochObserver:
         callbacks: Sequence[keras.callbacks.Callback],
         validation: ArraySource | None,
         epochs: int,
+        steps: int,
         layout: WeightLayout,
         rule: Rule,
     ) -> None:
         import keras
 
-        wrong = [c for c in callbacks if not isinstance(c, keras.callbacks.Callback)]
-        if wrong:
-            raise ConfigurationError(
-                f"callbacks must be keras.callbacks.Callback objects. Received: {wrong[0]!r}."
-            )
-        if any(isinstance(c, keras.callbacks.SwapEMAWeights) for c in callbacks):
-            raise ConfigurationError(
-                "SwapEMAWeights needs the averages of the weights in each epoch. The workers have "
-                "them, and they come to the driver when the run ends: the model that train() "
-                "returns has them without this callback. Leave it out."
-            )
         self._model = model
         self._layout, self._rule = layout, rule
         self._steps = 0
@@ -85,11 +71,15 @@ class EpochObserver:
         self._validation = validation
         self._own_callbacks = list(callbacks)
         self._callbacks = keras.callbacks.CallbackList(
-            list(callbacks), model=model, epochs=epochs, verbose=0
+            list(callbacks), model=model, epochs=epochs, steps=steps, verbose=0
         )
         self._epochs = epochs
         # The workers' rate: their copy of the model starts with it.
         self._first_rate = self._rate = self._learning_rate()
+        # What a run that goes on begins the present epoch with; None between two epochs.
+        self._before_epoch: dict[str, Any] | None = None
+        # Those of the last epoch, with what callbacks have added.
+        self._logs: dict[str, Any] = {}
         self.stopped = False
 
     @property
@@ -98,7 +88,7 @@ class EpochObserver:
         return bool(self._own_callbacks) or self._validation is not None
 
     def begin(self, saved: SavedObserver | None = None) -> Steering:
-        """Call the callbacks at the start; return what they change for the epoch that begins.
+        """Call the callbacks at the start; return the settings of the epoch that begins.
 
         Parameters
         ----------
@@ -115,7 +105,7 @@ class EpochObserver:
         return self._go_on_from(saved)
 
     def go_back(self, saved: SavedObserver | None) -> float | None:
-        """Go on from an earlier state of this run; return the learning rate if it changes.
+        """Go on from an earlier state of this run; return the rate of the epoch that begins.
 
         Parameters
         ----------
@@ -134,20 +124,31 @@ class EpochObserver:
                 self._own_callbacks, [(each.kind, each.attributes) for each in saved.callbacks]
             )
             self._set_rate(saved.rate)
-        epoch = len(self._history.epoch_records)
+        self._begin_epoch(len(self._history.epoch_records))
+        self._changed_rate()
+        # The server may have been saved before it was told, and may know of no rate at all.
+        return Steering(learning_rate=self._rate if self._own_callbacks else None)
+
+    def _begin_epoch(self, epoch: int) -> None:
         if epoch < self._epochs:
+            self._before_epoch = self._state()
+            # Keras' LearningRateScheduler sets the rate of the epoch here.
             self._callbacks.on_epoch_begin(epoch)
-        return Steering(learning_rate=self._changed_rate())
 
     def to_saved(self) -> dict[str, Any]:
-        """Return what the observer and the callbacks remember, as `SavedObserver` names it."""
-        return {
-            "rate": self._rate,
-            "callbacks": callback_states(self._own_callbacks),
-        }
+        """Return what the observer and the callbacks remember, as `SavedObserver` names it.
+
+        It is the state before the present epoch began, because a run that goes on begins it again.
+        """
+        return self._before_epoch or self._state()
+
+    def _state(self) -> dict[str, Any]:
+        callbacks = callback_states(self._own_callbacks)
+        return {"rate": self._learning_rate(), "callbacks": callbacks}
 
     def record(self, event: EpochEnded) -> EpochRecord:
         """Record an epoch of a run that ends early, without validation and callbacks."""
+        self._before_epoch = None
         return self._history.add_epoch(event, results=results_of(self._model, event.state))
 
     def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
@@ -157,14 +158,16 @@ class EpochObserver:
         if center is not None:
             self._take_over(center, event.version)
         if self._validation is not None:
-            validation = evaluate(self._model, self._validation)
+            validation = evaluate(self._model, self._validation, self._callbacks)
         record = self._history.add_epoch(event, results=results, validation=validation)
-        # Callbacks may add to the logs that they receive, as Keras' own do.
-        self._callbacks.on_epoch_end(record.epoch - 1, dict(record.logs()))
+        self._before_epoch = None
+        # As in fit, where only a callback that sets the rate adds it.
+        self._logs = {**record.logs()}
+        self._logs.pop("learning_rate", None)
+        self._callbacks.on_epoch_end(record.epoch - 1, self._logs)
         self.stopped = bool(self._model.stop_training)
-        if not self.stopped and record.epoch < self._epochs:
-            # Keras' LearningRateScheduler sets the rate of the next epoch here.
-            self._callbacks.on_epoch_begin(record.epoch)
+        if not self.stopped:
+            self._begin_epoch(record.epoch)
         return record, Steering(
             stop=True if self.stopped else None, learning_rate=self._changed_rate()
         )
@@ -181,7 +184,7 @@ class EpochObserver:
 
     def end(self) -> None:
         """Call the callbacks at the end of training."""
-        self._callbacks.on_train_end()
+        self._callbacks.on_train_end(self._logs)
 
     def take_over(self, center: Vector) -> keras.Model:
         """Put the center of a run that ends early into the model, and return the model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from distkeras_grid.parameter_server.liveness import MEASURING_EPOCHS
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.sharded_process import AnyServer, ShardedProcess
-from distkeras_grid.rules import compression_of, rule_of
+from distkeras_grid.rules import SynchronousRule, compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
@@ -39,6 +40,7 @@ from distkeras_grid.spark.session import (
 )
 from distkeras_grid.spark.splits import planned_for, read_parallelism
 from distkeras_grid.spark.storage import Storage, rename_note
+from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import EpochObserver
 from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
 from distkeras_grid.trainers.checking import Checked, check
@@ -209,8 +211,7 @@ class PreparedRun:
             run.figures = figures
             saved_observer = None if resumed is None else resumed.driver.observer
             rate = self.observer.begin(saved_observer).learning_rate
-            if rate is not None:
-                server.command(learning_rate=rate)
+            server.command(learning_rate=rate, epochs=len(self.history.epoch_records))
             center, summaries = run.execute()
             self._fetch_centers(server)
         self._conclude(center, summaries, before, progress)
@@ -492,7 +493,7 @@ def prepare(
     """
     began, history = time.time(), History()
     executors = partial(_await_executors, request.draft.limits.start_timeout, progress)
-    notes: list[str] = []
+    notes = check_callbacks(callbacks, request.source.model.optimizer)
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
         request = as_begun(request, resumed)
@@ -518,10 +519,11 @@ def prepare(
     prepare_metrics(model, checked.data.columns)
     observer = EpochObserver(
         *(model, history, callbacks, checked.validation, spec.epochs),
+        math.ceil(spec.largest_share() / spec.batch_size),
         *(layout_of(spec, model), rule_of(spec.rule)),
     )
     if observer.needs_center:
-        spec = spec.change(snapshots_per_epoch=1)
+        spec = spec.change(snapshots_per_epoch=1, epoch_barrier=bool(callbacks) and _in_step(spec))
     name = f"{spec.algorithm.trainer}-{secrets.token_hex(4)}"
     settings = ServerSettings(run=name, spec=spec, place=checked.place)
     spark = checked.data.frame.sparkSession
@@ -570,6 +572,13 @@ def _newest_checkpoint(
     store = CheckpointStore(storage, saving.folder, this_driver(spark))
     found = store.look(resume=saving.resume, tell=notes.append)
     return store, None if found is None else Resumed.of(found)
+
+
+def _in_step(spec: RunSpec) -> bool:
+    """Whether all workers end an epoch together, so that they can wait there for callbacks."""
+    alone = spec.workers == 1 and spec.exchange.servers == 1
+    in_rounds = isinstance(rule_of(spec.rule), SynchronousRule)
+    return alone or (in_rounds and spec.quorum_of(spec.workers) == spec.workers)
 
 
 def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:

@@ -38,8 +38,8 @@ class Replacement:
     history : History
         The run's history.
     go_back : callable
-        Takes the observer of epochs back, and returns the learning rate to set; see
-        `EpochObserver.go_back`.
+        Takes the observer of epochs back, and returns the learning rate of the epoch that begins;
+        see `EpochObserver.go_back`.
     note : callable
         Called with a line that says what happens.
     """
@@ -93,8 +93,7 @@ class Replacement:
         )
         rate = self._go_back(None if resumed is None else resumed.driver.observer)
         self._server.replace(() if resumed is None else resumed.parts_for(self._spec))
-        if rate is not None:
-            self._server.command(learning_rate=rate)
+        self._server.command(learning_rate=rate, epochs=len(earlier.epoch_records))
         self._checkpointer.went_back()
         version = 0 if resumed is None else resumed.manifest.version
         told: dict[str, float | str] = {"restarted": "server", "at": time.time()}

@@ -187,7 +187,9 @@ def _check_divisible(begun: RunSpec, spec: RunSpec) -> None:
 
 def _comparable(spec: RunSpec, *, other_workers: bool) -> dict[str, Any]:
     data = msgspec.structs.replace(spec.data, source="", validation=None)
-    spec = spec.change(data=data, snapshots_per_epoch=0, jit="auto", earlier=None)
+    spec = spec.change(
+        data=data, snapshots_per_epoch=0, epoch_barrier=False, jit="auto", earlier=None
+    )
     if other_workers:
         # They follow from the trainer's arguments, which are compared, and from the workers.
         rule = msgspec.structs.replace(spec.rule, parameters={})

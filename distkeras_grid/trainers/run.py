@@ -191,6 +191,8 @@ class Run:
         self._rows: Mapping[int, RowsTasks] = {}
         self._tasks_seen_at = time.monotonic()
         self._losses = Losses(self._tell_lost)
+        # Where workers wait for the driver, its question waits at the server, not the driver [s].
+        self._patience = POLL_SECONDS if spec.schedule.epoch_barrier else 0.0
         # Skipped windows of each worker.
         self._skips = Counter[int]()
         # Events that were received but not recorded yet, and the epoch that is being recorded.
@@ -232,7 +234,7 @@ class Run:
                 while not self._finished:
                     self._advance()
                     if not self._finished:
-                        self._launch.wait(POLL_SECONDS)
+                        self._launch.wait(POLL_SECONDS - self._patience)
                 center = self._server.center()
                 if self._checkpointer is not None and not self._watch.stopped:
                     self._write_at_end(self._checkpointer)
@@ -312,7 +314,7 @@ class Run:
     def _advance(self) -> None:
         """Process the server's new events, and carry out the actions of the watch."""
         ended, failed = self._launch.done, self._launch.failed
-        update = self._news()
+        update = self._news(self._patience)
         self._show(update)
         if self.figures is not None:
             self.figures.see(update)
@@ -385,11 +387,14 @@ class Run:
                 f"and trained nothing. {self._given_up[number]}"
             )
 
-    def _news(self) -> Update:
-        """Process all events so far; return the last one, with the state of the run."""
+    def _news(self, patience: float = 0.0) -> Update:
+        """Process all events so far; return the last one, with the state of the run.
+
+        Without news, the server answers after `patience` seconds.
+        """
         while True:
             captured = self._checkpointer.captured if self._checkpointer else 0
-            update = self._server.poll(captured=captured)
+            update = self._server.poll(captured=captured, patience=patience)
             self._seats = update.seats
             self._untaken.extend(update.events)
             while self._untaken:
@@ -399,6 +404,7 @@ class Run:
             # The server holds back events after a checkpoint; they follow the events before it.
             if len(update.events) < EVENTS_PER_UPDATE and not update.captured:
                 return update
+            patience = 0.0
 
     def _take(self, event: Event) -> None:
         if self._watch.stopped and not isinstance(event, WorkerRecord):
@@ -443,8 +449,11 @@ class Run:
         record, steering = self._observer(event, center)
         self._progress.update(busy_with="")
         self._progress.note(epoch_line(record, self._spec.epochs))
-        if steering.stop or steering.learning_rate is not None:
-            self._server.command(stop=steering.stop, learning_rate=steering.learning_rate)
+        changed = steering.stop or steering.learning_rate is not None
+        if changed or self._spec.schedule.epoch_barrier:
+            self._server.command(
+                stop=steering.stop, learning_rate=steering.learning_rate, epochs=event.epoch
+            )
         if steering.stop:
             self._tell(Stopped())
         self._ending = None

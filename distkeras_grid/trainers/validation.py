@@ -73,13 +73,17 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
     )
 
 
-def evaluate(model: keras.Model, rows: ArraySource) -> dict[str, float]:
+def evaluate(
+    model: keras.Model,
+    rows: ArraySource,
+    callbacks: keras.callbacks.CallbackList | None = None,
+) -> dict[str, float]:
     """Return a model's loss and metrics on rows, each with the prefix ``val_``.
 
     Each batch is read and scaled when it is needed, to save memory. Vectors are one number for each
     entry, as in training.
     """
-    found = model.evaluate(_batches(rows, model), verbose=0, return_dict=True)
+    found = model.evaluate(_batches(rows, model), verbose=0, return_dict=True, callbacks=callbacks)
     return {f"val_{name}": value for name, value in as_numbers(found).items()}
 
 

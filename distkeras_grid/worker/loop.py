@@ -150,8 +150,7 @@ def _ask(action: minds.Action, engine: Engine, client: AnyClient) -> minds.Event
                 return minds.HandedOver()
             case minds.Keep(sequence, version, before, offset, held_back):
                 own = OwnState(before, offset, held_back, dict(engine.state()))
-                client.keep(sequence, version, own.to_bytes())
-                return minds.HasKept()
+                return minds.HasKept(client.keep(sequence, version, own.to_bytes()))
             case minds.Recall():
                 kept, data = client.recall()
                 return minds.Recalled(kept.sequence, kept.version, OwnState.from_bytes(data))

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
-from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, WindowCommit
+from distkeras_grid.parameter_server.messages import Exchanged, GoOn, Start, Step, WindowCommit
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
 from distkeras_grid.rules.magnitudes import is_finite
@@ -108,6 +108,8 @@ class HandedOver:
 @dataclass(frozen=True, slots=True)
 class HasKept:
     """The server keeps what `Keep` asked it to."""
+
+    message: GoOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +325,7 @@ _PLAIN = (
     "keeps",
     "offset",
     "repeats_until",
+    "rates",
 )
 
 
@@ -408,6 +411,8 @@ class WorkerMind:
         self.offset = 0
         # Windows before this one are trained again, and not sent.
         self.repeats_until = 0
+        # The rates of those windows, each with the epoch from which it counts.
+        self.rates: tuple[tuple[int, float], ...] = ()
         self._start_message: Start | None = None
 
     def handle(self, event: Event) -> list[Action]:
@@ -471,6 +476,7 @@ class WorkerMind:
         self._start_message = self._window = None
         self.hands_over = self.keeps = False
         self.offset = self.repeats_until = 0
+        self.rates = ()
         return [Restore(event.state, shared=True), Rejoin()]
 
     def _recalled(self, event: Recalled) -> list[Action]:
@@ -497,7 +503,7 @@ class WorkerMind:
         orders: list[Action] = [Restore(own.engine, shared=True)]
         if not traits.answers:
             # What the windows since then made of the worker depends on nobody else.
-            self.repeats_until, self.offset = due, own.offset
+            self.repeats_until, self.rates, self.offset = due, start.rates, own.offset
             self._plan_from(event.sequence)
             return self._begin(start, orders)
         gap = self._batches_done(due, newest) - self._batches_done(event.sequence, event.version)
@@ -560,14 +566,24 @@ class WorkerMind:
         held = held_back_of(self._accumulator)
         return Keep(due, self.version, self.before, self.offset, held)
 
-    def _has_kept(self, _: HasKept) -> list[Action]:
-        return self._compute()
+    def _has_kept(self, event: HasKept) -> list[Action]:
+        self.stop, rate = event.message.stop, event.message.learning_rate
+        if self.stop:
+            self._window = None
+            return self._end()
+        return [*([] if rate is None else [SetLearningRate(rate)]), *self._compute()]
 
     def _compute(self) -> list[Action]:
         if self._window is None:
             raise GridError(f"Worker {self._worker} has begun no window.")
         self.phase = "computing"
-        return [Compute(self._window, self.before, self.after)]
+        orders: list[Action] = []
+        if self.rates:
+            then = [rate for epoch, rate in self.rates if epoch <= self._window.epoch]
+            orders = [SetLearningRate(rate) for rate in then[-1:]]
+            if self._window.sequence >= self.repeats_until:
+                self.rates = ()
+        return [*orders, Compute(self._window, self.before, self.after)]
 
     def _propose(self, event: Computed) -> list[Action]:
         window, self._window = self._window, None

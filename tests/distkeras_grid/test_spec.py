@@ -75,6 +75,7 @@ def everything() -> RunSpec:
             seed=7,
             bootstrap=True,
             snapshots_per_epoch=1,
+            epoch_barrier=True,
             earlier=EarlierSpec(epochs=1, version=70, folded=120, dropped=10),
             largest_share=30,
         ),

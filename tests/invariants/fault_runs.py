@@ -192,8 +192,8 @@ class Attempt:
             case minds.Keep(sequence, version, before, offset, held):
                 own = OwnState(before, offset, held, dict(self.engine.state())).to_bytes()
                 keep = Keep(sequence, version)
-                yield from self.ask(keep, before=["half of what it keeps"], state=own)
-                return minds.HasKept()
+                answer = yield from self.ask(keep, before=["half of what it keeps"], state=own)
+                return minds.HasKept(answer.message)
             case minds.Recall():
                 answer = yield from self.ask(FetchKept())
                 kept = answer.message

@@ -1,8 +1,9 @@
 """A run that goes on from a checkpoint, on the minds alone: any rule, any moment, any order.
 
 Workers act one at a time in a random order, so each run is another interleaving. In rounds, and
-with one worker, the result does not depend on it and must be that of an uninterrupted run, bit for
-bit. In all other runs no sample may be lost or folded twice.
+with one worker, a driver halves the rate between epochs. The result does not depend on the order
+there, and must be that of an uninterrupted run, bit for bit. In all other runs no sample may be
+lost or folded twice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.gathering import dealt_anew, trained_so_far
 from distkeras_grid.parameter_server.messages import (
+    Command,
     Exchanged,
     FetchKept,
     FetchPart,
@@ -21,6 +23,7 @@ from distkeras_grid.parameter_server.messages import (
     FetchStep,
     Finish,
     Gather,
+    GoOn,
     HandOver,
     Keep,
     Kept,
@@ -33,7 +36,12 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, Send, ServerMind, received
 from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.records import EpochEnded, WindowRecord
-from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
+from distkeras_grid.rules import (
+    DeepGradientCompression,
+    SynchronousRule,
+    accumulators,
+    build_rule,
+)
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.trees import pack
 from distkeras_grid.worker import mind as minds
@@ -126,8 +134,6 @@ class Worker:
             case minds.Keep(sequence, version, before, offset, held):
                 own = OwnState(before, offset, held, dict(self.engine.state())).to_bytes()
                 self.run.hear(self.session, Keep(sequence, version), state=own)
-                self.inbox.pop()
-                self.tell(minds.HasKept())
             case minds.Rejoin():
                 self.ready()
             case minds.Recall():
@@ -150,6 +156,8 @@ class Worker:
                         vector = self.known.copy()
                     np.copyto(self.mind.before, vector)
                 self.tell(minds.Replied(message))
+            case GoOn() as message:
+                self.tell(minds.HasKept(message))
             case Step() as step:
                 np.copyto(self.mind.after, vector)
                 self.tell(minds.StepFetched(step))
@@ -160,8 +168,26 @@ class Worker:
                 self.tell(minds.Recalled(kept.sequence, kept.version, own))
 
 
+class Driver:
+    """Halves the rate after each epoch, whenever its turn comes."""
+
+    def __init__(self, run):
+        self.run = run
+
+    def can_act(self):
+        return self.run.mind.driver_is_due
+
+    def act(self):
+        self.tell(self.run.mind.books.epochs_acted + 1)
+
+    def tell(self, epochs):
+        command = Command(None, 0.1 / 2**epochs, epochs=epochs)
+        _, *sent = self.run.mind.handle(Received(DRIVER, command), self.run.now)
+        self.run.deliver(sent)
+
+
 class Run:
-    """A server's mind and its workers."""
+    """A server's mind and its workers; alone or in rounds, they wait for the driver."""
 
     def __init__(self, rule, workers, seed, compression=None, parts=(), **schedule):
         self.rule, self.workers, self.compression = rule, workers, compression
@@ -183,30 +209,39 @@ class Run:
             compression=compression,
             state=momentum.step_section.variables if shared else (),
             kept_limit=1 << 16,
+            epoch_barrier=workers == 1 or isinstance(rule, SynchronousRule),
         ).change(**schedule)
-        if parts:
-            self.mind = ServerMind.resumed(self.spec, parts)
-        else:
-            self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
+        self.driver = Driver(self)
+        self.team = []
+        self.serve(parts)
         self.team = [Worker(self, number) for number in range(workers)]
         for worker in self.team:
             worker.ready()
 
+    def serve(self, parts):
+        """Begin with a new server; the driver tells it where the run is."""
+        if parts:
+            self.mind = ServerMind.resumed(self.spec, parts)
+        else:
+            self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
+        self.mind.take_turn(ServerTurn(generation=self.generation))
+        if self.spec.schedule.epoch_barrier:
+            self.driver.tell(self.mind.books._epochs_ended)
+
     def hear(self, session, message, **parts):
         self.now += 1.0
         event = received(self.spec.layout.state_section, session, message, **parts)
-        for sent in self.mind.handle(event, self.now):
+        self.deliver(self.mind.handle(event, self.now))
+
+    def deliver(self, actions):
+        for sent in actions:
             if isinstance(sent, Send) and sent.to != DRIVER:
                 self.team[sent.to.seat].inbox.append(sent)
 
     def replace_server(self, parts):
         """Lose the server; another one goes on from a checkpoint, or begins again without."""
         self.generation += 1
-        if parts:
-            self.mind = ServerMind.resumed(self.spec, parts)
-        else:
-            self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
-        self.mind.take_turn(ServerTurn(generation=self.generation))
+        self.serve(parts)
         for worker in self.team:
             worker.inbox = []
 
@@ -217,7 +252,7 @@ class Run:
     def go(self, steps=10**6):
         """Let workers act so often; return how often they have."""
         for done in range(steps):
-            ready = [worker for worker in self.team if worker.can_act()]
+            ready = [each for each in (*self.team, self.driver) if each.can_act()]
             if not ready:
                 return done
             ready[self.random.integers(len(ready))].act()

@@ -74,6 +74,7 @@ def examples():
         messages.Beat("reading", 9, "node-1", "/logs/stderr"),
         messages.Lend(),
         messages.Lent(),
+        messages.GoOn(stop=False, learning_rate=0.5),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
     return [pytest.param(message, id=type(message).__name__) for message in found]

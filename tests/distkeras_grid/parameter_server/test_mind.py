@@ -39,6 +39,7 @@ from distkeras_grid.parameter_server.messages import (
     FetchStep,
     Finish,
     Gather,
+    GoOn,
     HandOver,
     Keep,
     Kept,
@@ -492,7 +493,7 @@ class MindMachine(RuleBasedStateMachine):
                 self.say(worker.session, Keep(*told[:2]), state=state_of(content))
             return
         (answer,) = self.say(worker.session, Keep(*told[:2]), state=state_of(content))
-        assert (answer.to, answer.message) == (worker.session, Done())
+        assert (answer.to, type(answer.message)) == (worker.session, GoOn)
         worker.kept, worker.asked = told, False
         if number in self.asked:
             self.awaited.discard(number)

@@ -50,7 +50,7 @@ class Server:
     def __init__(self, *news):
         self.news, self.told, self.samples, self.commands = [*news], 0, 0, []
 
-    def poll(self, captured=0):  # noqa: ARG002
+    def poll(self, captured=0, patience=0.0):  # noqa: ARG002
         events = self.news.pop(0) if self.news else ()
         self.samples += sum(e.samples for e in events if isinstance(e, WindowRecord))
         self.told += len(events)
@@ -59,7 +59,7 @@ class Server:
             self.told, self.samples, (SeatStatus(0, 7, state, ROWS, self.samples),), tuple(events)
         )
 
-    def command(self, stop=None, learning_rate=None):
+    def command(self, stop=None, learning_rate=None, *, epochs=None):  # noqa: ARG002
         self.commands.append((stop, learning_rate))
 
     def center(self, snapshot=None, seat=0):  # noqa: ARG002
@@ -219,7 +219,7 @@ class Unreachable(Server):
 
     deaths = 1
 
-    def command(self, stop=None, learning_rate=None, *, release=False):
+    def command(self, stop=None, learning_rate=None, *, release=False, epochs=None):  # noqa: ARG002
         if release and self.deaths:
             self.deaths -= 1
             raise ServerUnreachableError("It is gone.")
@@ -258,13 +258,13 @@ class Mortal(Server):
 
     released = False
 
-    def command(self, stop=None, learning_rate=None, *, release=False):  # noqa: ARG002
+    def command(self, stop=None, learning_rate=None, *, release=False, epochs=None):  # noqa: ARG002
         self.released = self.released or release
 
-    def poll(self, captured=0):
+    def poll(self, captured=0, patience=0.0):
         if self.released:
             raise ServerUnreachableError("It is gone.")
-        return super().poll(captured)
+        return super().poll(captured, patience)
 
 
 @pytest.mark.promise(
@@ -338,8 +338,8 @@ def test_a_worker_that_has_finished_is_not_started_again(monkeypatch):
     """Its executor dies before the other worker has finished."""
 
     class First(Server):
-        def poll(self, captured=0):
-            update = super().poll(captured)
+        def poll(self, captured=0, patience=0.0):
+            update = super().poll(captured, patience)
             (other,) = update.seats
             first = SeatStatus(0, 6, "finished", 0, 0)
             return msgspec.structs.replace(
@@ -356,8 +356,8 @@ def test_a_worker_that_has_finished_is_not_started_again(monkeypatch):
 class Two(Server):
     """Worker 1 gets on and finishes, and worker 0 is lost."""
 
-    def poll(self, captured=0):
-        update = super().poll(captured)
+    def poll(self, captured=0, patience=0.0):
+        update = super().poll(captured, patience)
         (other,) = update.seats
         lost = SeatStatus(0, 6, "lost", ROWS, 0, beats=1, host="node-0", log="/logs/0")
         return msgspec.structs.replace(
@@ -430,7 +430,7 @@ def test_what_a_worker_reports_ends_the_run_by_its_name():
 class Absent(Server):
     """Nobody ever comes."""
 
-    def poll(self, captured=0):  # noqa: ARG002
+    def poll(self, captured=0, patience=0.0):  # noqa: ARG002
         return Update(0, 0, (SeatStatus(0, -1, "absent", None, 0),), ())
 
 

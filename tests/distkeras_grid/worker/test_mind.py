@@ -14,7 +14,7 @@ from distkeras_grid.errors import (
     RefusedError,
 )
 from distkeras_grid.feeding.batches import Epochs
-from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
+from distkeras_grid.parameter_server.messages import Exchanged, GoOn, Start, Step
 from distkeras_grid.records import WindowResult
 from distkeras_grid.rules import (
     Accumulator,
@@ -390,7 +390,7 @@ def test_a_mind_that_is_saved_before_its_start_has_done_nothing():
         **{"phase": "starting", "stop": False, "hands_over": False, "begun": False},
         **dict.fromkeys(("version", "told", "newest", "sequence", "samples"), 0),
         **{"keeps": False, "offset": 0, "repeats_until": 0},
-        **{"rejoins_for": None, "held_back": None, "start": None},
+        **{"rejoins_for": None, "held_back": None, "start": None, "rates": ()},
     }
 
 
@@ -493,10 +493,18 @@ def test_a_worker_keeps_its_state_before_the_next_window():
     other = mind()
     other.from_state(worker.to_state())
     assert other.pending().sequence == 1
-    (compute,) = worker.handle(minds.HasKept())
-    assert compute.window.sequence == 1
+    rate, compute = worker.handle(minds.HasKept(GoOn(stop=False, learning_rate=0.5)))
+    assert (rate, compute.window.sequence) == (minds.SetLearningRate(0.5), 1)
     (compute,) = exchanged(worker, 5)
     assert compute.window.sequence == 2
+
+
+def test_a_worker_that_has_kept_its_state_may_be_told_to_stop():
+    worker = mind()
+    worker.handle(started())
+    worker.handle(computed())
+    worker.handle(minds.Replied(Exchanged(4, False, None, keep=True)))
+    assert kinds(worker.handle(minds.HasKept(GoOn(stop=True, learning_rate=None)))) == ["Finish"]
 
 
 def test_a_worker_without_windows_keeps_nothing():
@@ -516,9 +524,9 @@ def beginning(rule, start, event, **options):
     return worker, worker.handle(event)
 
 
-def kept_start(sequence, version, newest=None, has_state=False):
+def kept_start(sequence, version, newest=None, has_state=False, rates=()):
     newest = version if newest is None else newest
-    return Start(sequence, version, newest, has_state, 0.25, False, has_kept=True)
+    return Start(sequence, version, newest, has_state, 0.25, False, has_kept=True, rates=rates)
 
 
 @pytest.mark.parametrize("rule", [DownpourRule(), ElasticRule(0.5), MeanGradientRule()])
@@ -563,6 +571,18 @@ def test_a_worker_alone_repeats_what_it_has_lost_and_sends_only_what_is_due():
         if isinstance(compute, minds.Compute):
             np.testing.assert_array_equal(compute.before, np.full(4, sequences[-1]))
     assert (sequences, compute.commit.sequence, worker.samples) == ([2, 3, 4], 4, 4)
+
+
+def test_windows_are_trained_again_with_the_rates_of_their_epochs():
+    start = kept_start(5, 5, rates=((1, 0.5), (2, 0.25)))
+    worker, (*orders, compute) = beginning(SequentialRule(), start, recalled(1, 1))
+    rates = [[order.value for order in orders if isinstance(order, minds.SetLearningRate)][-1]]
+    while isinstance(compute, minds.Compute):
+        *orders, compute = worker.handle(computed())
+        rates += [order.value for order in orders]
+    assert (compute.commit.sequence, rates) == (5, [0.5, 0.5, 0.25, 0.25, 0.25])
+    *orders, _ = worker.handle(replied(6, rate=0.125))
+    assert orders == [minds.SetLearningRate(0.125)]
 
 
 def test_where_workers_make_the_steps_an_older_state_gives_only_what_is_the_workers_own():
