@@ -5,6 +5,7 @@ import pickle
 import socket
 import struct
 import threading
+import time
 import tracemalloc
 import weakref
 from concurrent.futures import Future
@@ -46,7 +47,7 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
     WorkerWelcome,
 )
-from distkeras_grid.records import WindowRecord
+from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.weights import empty_vector
 
 BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
@@ -572,6 +573,31 @@ def test_commands_reach_the_workers(serve, tools):
     with pytest.raises(RefusedError):
         driver.command(learning_rate=-1)
     assert driver.poll(5).version == 2
+
+
+def test_a_worker_at_the_end_of_an_epoch_and_its_driver_wait_for_each_other_only(serve, tools):
+    """Neither looks again and again: 50 epochs take less than one of the driver's long waits."""
+    epochs, patience = 50, 10.0
+    bench = serve(rows=1, epochs=epochs, epoch_barrier=True)
+    client, driver = bench.started(rows=1), bench.driver()
+    answers = []
+
+    def work():
+        for number in range(epochs):
+            told = tools.commit(number, epoch=1 + number, window=0, version=number)
+            answers.append(tools.exchange(client, told)[0])
+
+    worker = threading.Thread(target=work)
+    begun = time.monotonic()
+    worker.start()
+    for epoch in range(1, epochs):
+        events = ()
+        while worker.is_alive() and not any(isinstance(event, EpochEnded) for event in events):
+            events = driver.poll(30, patience=patience).events
+        driver.command(learning_rate=1 / epoch, epochs=epoch)
+    worker.join(10)
+    assert [answer.learning_rate for answer in answers[:-1]] == [1 / n for n in range(1, epochs)]
+    assert time.monotonic() - begun < patience
 
 
 def test_errors_survive_pickling(serve, tools):
