@@ -116,7 +116,8 @@ class ModelPredictor:
 
         spark = active_session()
         df = as_dataframe(spark, df, "df", streams=True)
-        output_cols = output_columns(self.output_col, outputs_of(self.keras_model))
+        ports = outputs_of(self.keras_model)
+        output_cols = output_columns(self.output_col, ports)
         for name in output_cols:
             if name in df.columns:
                 raise SchemaError(
@@ -145,7 +146,7 @@ class ModelPredictor:
         kind = ArrayType(FloatType(), containsNull=False)
         outputs = [
             StructField(name, kind, nullable=False, metadata=_meaning(name, port, fields))
-            for name, port in zip(output_cols, outputs_of(self.keras_model) or (None,), strict=True)
+            for name, port in zip(output_cols, ports or (None,) * len(output_cols), strict=True)
         ]
         schema = StructType([*df.schema.fields, *outputs])
         return map_batches(columns, partial(predict_batches, plan), schema)
@@ -239,8 +240,8 @@ def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]
     outputs = keras.tree.flatten(model.predict_on_batch(packed(model, "input", seen)))
     if len(outputs) != len(plan.output_cols):
         raise ConfigurationError(
-            f"The model declares {len(plan.output_cols)} outputs to Keras. Received: "
-            f"{len(outputs)}. Build it as a functional model of all its outputs."
+            f"The model gives {len(outputs)} outputs. Received: {len(plan.output_cols)} columns, "
+            f"{', '.join(plan.output_cols)}. Name a column for each output: output_col=[...]."
         )
     return [as_lists(output, part.num_rows) for output in outputs]
 
@@ -260,6 +261,8 @@ def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
     """
     if isinstance(given, str) and len(outputs) > 1:
         names = tuple(f"{given}_{port.name}" for port in outputs)
+    elif not outputs and isinstance(given, (list, tuple)):
+        names = tuple(given)  # Keras knows the outputs of such a model only when it is called.
     else:
         names = match(given, outputs, "output_col")
     if len(set(names)) < len(names):

@@ -1,0 +1,82 @@
+"""The official Keras examples on two workers: they train, are saved, loaded, and predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.contracts.keras_examples import Entry
+
+pytest.importorskip("tensorflow", reason="training steps of the examples call TensorFlow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
+
+from tests.contracts.keras_examples import EXAMPLES  # noqa: E402
+from tests.contracts.test_like_fit import frame  # noqa: E402
+
+
+def entries() -> list[object]:
+    """Return the examples; all but six only in ``make test-full``."""
+    return [
+        pytest.param(each, id=each.build.__name__, marks=() if each.quick else pytest.mark.full)
+        for each in EXAMPLES
+    ]
+
+
+# Of layers as printed, without a `build` of their own, when Keras loads them.
+@pytest.mark.filterwarnings("ignore:.*does not have a `build:UserWarning")
+@pytest.mark.parametrize("entry", entries())
+def test_an_official_example_trains_or_is_refused_in_one_line(
+    entry: Entry, spark: SparkSession, tmp_path: Path
+) -> None:
+    import keras
+
+    from distkeras_grid import AveragingTrainer, ModelPredictor, load
+    from distkeras_grid.errors import GridError
+
+    keras.utils.set_random_seed(0)
+    example = entry.build()
+    rows = frame(spark, example.columns)
+    trainer = AveragingTrainer(
+        example.model, num_workers=2, batch_size=16, num_epoch=2, progress=False, **example.trainer
+    )
+    validation = rows if example.callbacks else None
+
+    def train() -> keras.Model:
+        return trainer.train(
+            rows, validation_data=validation, callbacks=example.callbacks, seed=1, **example.train
+        )
+
+    if entry.refused:
+        with pytest.raises(GridError, match=entry.refused) as refusal:
+            train()
+        assert len(str(refusal.value)) < 500
+        assert "\n" not in str(refusal.value)
+        return
+    trained = train()
+    moved = [
+        np.any(np.asarray(after) != np.asarray(before))
+        for after, before in zip(
+            trained.trainable_variables, example.model.trainable_variables, strict=True
+        )
+    ]
+    assert any(moved)
+    assert all(np.all(np.isfinite(np.asarray(each))) for each in trained.trainable_variables)
+    assert all(np.all(np.isfinite(each)) for each in trainer.history.history.values())
+    trainer.save(str(tmp_path / "run"))
+    objects = example.trainer.get("custom_objects", {})
+    loaded = load(str(tmp_path / "run"), custom_objects=objects).model
+    for ours, saved in zip(trained.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours, saved)
+    if example.predicts:
+        features = example.trainer.get("features_col", "features")
+        predictor = ModelPredictor(loaded, features, example.output_col, custom_objects=objects)
+        predicted = predictor.predict(rows.limit(8))
+        columns = [name for name in predicted.columns if name.startswith("prediction")]
+        row = predicted.select(*columns).first()
+        assert all(np.all(np.isfinite(np.asarray(row[name], "float64"))) for name in columns)

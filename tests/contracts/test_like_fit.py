@@ -1,0 +1,219 @@
+"""`SingleTrainer` equals `fit` in weights and history, and averaging equals averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    import keras
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.contracts.like_fit import Case, Run
+
+pytest.importorskip("tensorflow", reason="training steps of the table call TensorFlow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
+
+from tests.contracts.like_fit import BATCH, CASES, EPOCHS  # noqa: E402
+
+#: Columns that the history of a run has and that of `fit` only with some callbacks.
+OURS = {"learning_rate"}
+
+
+@pytest.fixture(autouse=True)
+def _unsafe_lambdas() -> Iterator[None]:
+    import keras
+    from keras.src.backend.common import global_state
+
+    keras.config.enable_unsafe_deserialization()
+    yield
+    global_state.set_global_attribute("safe_mode_saving", None)  # no function of Keras does it
+
+
+def frame(spark: SparkSession, columns: Mapping[str, Any]) -> DataFrame:
+    """Return rows in one partition, so that their order is that of the arrays."""
+    import pyarrow as pa
+
+    table = pa.table(
+        {
+            name: list(np.asarray(each).tolist()) if isinstance(each, np.ndarray) else each
+            for name, each in columns.items()
+        }
+    )
+    return spark.createDataFrame(table).coalesce(1)
+
+
+def start(case: Case) -> Run:
+    import keras
+
+    keras.utils.set_random_seed(1)
+    return case.run()
+
+
+def fitted(run: Run) -> tuple[keras.Model, dict[str, list[Any]]]:
+    validation = None
+    if run.validation:
+        weights = run.fit.get("sample_weight")
+        validation = (run.x, run.y) if weights is None else (run.x, run.y, weights)
+    history = run.model.fit(
+        run.x,
+        run.y,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+        validation_data=validation,
+        callbacks=list(run.callbacks()),
+        **run.fit,
+    )
+    return run.model, {
+        name: [each[place] for each in values] if place is not None else values
+        for vector, values in history.history.items()
+        for name, place in numbers_of(vector, np.size(values[0]))
+    }
+
+
+def numbers_of(name: str, size: int) -> list[tuple[str, int | None]]:
+    """Return names and places of the numbers of a metric; those of a vector are numbered."""
+    return [(name, None)] if size == 1 else [(f"{name}_{n}", n) for n in range(size)]
+
+
+def trained(run: Run, spark: SparkSession, **more: Any) -> tuple[keras.Model, dict[str, list[Any]]]:
+    from distkeras_grid import SingleTrainer
+
+    rows = frame(spark, run.rows())
+    trainer = SingleTrainer(
+        run.model, batch_size=BATCH, num_epoch=EPOCHS, progress=False, **run.trainer, **more
+    )
+    model = trainer.train(
+        rows,
+        shuffle=False,
+        validation_data=rows if run.validation else None,
+        callbacks=list(run.callbacks()),
+        **run.train,
+    )
+    return model, trainer.history.history
+
+
+def differences(name: str, ours: Any, theirs: Any, tolerance: float) -> Iterator[str]:
+    """Yield what differs, in units of the number where it is larger than 1."""
+    ours, theirs = np.asarray(ours, "float64"), np.asarray(theirs, "float64")
+    if ours.shape != theirs.shape:
+        yield f"{name}: shape {ours.shape}, fit {theirs.shape}"
+    elif ours.size:
+        largest = np.max(np.abs(ours - theirs) / np.maximum(1.0, np.abs(theirs)))
+        if not largest <= tolerance:
+            first = f"{ours.ravel()[:4]}, fit {theirs.ravel()[:4]}"
+            yield f"{name}: {largest:.3g} away from fit; {first}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_single_trainer_gives_weights_and_history_of_fit(case: Case, spark: SparkSession) -> None:
+    run = start(case)
+    exact = {"jit": False} if case.tolerance == 0 else {}
+    if exact:
+        run.model.jit_compile = False
+    theirs, expected = fitted(run)
+    model, history = trained(start(case), spark, **exact)
+    found = []
+    for ours, other in zip(model.variables, theirs.variables, strict=True):
+        found += differences(other.path, ours, other, case.tolerance)
+    missing = expected.keys() - history.keys()
+    added = history.keys() - expected.keys() - OURS
+    if missing or added:
+        found.append(f"history: missing {sorted(missing)}, added {sorted(added)}")
+    for name in sorted(expected.keys() & history.keys()):
+        found += differences(name, history[name], expected[name], max(case.tolerance, 1e-6))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("rows", "window"), [(64, 1), (65, 1), (70, 2)])
+def test_averaging_trainer_equals_averaging_written_in_plain_keras(
+    rows: int, window: int, spark: SparkSession
+) -> None:
+    import keras
+
+    from distkeras_grid import AveragingTrainer
+    from tests.contracts.like_fit import TARGET, X, regressor
+
+    x, y = np.resize(X, (rows, 4)), np.resize(TARGET, rows)
+    keras.utils.set_random_seed(1)
+    start = regressor().get_weights()
+
+    def build() -> keras.Model:
+        model = regressor()
+        model.set_weights(start)
+        return model
+
+    shares = [np.flatnonzero(np.arange(rows) * 2 // rows == worker) for worker in range(2)]
+    models, length = [build(), build()], window * BATCH
+    windows = -(-min(map(len, shares)) // length)
+    for number in range(EPOCHS * windows):
+        parts = [
+            share[number % windows * length :][: length if (number + 1) % windows else None]
+            for share in shares
+        ]
+        for model, part in zip(models, parts, strict=True):
+            for at in range(0, len(part), BATCH):
+                model.train_on_batch(x[part[at : at + BATCH]], y[part[at : at + BATCH]])
+        weights = [np.array(len(part), "float32") / sum(map(len, parts)) for part in parts]
+        mean = [
+            weights[0] * one + weights[1] * other
+            for one, other in zip(*(model.get_weights() for model in models), strict=True)
+        ]
+        for model in models:
+            model.set_weights(mean)
+
+    trainer = AveragingTrainer(
+        build(),
+        num_workers=2,
+        batch_size=BATCH,
+        num_epoch=EPOCHS,
+        communication_window=window,
+        progress=False,
+    )
+    trained = trainer.train(frame(spark, {"features": x, "label": y}), shuffle=False)
+    found = []
+    for ours, expected in zip(trained.weights, mean, strict=True):
+        found += differences(ours.path, ours, expected, 1e-6)
+    assert not found, "\n".join(found)
+
+
+def calls(names: list[str]) -> keras.callbacks.Callback:
+    """Return a callback that notes in `names` what is called, with the names of its logs."""
+    import keras
+
+    class Calls(keras.callbacks.Callback):
+        pass
+
+    def note(hook: str) -> Any:
+        def call(self: Any, *arguments: Any) -> None:
+            logs = arguments[-1] if arguments and isinstance(arguments[-1], Mapping) else {}
+            names.append(f"{hook} {sorted(set(logs) - OURS)}")
+
+        return call
+
+    hooks = ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end")
+    for hook in hooks:
+        setattr(Calls, f"on_{hook}", note(hook))
+    return Calls()
+
+
+def test_callbacks_are_called_as_by_fit(spark: SparkSession) -> None:
+    from dataclasses import replace
+
+    from tests.contracts.like_fit import TARGET, Run, X, regressor
+
+    ours: list[str] = []
+    theirs: list[str] = []
+    fitted(replace(start_of(Run, regressor, X, TARGET), callbacks=lambda: [calls(theirs)]))
+    trained(replace(start_of(Run, regressor, X, TARGET), callbacks=lambda: [calls(ours)]), spark)
+    assert ours == theirs
+
+
+def start_of(run: Any, build: Any, x: Any, y: Any) -> Run:
+    """Return a run of a new model, with validation."""
+    return run(build("mae"), x, y, validation=True)
