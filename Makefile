@@ -17,7 +17,7 @@ PROCESSES ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
-.PHONY: help setup demo test test-core test-full test-faults fault-table test-hadoop test-kerberos check check-airflow lint \
+.PHONY: help setup demo test test-core test-full test-faults fault-table fit-table test-hadoop test-kerberos check check-airflow lint \
 	types layers quick fmt torch hashes bench bench-scale clean
 
 help:
@@ -51,6 +51,9 @@ test-faults: setup ## kill workers, executors, server and driver of runs, and th
 
 fault-table: setup ## write tests/faults/README.md from the tests
 	@$(BIN)/python -m tests.faults.table
+
+fit-table: setup ## write distkeras_grid/trainers/fit.md from the tests
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.contracts.fit_table
 
 test-hadoop: setup ## all that runs on a real HDFS and YARN, which the tests start
 	@$(BIN)/python -m pytest -q -m hadoop tests

@@ -141,6 +141,38 @@ def _same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
+def declare_metrics(model: Any, data: Any) -> None:
+    """Create the variables of a compiled model's loss and metrics, and compute nothing.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Compiled.
+    data : tuple
+        What ``train_step`` takes; only shapes and types count.
+    """
+    import keras
+    from keras.src.backend import compute_output_spec
+
+    if has_own_train_step(model) and _has_nothing_compiled(model, data):
+        return
+    symbols = keras.tree.map_structure(
+        lambda value: None if value is None else keras.KerasTensor(value.shape, value.dtype.name),
+        keras.utils.unpack_x_y_sample_weight(data),
+    )
+    x, y, weight = symbols
+    prediction = compute_output_spec(model, x, training=False)
+    for function in (model.compute_loss, model.compute_metrics):
+        compute_output_spec(function, x, y, prediction, sample_weight=weight)
+
+
+def _has_nothing_compiled(model: Any, data: Any) -> bool:
+    # Such a model may have no call() of its own.
+    import keras
+
+    return model.loss is None or keras.utils.unpack_x_y_sample_weight(data)[1] is None
+
+
 def build_metrics(model: Any, data: Any) -> None:
     """Create the variables of a compiled model's loss and metrics, with a batch as an example.
 
@@ -159,8 +191,7 @@ def build_metrics(model: Any, data: Any) -> None:
     import keras
 
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-    if has_own_train_step(model) and (model.loss is None or y is None):
-        # Nothing compiled to build, and the model may have no call() of its own.
+    if has_own_train_step(model) and _has_nothing_compiled(model, data):
         return
     held = [(v, v.numpy()) for v in model.non_trainable_variables]
     prediction = model(x, training=False)

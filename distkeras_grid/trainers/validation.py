@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distkeras_grid.engine.ends import input_dtypes, packed
-from distkeras_grid.engine.metric_state import as_numbers, build_metrics
+from distkeras_grid.engine.metric_state import as_numbers, declare_metrics
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
@@ -110,14 +110,14 @@ def _seen(values: NDArray[Any], label: Field) -> NDArray[Any]:
 
 
 def prepare_metrics(model: keras.Model, columns: Columns) -> None:
-    """Build the metrics of the driver's model, for the columns of a run, with a row of zeros."""
+    """Create the metrics of the driver's model, for the columns of a run."""
     x, y = (
         tuple(np.zeros((1, 1, *field.shape), field.dtype) for field in fields)
         for fields in (columns.features, columns.labelled)
     )
     weight = None if columns.weight is None else np.ones((1, 1), np.float32)
     data = batch_of(model, columns.features, columns.labels, Block(x, y, weight))
-    build_metrics(model, data)
+    declare_metrics(model, data)
 
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.contracts.like_fit import Case, Run
+    from tests.contracts.unlike_fit import Refusal
 
 pytest.importorskip("tensorflow", reason="training steps of the table call TensorFlow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
 
 from tests.contracts.like_fit import BATCH, CASES, EPOCHS  # noqa: E402
+from tests.contracts.unlike_fit import REFUSALS  # noqa: E402
 
 #: Columns that the history of a run has and that of `fit` only with some callbacks.
 OURS = {"learning_rate"}
@@ -46,7 +48,7 @@ def frame(spark: SparkSession, columns: Mapping[str, Any]) -> DataFrame:
     return spark.createDataFrame(table).coalesce(1)
 
 
-def start(case: Case) -> Run:
+def start(case: Case | Refusal) -> Run:
     import keras
 
     keras.utils.set_random_seed(1)
@@ -217,3 +219,21 @@ def test_callbacks_are_called_as_by_fit(spark: SparkSession) -> None:
 def start_of(run: Any, build: Any, x: Any, y: Any) -> Run:
     """Return a run of a new model, with validation."""
     return run(build("mae"), x, y, validation=True)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.run.__name__)
+def test_what_cannot_be_done_is_refused_in_one_line(refusal: Refusal, spark: SparkSession) -> None:
+    from distkeras_grid.errors import GridError
+
+    run = start(refusal)
+    with pytest.raises(GridError, match=refusal.error) as error:
+        trained(run, spark)
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 600
+
+
+def test_the_page_of_the_guide_is_written_from_the_cases() -> None:
+    from tests.contracts import fit_table
+
+    assert fit_table.PAGE.read_text(encoding="utf-8") == fit_table.page(), "run make fit-table"

@@ -135,10 +135,10 @@ def test_synchronous_sgd_refuses_scaled_losses_before_any_work(frame, wrapped):
 def test_models_that_cannot_be_trained_are_refused_by_name(frame, net_class):
     import keras
 
-    unbuilt = net_class(name="unbuilt")
-    unbuilt.compile("sgd", "mse")
-    with pytest.raises(ConfigurationError, match="'unbuilt'"):
-        trained("ADAG", unbuilt, frame)
+    unnamed = net_class(name="unnamed")
+    unnamed.compile("sgd", "mse")
+    with pytest.raises(ConfigurationError, match=r"'Net'.*custom_objects"):
+        trained("ADAG", unnamed, frame)
     ends = [keras.Input((WIDTH,), name=name) for name in ("left", "right")]
     double = keras.Model(ends, keras.layers.Dense(1)(keras.layers.Add()(ends)), name="double")
     double.compile("sgd", "mse")
