@@ -1,8 +1,8 @@
-"""The whole road on the shipped micrographs: tiles, training three ways, a report to look at.
+"""The whole road on the shipped micrographs: tiles, training, a report to look at.
 
-``make demo`` runs it. Two Spark workers (ADAG), one Spark worker (SingleTrainer) and Keras' own
-``fit`` with all cores train the same net on the same tiles; tiles of source images that none of
-them has seen decide.
+``make demo`` runs it. Which micrographs are out of focus? Two Spark workers and Keras' own ``fit``
+with all cores train the same net on the same tiles, and two workers once more while one of them is
+killed. Micrographs that none of them has seen decide.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from demo_progress import LINES, doing
@@ -18,34 +20,58 @@ from distkeras_grid.cli.exit_codes import guarded
 from distkeras_grid.signals import terminable
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data_prep" / "samples"
+LOG = "spark.log"
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Send standard error, also that of processes that start meanwhile, to a file."""
+    terminal = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def run(folder: Path, epochs: int) -> None:
     """Tile, train and report into a folder that is made anew."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up messages help nobody
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # for `fit` too: workers have it
     LINES.note("loading TensorFlow, Keras and Spark")
     with doing("loading"):
         # Seconds on a fast machine, so they are not loaded before something can tell of it.
-        from demo_report import new_folder, write_report
-        from demo_training import compare
-
-        from data_prep import TileSpec, TilingSettings, tile_images
-        from distkeras_grid import build_session
+        from demo_report import correct, new_folder, write_report
 
         new_folder(folder)
-    with doing("starting Spark"):
-        spark = build_session("distkeras_grid demo", master="local[2,4]")
-    spec = TileSpec(tile=128, overlap=0.5, angles=range(0, 360, 45))
-    tiles = str(folder / "tiles")
-    settings = TilingSettings(str(SAMPLES), tiles, spec, split="0.6:0.2:0.2", seed=1)
+    # What TensorFlow and Java say while they start, and later of the process that is killed.
+    with stderr_to(folder / LOG):
+        with doing("loading"):
+            from demo_micrographs import GROUP, write_micrographs
+            from demo_training import train_all
+
+            from data_prep import TileSpec, TilingSettings, tile_images
+            from distkeras_grid import build_session
+        with doing("starting Spark"):
+            spark = build_session("distkeras_grid demo", master="local[2,4]")
+    spec = TileSpec(tile=96, overlap=0.5, angles=(0, 90))
+    images, tiles = folder / "micrographs", str(folder / "tiles")
     with doing("tiling"):
+        tilted = write_micrographs(SAMPLES, images)
+        settings = TilingSettings(
+            str(images), tiles, spec, group=GROUP, split="0.5:0.15:0.35", seed=1
+        )
         manifest = tile_images(settings, spark=spark, say=LINES.note)
-    comparison = compare(tiles, epochs)
+    findings = train_all(tiles, epochs)
     with doing("writing the report"):
-        page = write_report(folder, SAMPLES, spec, manifest, comparison)
+        page = write_report(folder, spec, manifest, findings, tilted)
         spark.stop()
-    print(f"\nreport: {page}")
+    evaluation = findings.evaluation
+    print(f"right: {correct(evaluation, 'source')} of the images, ", end="")
+    print(f"{correct(evaluation, 'row')} of their tiles")
+    print(f"\nreport: {page}\nlog of Spark and TensorFlow: {folder / LOG}")
 
 
 if __name__ == "__main__":

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from data_prep import TileSpec, iter_tiles
 from distkeras_grid import plots
 from distkeras_grid.errors import OutputExistsError, StorageError
 from distkeras_grid.pages import Section, write_page
+from distkeras_grid.plots.style import PALETTE, figure_class
 
 if TYPE_CHECKING:
-    from demo_training import Comparison
+    import keras
+    from demo_micrographs import Tilted
+    from demo_training import Findings, Killed
     from matplotlib.figure import Figure
 
     from distkeras_grid.evaluation.levels import Evaluation
 
-SHOWN_ANGLES = (0.0, 30.0, 60.0)
-TILES_PER_ANGLE = 4
+TILES_OF_A_CLASS = 6
 # Written first: by it a folder is known as one that the demo may delete.
 MARKER = ".distkeras_grid-demo"
 
@@ -56,52 +58,38 @@ def new_folder(folder: Path) -> None:
 
 
 def write_report(
-    folder: Path, samples: Path, spec: TileSpec, manifest: dict[str, Any], comparison: Comparison
+    folder: Path, spec: TileSpec, manifest: dict[str, Any], findings: Findings, tilted: list[Tilted]
 ) -> Path:
     """Draw all pictures into a folder and write the page beside them; return the page."""
-    history = comparison.distributed.history
-    by_seconds = {r.name: r.by_seconds for r in comparison.results}
-    by_samples = {r.name: r.by_samples for r in comparison.results}
-    source = sorted(samples.glob("*/*.png"))[0]
-    classes = comparison.tiles.schema["image"].metadata["distkeras_grid"]["classes"]
+    classes = findings.tiles.schema["image"].metadata["distkeras_grid"]["classes"]
+    names = [name.replace("_", " ") for name in classes]
+    curves = {result.name: result.curve for result in findings.results}
     sections = [
-        Section("What ran", text=describe(manifest), rows=result_rows(comparison)),
+        Section("Which micrographs are out of focus?", text=headline(manifest, findings)),
         picture(
-            folder, "tiles.png", tile_sheet(comparison, len(classes)), "Tiles",
-            "Tiles of every class at all angles, as they are stored.",
+            folder, "tiles.png", tile_sheet(findings, names), "What the net learns from",
+            "Tiles of 96 pixels from each class, as Spark has cut and stored them.",
         ),
         picture(
-            folder, "overlap.png", overlap(source, spec), "Overlap and rotation",
-            f"Where some tiles of {source.name} lie on it. Each lies wholly inside.",
+            folder, "maps.png", focus_maps(findings.model, spec, tilted, classes), "On new images",
+            "Three micrographs that were set aside. Their right part is out of focus, as on a "
+            "tilted slide; between the dashed lines the focus fades. Every tile is predicted by "
+            "itself, and a pixel has the mean of the tiles that cover it.",
+        ),
+        Section(
+            "By image and by tile", rows=class_rows(findings.evaluation, names),
+            text="On micrographs that no run has seen, looked at once. All tiles of an image "
+            "together name its class. In brackets are 95 % intervals from how whole micrographs "
+            f"differ: there are {findings.evaluation.clusters}.",
         ),
         picture(
             folder, "accuracy-by-time.png",
-            plots.curves(by_seconds, "seconds", "val_accuracy"), "Accuracy over time",
-            "On split validation after each epoch. Evaluation runs beside the workers, on the "
-            "same cores; for fit its time is taken out. Chance is one in three.",
+            plots.curves(curves, "seconds", "val_accuracy"), "How fast",
+            speed(findings),
         ),
         picture(
-            folder, "accuracy-by-samples.png",
-            plots.curves(by_samples, "samples", "val_accuracy"), "Accuracy over samples", "",
-        ),
-        picture(
-            folder, "confusion.png",
-            plots.confusion_matrix(comparison.evaluation.level("row").confusion, classes),
-            "Confusion matrix", "The net of the two workers on split test.",
-        ),
-        Section(
-            "By class and by image", rows=class_rows(comparison.evaluation),
-            text="The net of the two workers on split test. All tiles of an image together name "
-            "its class, too. In brackets are 95 % intervals from how whole images differ: "
-            f"there are {comparison.evaluation.clusters}.",
-        ),
-        picture(
-            folder, "staleness.png", plots.staleness_histogram(history), "Staleness",
-            "How many commits of the other worker were folded while a window was trained.",
-        ),
-        picture(
-            folder, "timeline.png", plots.timeline(history), "Workers over time",
-            "Each bar is a window of batches; gaps are exchanges with the parameter server.",
+            folder, "killed.png", plots.timeline(findings.killed.history),
+            "When a worker is killed", exactness(findings.killed),
         ),
     ]  # fmt: skip
     return write_page(folder, "distkeras_grid: from micrographs to a trained net", sections)
@@ -113,59 +101,122 @@ def picture(folder: Path, name: str, figure: Figure, heading: str, text: str) ->
     return Section(heading, text=text, image=name)
 
 
-def describe(manifest: dict[str, Any]) -> str:
-    """Return what was tiled, in words."""
+def correct(evaluation: Evaluation, level: str) -> str:
+    """Return how many of a level are right, such as ``14 of 15 (93 %)``."""
+    found = evaluation.level(level)
+    right = int(np.trace(np.asarray(found.confusion)))
+    return f"{right:,} of {found.count:,} ({100 * right / found.count:.0f} %)"
+
+
+def headline(manifest: dict[str, Any], findings: Findings) -> str:
+    """Return the result in words, and what it was obtained from."""
     counts = {split: sum(classes.values()) for split, classes in manifest["counts"].items()}
-    told = ", ".join(f"{tiles:,} of split {split}" for split, tiles in counts.items())
-    return f"{len(manifest['sources'])} micrographs gave {sum(counts.values()):,} tiles: {told}."
+    told = ", ".join(f"{tiles:,} for {split}" for split, tiles in counts.items())
+    return (
+        f"The net names {correct(findings.evaluation, 'source')} images of micrographs that it has "
+        f"never seen as in focus, out of focus or moved; by chance it would be one in three. "
+        f"Of single tiles it names {correct(findings.evaluation, 'row')}.\n\n"
+        f"{len(manifest['sources'])} images, each micrograph of rock as it is, blurred by a disk, "
+        f"and blurred along a line, gave {sum(counts.values()):,} overlapping, rotated tiles: "
+        f"{told}. All tiles of a micrograph are in the same part."
+    )
 
 
-def result_rows(comparison: Comparison) -> list[list[object]]:
-    """Return the table of the three ways."""
-    rows: list[list[object]] = [["run", "training s", "start-up s", "test accuracy"]]
-    rows += [
-        [r.name, f"{r.seconds:.1f}", f"{r.start_up:.1f}", f"{r.accuracy:.3f}"]
-        for r in comparison.results
+def speed(findings: Findings) -> str:
+    """Return what the curves say, in words: times until the lower of both best accuracies."""
+    target = min(max(accuracy for _, accuracy in each.curve) for each in findings.results)
+    reached = [
+        next(seconds for seconds, accuracy in each.curve if accuracy >= target)
+        for each in findings.results
     ]
-    return rows
+    lines = [
+        f"{each.name}: accuracy {target:.3f} after {seconds:.1f} s of training "
+        f"({each.seconds:.1f} s in all, after a start of {each.start_up:.1f} s)."
+        for each, seconds in zip(findings.results, reached, strict=True)
+    ]
+    return "\n".join(
+        ["Accuracy on the validation tiles after each epoch. Both saw the same tiles.", *lines]
+    )
 
 
-def class_rows(evaluation: Evaluation) -> list[list[object]]:
-    """Return the table of the figures by class, for tiles and for images."""
+def exactness(killed: Killed) -> str:
+    """Return what became of the run whose worker was killed."""
+    return (
+        "The same training, shorter; after an epoch the process of one worker was killed. Spark "
+        "started it again, and the parameter server told it with which batch to go on. The white "
+        f"gap is what that took. Rows trained: {killed.rows:,} of {killed.expected:,}, so none was "
+        f"lost and none counted twice. Accuracy on the validation tiles: {killed.accuracy:.3f}."
+    )
+
+
+def class_rows(evaluation: Evaluation, names: Sequence[str]) -> list[list[object]]:
+    """Return the table of the figures by class, for images and for tiles."""
     rows: list[list[object]] = [["class", "of", "count", "precision", "recall", "accuracy"]]
-    for name, unit in (("row", "tiles"), ("source", "images")):
+    for name, unit in (("source", "images"), ("row", "tiles")):
         level = evaluation.level(name)
         rows += [
-            [each.name, unit, each.count, str(each.precision), str(each.recall), ""]
-            for each in level.classes
+            [shown, unit, each.count, str(each.precision), str(each.recall), ""]
+            for shown, each in zip(names, level.classes, strict=True)
         ]
         rows.append(["all", unit, level.count, "", "", str(level.accuracy)])
     return rows
 
 
-def tile_sheet(comparison: Comparison, classes: int) -> Figure:
-    """Show one tile of each class at each angle."""
-    frame = comparison.tiles
+def tile_sheet(findings: Findings, names: Sequence[str]) -> Figure:
+    """Show tiles of each class, from different images."""
+    frame = findings.tiles
     shape = frame.schema["image"].metadata["distkeras_grid"]["shape"]
     rows = (
-        frame.select("image", "label", "label_name", "angle", "source")
-        .orderBy("label", "source", "angle")
-        .dropDuplicates(["label", "angle"])
-        .orderBy("label", "angle")
+        frame.where("angle = 0")
+        .select("image", "label", "source")
+        .dropDuplicates(["source"])
+        .orderBy("label", "source")
         .collect()
     )
-    tiles = [np.frombuffer(row.image, np.uint8).reshape(shape) for row in rows]
-    titles = [f"{row.label_name}, {row.angle:g}°" for row in rows]
-    return plots.contact_sheet(tiles, titles, f"{classes} classes, tiles of {shape[1]} pixels")
+    shown = [
+        row
+        for label in range(len(names))
+        for row in [row for row in rows if row.label == label][:TILES_OF_A_CLASS]
+    ]
+    tiles = [np.frombuffer(row.image, np.uint8).reshape(shape) for row in shown]
+    return plots.contact_sheet(tiles, [names[row.label] for row in shown])
 
 
-def overlap(source: Path, spec: TileSpec) -> Figure:
-    """Outline some tiles of each angle on their source."""
-    pixels = np.asarray(Image.open(source).convert("L"))[..., None]
-    outlines: dict[str, list[list[tuple[float, float]]]] = {}
-    shown = TileSpec(spec.tile, spec.overlap, SHOWN_ANGLES, spec.mode, spec.interpolation)
-    for tile in iter_tiles(pixels, shown):
-        corners = outlines.setdefault(f"{tile.angle:g}°", [])
-        if len(corners) < TILES_PER_ANGLE:
-            corners.append(tile.corners())
-    return plots.overlap_picture(pixels, outlines, f"Tiles of {source.name}")
+def focus_maps(
+    model: keras.Model, spec: TileSpec, tilted: list[Tilted], classes: Sequence[str]
+) -> Figure:
+    """Show images, and below them what the net says of each place."""
+    figure = figure_class()(figsize=(12, 8), dpi=100, layout="constrained")
+    grid = figure.subplots(2, len(tilted), squeeze=False)
+    for (above, below), each in zip(grid.T, tilted, strict=True):
+        sharp = probability_map(model, spec, each.pixels)[..., classes.index("in_focus")]
+        for axes in (above, below):
+            axes.imshow(each.pixels, cmap="gray", vmin=0, vmax=255)
+            axes.set_axis_off()
+        drawn = below.imshow(sharp, cmap="coolwarm_r", vmin=0, vmax=1, alpha=0.6)
+        for column in (each.sharp_until, each.blurred_from):
+            below.axvline(column, color=PALETTE[-1], linestyle="--")
+        above.set_title(each.name, fontsize=11)
+    figure.colorbar(drawn, ax=grid[1], orientation="horizontal", label="probability: in focus")
+    return figure
+
+
+def probability_map(model: keras.Model, spec: TileSpec, pixels: np.ndarray) -> np.ndarray:
+    """Return the mean prediction of the tiles that cover each pixel; NaN where there is none.
+
+    Returns
+    -------
+    array [height, width, classes]
+    """
+    dense = TileSpec(spec.tile, 0.875)
+    tiles = list(iter_tiles(pixels[..., None], dense, [0.0]))
+    predicted = model.predict(
+        np.stack([tile.pixels for tile in tiles]).astype(np.float32) / 255, verbose=0
+    )
+    total = np.zeros((*pixels.shape, predicted.shape[1]))
+    count = np.zeros((*pixels.shape, 1))
+    for tile, probabilities in zip(tiles, predicted, strict=True):
+        place = np.s_[tile.y : tile.y + spec.tile, tile.x : tile.x + spec.tile]
+        total[place] += probabilities
+        count[place] += 1
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)

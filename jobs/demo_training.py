@@ -1,28 +1,33 @@
-"""The demo's net, trained by two workers, by one, and by plain ``fit``."""
+"""The demo's net: by two workers, by Keras' `fit`, and once more while a worker is killed."""
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-from demo_progress import Doing, doing
+import psutil
+from demo_progress import LINES, Doing, doing
 
-from distkeras_grid import ADAG, AccuracyEvaluator, ModelPredictor, SingleTrainer, read_tiles
+from distkeras_grid import AccuracyEvaluator, AveragingTrainer, ModelPredictor, read_tiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.evaluation.levels import Evaluation
+    from distkeras_grid.history import History
     from distkeras_grid.progress import Reporter
-    from distkeras_grid.trainers.base import Trainer
 
 BATCH = 32
 SEED = 1
+#: Passes over the tiles of the run whose worker is killed, and the one after which it happens.
+KILLED_EPOCHS, KILLED_AFTER = 3, 1
 
 
 @dataclass(frozen=True)
@@ -37,41 +42,60 @@ class Result:
         From the first batch to the last update; for ``fit`` without its evaluations.
     start_up : float
         Before the first batch [s].
-    accuracy : float
-        On the tiles of split ``test``, looked at once, when training is over.
-    by_seconds, by_samples : list of (float, float)
-        Accuracy on split ``validation`` over training time [s] and over samples.
+    curve : list of (float, float)
+        Accuracy on split ``validation`` over training time [s], a point an epoch.
     """
 
     name: str
     seconds: float
     start_up: float
-    accuracy: float
-    by_seconds: list[tuple[float, float]]
-    by_samples: list[tuple[float, float]]
+    curve: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Killed:
+    """The run whose worker was killed.
+
+    Parameters
+    ----------
+    history : History
+    rows : int
+        Rows that all windows in the center have trained.
+    expected : int
+        Passes times tiles.
+    accuracy : float
+        On split ``validation``, at the end.
+    """
+
+    history: History
+    rows: int
+    expected: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Findings:
     """What the report shows."""
 
     results: list[Result]
-    distributed: Trainer
+    killed: Killed
     evaluation: Evaluation
+    model: keras.Model
     tiles: DataFrame
 
 
-def texture_net(shape: tuple[int, int, int], classes: int) -> keras.Model:
+def focus_net(shape: tuple[int, int, int], classes: int) -> keras.Model:
     """Return a small convolutional net for textures: what matters is not where it lies."""
     keras.utils.set_random_seed(SEED)
     layers = keras.layers
-    net = keras.Sequential([keras.Input(shape), layers.AveragePooling2D(2)])
-    # One group without weights: each tile loses its brightness and contrast, which tell the
-    # lamp of the microscope from another one and not the rock.
-    net.add(layers.GroupNormalization(1, center=False, scale=False))
-    for filters, width, stride in ((16, 5, 2), (32, 3, 2), (48, 3, 1)):
-        net.add(layers.Conv2D(filters, width, strides=stride, use_bias=False))
-        # Keras' momentum of 0.99 lags behind for the first thousand batches, most of this demo.
+    # One group without weights: each tile loses its brightness and contrast, which tell one lamp
+    # from another and not whether the image is sharp.
+    net = keras.Sequential(
+        [keras.Input(shape), layers.GroupNormalization(1, center=False, scale=False)]
+    )
+    for filters, width in ((12, 5), (16, 3), (24, 3)):
+        net.add(layers.Conv2D(filters, width, strides=2, use_bias=False))
+        # Keras' momentum of 0.99 lags behind for the first thousand batches, all of this demo.
         net.add(layers.BatchNormalization(momentum=0.9))
         net.add(layers.ReLU())
     net.add(layers.GlobalAveragePooling2D())
@@ -79,89 +103,105 @@ def texture_net(shape: tuple[int, int, int], classes: int) -> keras.Model:
     return net
 
 
-def compare(tiles: str, epochs: int) -> Comparison:
-    """Train the net three ways on the same tiles."""
+def train_all(tiles: str, epochs: int) -> Findings:
+    """Train three times on the same tiles, and look once at those of split ``test``."""
     with doing("reading the tiles"):
         train, validation, test = read_tiles(tiles, splits=("train", "validation", "test"))
         rows = train.count()
-    shape = train.schema["image"].metadata["distkeras_grid"]["shape"]
-    net = texture_net(
-        tuple(shape), len(train.schema["image"].metadata["distkeras_grid"]["classes"])
-    )
-    # Two workers with half of the batch take as many steps as one, so one schedule fits all.
-    steps = epochs * math.ceil(rows / BATCH)
-    net.compile(
-        keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-3, steps)),
-        "sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    common = {"features_col": "image", "label_col": "label", "num_epoch": epochs}
-    print("\n1. Spark, two workers, batch 16 each (ADAG)")
-    two = ADAG(net, num_workers=2, batch_size=BATCH // 2, **common)
-    model_of_two = two.train(train, validation_data=validation, seed=SEED)
-    print("\n2. Spark, one worker, batch 32 (SingleTrainer)")
-    one = SingleTrainer(net, batch_size=BATCH, **common)
-    model_of_one = one.train(train, validation_data=validation, seed=SEED)
+    metadata = train.schema["image"].metadata["distkeras_grid"]
+
+    def compiled(passes: int) -> keras.Model:
+        net = focus_net(tuple(metadata["shape"]), len(metadata["classes"]))
+        # Two workers with half of the batch take as many steps as one, so one schedule fits all.
+        steps = passes * math.ceil(rows / BATCH)
+        net.compile(
+            keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(3e-3, steps)),
+            "sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+        )
+        return net
+
+    def workers(passes: int) -> AveragingTrainer:
+        return AveragingTrainer(
+            compiled(passes),
+            num_workers=2,
+            batch_size=BATCH // 2,
+            num_epoch=passes,
+            features_col="image",
+        )
+
+    print("\n1. Two Spark workers with one core each, batch 16 (AveragingTrainer)")
+    two = workers(epochs)
+    model = two.train(train, validation_data=validation, seed=SEED)
     cores = os.cpu_count() or 1
-    print(f"\n3. Keras' fit in this process, batch 32, {cores} cores")
-    local = fit(net, (train, validation, test), epochs, cores)
-    print("\nTest: tiles of source images that no run has seen, looked at once")
+    print(f"\n2. Keras' fit in this process, batch 32, {cores} cores")
+    local = fit(compiled(epochs), train, validation, epochs, cores)
+    print("\n3. Two Spark workers again; one of them is killed on the way")
+    killed = train_and_kill(workers(KILLED_EPOCHS), train, validation, KILLED_EPOCHS * rows)
+    print("\nTest: micrographs that no run has seen, looked at once")
     with doing("predicting"):
-        predicted = predict(model_of_two, test)
-        results = [
-            spark_result("ADAG, 2 workers, 2 cores", two, predicted),
-            spark_result("SingleTrainer, 1 core", one, predict(model_of_one, test)),
-            local,
-        ]
+        predicted = ModelPredictor(model, "image").predict(test)
         evaluation = AccuracyEvaluator().report(predicted)
-    for result in results:
-        print(f"{result.name}: accuracy {result.accuracy:.3f}")
-    return Comparison(results, two, evaluation, train)
-
-
-def predict(model: keras.Model, test: DataFrame) -> DataFrame:
-    """Return labels and predictions, kept: each look would compute them again."""
-    predicted = ModelPredictor(model, "image").predict(test)
-    return predicted.select("source", "label", "prediction").cache()
-
-
-def spark_result(name: str, trainer: Trainer, predicted: DataFrame) -> Result:
-    """Read a trainer's figures from its history, and its accuracy from its predictions."""
-    history = trainer.history
-    return Result(
-        name,
-        trainer.get_training_time(),
-        trainer.run["start_up_seconds"],
-        AccuracyEvaluator().evaluate(predicted),
-        history.points("val_accuracy", "seconds"),
-        history.points("val_accuracy", "samples"),
+    distributed = Result(
+        "two workers, 1 core each",
+        two.get_training_time(),
+        two.run["start_up_seconds"],
+        two.history.points("val_accuracy", "seconds"),
     )
+    return Findings([distributed, local], killed, evaluation, model, train)
+
+
+def train_and_kill(
+    trainer: AveragingTrainer, train: DataFrame, validation: DataFrame, expected: int
+) -> Killed:
+    """Train, and kill a worker's process with SIGKILL after an epoch."""
+
+    def kill(epoch: int, _: Any) -> None:
+        if epoch + 1 == KILLED_AFTER:
+            worker = process_of_a_worker()
+            LINES.note(f"kill -9 {worker.pid}: the process of one of the two workers is gone")
+            worker.send_signal(signal.SIGKILL)
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=kill)
+    trainer.train(train, validation_data=validation, callbacks=[callback], seed=SEED)
+    history = trainer.history
+    rows = sum(window.samples for window in history.records)
+    print(f"rows trained: {rows:,} of {expected:,}; each tile once in each epoch")
+    return Killed(history, rows, expected, history.history["val_accuracy"][-1])
+
+
+def process_of_a_worker() -> psutil.Process:
+    """Return the Python process of a training task: the largest child of Spark's daemons."""
+    sizes: dict[psutil.Process, int] = {}
+    for process in psutil.Process().children(recursive=True):
+        # A process may end meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            if "pyspark.daemon" in process.cmdline():
+                sizes[process] = process.memory_info().rss
+    return max(sizes, key=sizes.__getitem__)
 
 
 def fit(
-    net: keras.Model, splits: tuple[DataFrame, DataFrame, DataFrame], epochs: int, cores: int
+    net: keras.Model, train: DataFrame, validation: DataFrame, epochs: int, cores: int
 ) -> Result:
     """Train by ``fit``; its clock stands still while the validation tiles are evaluated."""
     started = time.perf_counter()
     with doing("bringing the tiles to this process and compiling"):
-        (x, y), validation, test = (arrays(tiles) for tiles in splits)
+        (x, y), held_out = arrays(train), arrays(validation)
         compile_once(net, x[:BATCH], y[:BATCH])
     start_up = time.perf_counter() - started
-    seconds, by_seconds, by_samples = 0.0, [], []
+    seconds, curve = 0.0, []
     for epoch in range(epochs):
         with doing(f"epoch {epoch + 1}/{epochs}") as progress:
             clock = time.perf_counter()
             net.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[Batches(progress)])
             seconds += time.perf_counter() - clock
-            accuracy = net.evaluate(*validation, verbose=0, return_dict=True)["accuracy"]
+            accuracy = net.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
         print(
             f"epoch {epoch + 1}/{epochs} ended after {seconds:.1f} s: val_accuracy {accuracy:.4g}"
         )
-        by_seconds.append((seconds, accuracy))
-        by_samples.append((len(x) * (epoch + 1.0), accuracy))
-    with doing("evaluating"):
-        accuracy = net.evaluate(*test, verbose=0, return_dict=True)["accuracy"]
-    return Result(f"Keras fit, {cores} cores", seconds, start_up, accuracy, by_seconds, by_samples)
+        curve.append((seconds, accuracy))
+    return Result(f"Keras fit, {cores} cores", seconds, start_up, curve)
 
 
 def compile_once(net: keras.Model, x: Any, y: Any) -> None:

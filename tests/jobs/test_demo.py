@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import OutputExistsError, StorageError
 
 
+def module_of(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def new_folder(project):
-    spec = importlib.util.spec_from_file_location("demo_report", project / "jobs/demo_report.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.new_folder
+    return module_of(project / "jobs/demo_report.py").new_folder
+
+
+def test_each_micrograph_is_in_each_class_or_set_aside(project, samples, tmp_path):
+    micrographs = module_of(project / "jobs/demo_micrographs.py")
+    tilted = micrographs.write_micrographs(samples, tmp_path)
+    aside = {each.name for each in tilted}
+    originals = {path.name: micrographs.gray(path) for path in samples.glob("*/*.png")}
+    assert len(aside) == 3
+    for name in micrographs.CLASSES:
+        written = {path.name: micrographs.gray(path) for path in (tmp_path / name).iterdir()}
+        assert written.keys() == originals.keys() - aside
+        same = {np.array_equal(image, originals[each]) for each, image in written.items()}
+        assert same == {name == "in_focus"}
+    for each in tilted:
+        original = originals[each.name]
+        assert np.array_equal(each.pixels[:, : each.sharp_until], original[:, : each.sharp_until])
+        assert np.any(each.pixels[:, each.blurred_from :] != original[:, each.blurred_from :])
+    found = re.search(micrographs.GROUP, "moved/ts_img_2_1918.png")
+    assert found["group"] == "ts_img_2_1918"
+
+
+def test_kernels_keep_the_brightness(project):
+    micrographs = module_of(project / "jobs/demo_micrographs.py")
+    for kernel in (micrographs.disk(2.0), micrographs.disk(4.0), micrographs.line(12.0, 0.7)):
+        assert kernel.min() >= 0
+        assert kernel.sum() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_folder_of_the_demo_is_made_anew(new_folder, tmp_path):
