@@ -122,7 +122,8 @@ def look_at_folder(
     group_of = None if patterns[1] is None else compile_pattern(patterns[1], "group")
     check_executors(spark, TILING_PACKAGES)
     storage = Storage(spark)
-    found_here = walked(storage, settings.input)
+    # A folder that two splits reach is a leak.
+    found_here = walked(storage, settings.input, each_path=True)
     listed = list_images(spark, storage, settings, found_here)
     where = settings.input, settings.file_glob
     hidden = unseen_images(spark, storage, *where, listed, found_here)

@@ -88,14 +88,17 @@ class Walk:
             )
 
 
-def walk(folder: str) -> Walk:
+def walk(folder: str, *, each_path: bool = False) -> Walk:
     """Look at all that lies in a folder and below it; each real folder is looked into once.
+
+    With `each_path` it is looked into on each path that leads to it, but for loops.
 
     Links are followed last, so that a folder has its own path where it has one. Images that are
     folders are not looked into.
     """
     found, root = Walk(folder), folder.encode()
     folders, links, seen = [b""], list[bytes](), dict[tuple[int, int], str]()
+    identities: dict[bytes, tuple[int, int]] = {}
     while folders or links:
         if not folders:
             links.sort(reverse=True)
@@ -106,15 +109,23 @@ def walk(folder: str) -> Walk:
         except OSError:
             continue
         identity = status.st_dev, status.st_ino
-        if identity in seen:
+        above = {identities[part] for part in _above(below)}
+        identities[below] = identity
+        if identity in (above if each_path else seen):
             found.again[printable(below)] = seen[identity]
             continue
-        seen[identity] = printable(below)
+        seen.setdefault(identity, printable(below))
         for entry in entries:
             path = os.path.join(below, entry.name)
             if entry.name[:1] not in (b".", b"_") and _is_folder_to_enter(entry, path, found):
                 (links if entry.is_symlink() else folders).append(path)
     return found
+
+
+def _above(path: bytes) -> list[bytes]:
+    """Return the folders above a path, from the root, which is empty."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:end]) for end in range(len(parts))] if path else []
 
 
 def _is_folder_to_enter(entry: os.DirEntry[bytes], path: bytes, found: Walk) -> bool:

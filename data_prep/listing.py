@@ -24,10 +24,10 @@ SHOWN = 5
 ATTRIBUTES = "._"
 
 
-def walked(storage: Storage, root: str) -> Walk:
+def walked(storage: Storage, root: str, *, each_path: bool = False) -> Walk:
     """Return what this machine sees in a local folder; nothing of other file systems."""
     path = storage.local_path(root)
-    return Walk() if path is None else walk(path)
+    return Walk() if path is None else walk(path, each_path=each_path)
 
 
 def list_images(

@@ -89,3 +89,14 @@ def test_a_listing_that_lacks_a_file_is_refused(tmp_path):
         found.check(["0.png"], is_png, "ANSI_X3.4-1968")
     (tmp_path / "µ.png").unlink()
     found.check(["0.png"], is_png, "UTF-8")
+
+
+def test_a_folder_is_looked_into_on_each_path_but_for_loops(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "1.png").touch()
+    (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
+    (tmp_path / "other").symlink_to(tmp_path / "a" / "b")
+    once, each = walk(str(tmp_path)), walk(str(tmp_path), each_path=True)
+    assert sorted(once.files) == ["a/b/1.png"]
+    assert sorted(each.files) == ["a/b/1.png", "other/1.png"]
+    assert set(each.again) == {"a/b/up", "other/up/b"}
