@@ -78,6 +78,7 @@ def test_a_folder_of_the_user_is_not_touched(new_folder, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "precious"
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_the_job_itself_refuses_such_a_folder(project, tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")

@@ -1181,9 +1181,9 @@ TestSteps = pytest.mark.slow(StepsMachine.TestCase)
 TestSteps.settings = LONG
 TestJudged = pytest.mark.slow(JudgedMachine.TestCase)
 TestJudged.settings = LONG
-TestRefusing = pytest.mark.slow(RefusingMachine.TestCase)
+TestRefusing = pytest.mark.full(RefusingMachine.TestCase)
 TestRefusing.settings = LONG
-TestJudgedRounds = pytest.mark.slow(JudgedRounds.TestCase)
+TestJudgedRounds = pytest.mark.full(JudgedRounds.TestCase)
 TestJudgedRounds.settings = LONG
 
 

@@ -47,10 +47,10 @@ def refuse_on_jax(x):
     return x
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("able", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.parametrize("able", [True, False])
 def test_auto_takes_the_fastest_that_can_train_the_model_and_tells_the_figures(frame, able, capsys):
     import keras
 

@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.slow]
 EPOCHS = 2
 
 
+@pytest.mark.full
 def test_one_worker_trains_the_same_bits_wherever_the_server_is(ordered):
     def run(where):
         trainer = trained(
@@ -33,6 +34,7 @@ def test_one_worker_trains_the_same_bits_wherever_the_server_is(ordered):
     np.testing.assert_array_equal(run("driver"), run("executors"))
 
 
+@pytest.mark.full
 def test_an_interrupted_run_goes_on_with_another_server(ordered, tmp_path):
     """Its first server had the state, and another one gets it on an executor."""
     import keras
