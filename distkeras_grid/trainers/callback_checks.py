@@ -34,8 +34,8 @@ def check_callbacks(callbacks: Sequence[Any], optimizer: Any) -> list[str]:
     ----------
     callbacks : sequence of keras.callbacks.Callback
         The callbacks.
-    optimizer : keras.optimizers.Optimizer or None
-        The optimizer of the model; None if the model is not compiled.
+    optimizer : keras.optimizers.Optimizer, str or None
+        What the model will be compiled with. One given by name follows no schedule.
 
     Returns
     -------
@@ -88,7 +88,9 @@ def _check_rate(callback: Any, optimizer: Any) -> None:
     import keras
 
     setters = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
-    if isinstance(callback, setters) and optimizer is not None and rate_of(optimizer) is None:
+    if not isinstance(callback, setters) or not isinstance(optimizer, keras.optimizers.Optimizer):
+        return
+    if rate_of(optimizer) is None:
         raise ConfigurationError(
             f"{_name(callback)} sets the learning rate, and the optimizer's is a schedule "
             "(keras.optimizers.schedules), which sets it after each batch. Leave one of them out: "

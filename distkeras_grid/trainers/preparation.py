@@ -493,7 +493,7 @@ def prepare(
     """
     began, history = time.time(), History()
     executors = partial(_await_executors, request.draft.limits.start_timeout, progress)
-    notes = check_callbacks(callbacks, request.source.model.optimizer)
+    notes = check_callbacks(callbacks, request.source.optimizer)
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
         request = as_begun(request, resumed)

@@ -41,6 +41,13 @@ class ModelSource:
         own = getattr(self.model, "loss", None)
         return own if self.settings.loss is None else self.settings.loss
 
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or its name, with which the model will be compiled; None without one."""
+        # A model that is not compiled lacks the attribute.
+        own = getattr(self.model, "optimizer", None)
+        return own if self.settings.optimizer is None else self.settings.optimizer
+
 
 @dataclass(frozen=True)
 class Method:
