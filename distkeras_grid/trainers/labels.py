@@ -167,6 +167,7 @@ def taken_by(loss: Any, output: Port | None) -> Takes:
 
     Examples
     --------
+    >>> from distkeras_grid.feeding.shapes import Port
     >>> taken_by("sparse_categorical_crossentropy", Port("kind", (3,))).high
     2
     """
