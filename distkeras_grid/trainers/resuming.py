@@ -98,7 +98,8 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
     if other:
         _check_divisible(begun, spec)
     comparable = partial(_comparable, other_workers=other)
-    told = next(_differences(comparable(begun), comparable(spec)), None)
+    then = comparable(_with_described_labels(begun, spec))
+    told = next(_differences(then, comparable(spec)), None)
     if told is None:
         return
     name, then, now = told
@@ -183,6 +184,18 @@ def _check_divisible(begun: RunSpec, spec: RunSpec) -> None:
             f"{spec.algorithm.trainer} goes on with the number of workers with which it began, "
             f"because {reason}. Checkpoint: {begun.workers} workers. Received: {spec.workers}."
         )
+
+
+def _with_described_labels(begun: RunSpec, spec: RunSpec) -> RunSpec:
+    """Return the checkpoint's run; version 0.1.0 kept the names of labels without a description."""
+    then, now = begun.data.labels, spec.data.labels
+    if len(then) != len(now):
+        return begun
+    labels = tuple(
+        new if isinstance(new, dict) and old == {"name": new["name"]} else old
+        for old, new in zip(then, now, strict=True)
+    )
+    return begun.change(data=msgspec.structs.replace(begun.data, labels=labels))
 
 
 def _comparable(spec: RunSpec, *, other_workers: bool) -> dict[str, Any]:

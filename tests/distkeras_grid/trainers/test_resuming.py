@@ -85,6 +85,17 @@ def test_a_setting_that_was_not_given_makes_no_other_run():
         check_same_run(now.change(compile={"loss": "mse", "metrics": ["mae"]}), checkpoint(then))
 
 
+def test_labels_that_were_not_described_are_the_same_columns_by_name():
+    """Version 0.1.0 kept their names alone."""
+    described = {"name": "kind", "distkeras_grid": {"version": 1, "shape": [], "dtype": "int64"}}
+    now = SPEC.change(labels=(described, None))
+    check_same_run(now, checkpoint(SPEC.change(labels=("kind", None))))
+    wide = described | {"distkeras_grid": {"version": 1, "shape": [3], "dtype": "int64"}}
+    for other in (("size", None), ("kind", "size"), ("kind",), (wide, None)):
+        with pytest.raises(ConfigurationError, match="labels"):
+            check_same_run(now, checkpoint(SPEC.change(labels=other)))
+
+
 def test_another_number_of_workers_is_the_same_run_with_its_own_window_and_numbers():
     rule = RuleSpec(name=SPEC.rule.name, parameters={"commit_scale": 0.25})
     check_same_run(SPEC.change(workers=4, window=9, rule=rule), checkpoint())
