@@ -145,12 +145,14 @@ class Spool:
         # What is kept is copied. All columns of a batch come in one allocation, so that a view of
         # the smallest of them would keep the features in memory, too.
         self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW).copy())
-        hashes = []
+        held = {name: file.append(batch.column(name)) for name, file in self._files.items()}
+        # Labels, weights, features: checkpoints of 0.1.0 have digests in this order.
+        hashes = [held[name] for name in held if name not in self._sent[0]]
         if WEIGHT in batch.schema.names:
             weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
             self._weights.append(weights.astype(np.float32))
             hashes.append(hashes_of(self._weights[-1]))
-        hashes += [file.append(batch.column(name)) for name, file in self._files.items()]
+        hashes += [held[name] for name in self._sent[0]]
         self._digest.add(self._numbers[-1], hashes)
         self._rows += batch.num_rows
 
