@@ -226,7 +226,7 @@ def _told(say, server, elapsed, history, losses) -> Sample:
 def history_bytes(history: History) -> int:
     """Return what the columns of a history's windows take, without room to grow."""
     records = history.records
-    columns = [*records._columns.values(), records._kinds, records._places, records._values]
+    columns = [*records._columns.values(), records._kind_of, records._places, records._values]
     return sum(column.itemsize * len(column) for column in columns)
 
 
