@@ -178,6 +178,8 @@ def test_an_error_of_the_users_own_code_is_told_at_once_and_not_tried_again(spar
         from pyspark import TaskContext
 
         context = TaskContext.get()
+        if context is None:
+            return predicted[:, 0, 0]
         (folder / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
         raise ValueError("no such class: basalt")
 

@@ -158,6 +158,10 @@ def test_two_workers_account_for_every_window_and_learn(frame, arrays):
 
 def test_a_failing_worker_ends_the_run(frame):
     def failing(_, predicted):
+        from pyspark import TaskContext
+
+        if TaskContext.get() is None:
+            return predicted[:, 0]
         raise ValueError("no loss")
 
     model = build()
