@@ -162,8 +162,10 @@ def declare_metrics(model: Any, data: Any) -> None:
     )
     x, y, weight = symbols
     prediction = compute_output_spec(model, x, training=False)
-    for function in (model.compute_loss, model.compute_metrics):
-        compute_output_spec(function, x, y, prediction, sample_weight=weight)
+    if model.loss is not None:
+        # Without one, Keras adds what the layers give, and a symbolic call keeps none of it.
+        compute_output_spec(model.compute_loss, x, y, prediction, sample_weight=weight)
+    compute_output_spec(model.compute_metrics, x, y, prediction, sample_weight=weight)
 
 
 def _has_nothing_compiled(model: Any, data: Any) -> bool:

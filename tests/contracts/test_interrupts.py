@@ -160,8 +160,10 @@ def test_ctrl_c_ends_a_verb_with_130_in_each_phase(
                 os.killpg(process.pid, signal.SIGKILL)
     lines = [*told, *rest.splitlines()]
     assert process.returncode == ExitCode.INTERRUPTED, lines
-    assert lines[-1] == "interrupted", lines
-    # Spark's own daemons may write of pipes that break when their tasks are killed.
+    # Spark's own daemons may write of pipes that break when their tasks are killed, also later.
+    assert "interrupted" in lines, lines
+    after = lines[lines.index("interrupted") + 1 :]
+    assert not after or after[-1].startswith("BrokenPipeError"), lines
     own = (f'File "{Path(__file__).parents[2]}/d', "Spark gave up")
     assert not any(word in line for line in lines for word in own), lines
     left = [each.name for each in places["new"].glob("*")]
