@@ -446,7 +446,7 @@ def check_trainer(
     Raises
     ------
     ConfigurationError
-        What the constructor raises, or that Keras knows no loss, metric or optimizer of a name.
+        What the constructor raises.
     NotEnoughSlotsError
         As `check_slots` does.
     """

@@ -150,6 +150,11 @@ def declare_metrics(model: Any, data: Any) -> None:
         Compiled.
     data : tuple
         What ``train_step`` takes; only shapes and types count.
+
+    Raises
+    ------
+    ConfigurationError
+        If Keras knows no loss or metric of a name, or one of them does not take such data.
     """
     import keras
     from keras.src.backend import compute_output_spec
@@ -162,10 +167,17 @@ def declare_metrics(model: Any, data: Any) -> None:
     )
     x, y, weight = symbols
     prediction = compute_output_spec(model, x, training=False)
-    if model.loss is not None:
-        # Without one, Keras adds what the layers give, and a symbolic call keeps none of it.
-        compute_output_spec(model.compute_loss, x, y, prediction, sample_weight=weight)
-    compute_output_spec(model.compute_metrics, x, y, prediction, sample_weight=weight)
+    try:
+        if model.loss is not None:
+            # Without one, Keras adds what the layers give, and a symbolic call keeps none of it.
+            compute_output_spec(model.compute_loss, x, y, prediction, sample_weight=weight)
+        compute_output_spec(model.compute_metrics, x, y, prediction, sample_weight=weight)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"Keras does not compute the loss and metrics of model {model.name!r}: {error} "
+            f"Received: loss={model.loss!r}. Give one of your own as an object, and name it in "
+            "custom_objects."
+        ) from error
 
 
 def _has_nothing_compiled(model: Any, data: Any) -> bool:

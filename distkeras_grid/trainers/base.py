@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from distkeras_grid.engine.compile_settings import CompileSettings
-from distkeras_grid.engine.names import check_names
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
@@ -735,13 +734,7 @@ class Trainer(ABC):
         self._server_request()
         self._saving_request()
         self._engine_request(draft)
-        check_names(
-            self.keras_model,
-            optimizer=self.worker_optimizer,
-            loss=self.loss,
-            metrics=self.metrics,
-            custom_objects=self._source().objects,
-        )
+        self._source()
 
     def _source(self) -> ModelSource:
         rate = self.optimizer_rate

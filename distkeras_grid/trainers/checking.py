@@ -91,7 +91,7 @@ from distkeras_grid.trainers.local_data import (
 )
 from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.specification import data_spec
-from distkeras_grid.trainers.validation import collect
+from distkeras_grid.trainers.validation import collect, prepare_metrics
 
 if TYPE_CHECKING:
     import keras
@@ -211,6 +211,7 @@ def check(
     check_method(draft, method, compiled.model)
     check_fit(compiled.model, columns.features)
     columns = fitted(columns, compiled.model)
+    prepare_metrics(compiled.model, columns)
     rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))
     backend = backend_of(request.engine, rule, draft.algorithm.trainer)
     await_executors()

@@ -504,6 +504,7 @@ def prepare(
     if resumed is not None:
         checked = replace(checked, compiled=compiled_again(checked.compiled, resumed, notes.append))
         check_same_run(checked.spec, resumed)
+        prepare_metrics(checked.compiled.model, checked.data.columns)
     if store is not None:
         newer = store.settle(0 if resumed is None else resumed.manifest.number, notes.append)
         resumed = resumed if newer is None else Resumed.of(newer)
@@ -516,7 +517,6 @@ def prepare(
     if resumed is not None and xla != resumed.manifest.xla:
         xla = resumed.manifest.xla
         spec = spec.change(jit=xla)
-    prepare_metrics(model, checked.data.columns)
     observer = EpochObserver(
         *(model, history, callbacks, checked.validation, spec.epochs),
         math.ceil(spec.largest_share() / spec.batch_size),

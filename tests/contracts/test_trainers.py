@@ -306,45 +306,6 @@ def test_features_and_labels_apart_are_refused(model):
         build("ADAG", model).simulate(x, y)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"loss": "sparse_categorical_crosentropy"},
-        {"loss": ["mse", "msee"]},
-        {"metrics": ["acuracy"]},
-        {"metrics": {"out": ["mae", "meanabsoluteerror"]}},
-        {"worker_optimizer": "adm"},
-    ],
-)
-def test_a_misspelt_name_is_refused_at_once(wrong, model):
-    with pytest.raises(ConfigurationError, match="Received: '"):
-        build("ADAG", model, **wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"loss": "msee"}, {"loss": "mse", "metrics": ["acuracy"]}])
-def test_a_misspelt_name_in_the_models_own_compile_is_refused_at_once(wrong):
-    import keras
-
-    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    net.compile("sgd", **wrong)
-    with pytest.raises(ConfigurationError, match="Received: '"):
-        build("ADAG", net)
-
-
-def test_objects_and_names_that_only_compile_knows_are_taken(model):
-    import keras
-
-    def mine(y, prediction):
-        return keras.losses.mean_squared_error(y, prediction)
-
-    build("ADAG", model, loss=mine, custom_objects={"mine": mine})
-    build("ADAG", model, loss=keras.losses.mean_squared_error, metrics=["accuracy", "acc", None])
-    build(
-        "ADAG", model, loss=keras.losses.MeanSquaredError(), metrics=[["mae"], keras.metrics.AUC()]
-    )
-    build("ADAG", model, worker_optimizer=keras.optimizers.Adam())
-
-
 @pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
 @pytest.mark.parametrize("quorum", [0.49, 1.01, "all", float("nan")])
 def test_a_quorum_is_half_of_the_workers_or_more(name, quorum, model):

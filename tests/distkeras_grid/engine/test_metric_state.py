@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.engine.metric_state import as_numbers, build_metrics, results_of
+from distkeras_grid.engine.metric_state import (
+    as_numbers,
+    build_metrics,
+    declare_metrics,
+    results_of,
+)
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rows import Block, aligned_empty
 from tests.engines import engine_of
@@ -179,6 +184,17 @@ def test_a_model_that_tells_no_loss_is_trained():
     assert [sorted(result.metrics) for result in results] == [["d_loss", "g_loss"]] * 2
     assert results[1].sources == {"d_loss": "", "g_loss": "loss"}
     assert results_of(model, b"") is None
+
+
+@pytest.mark.parametrize(
+    ("compiled", "name"),
+    [({"loss": "msee"}, "msee"), ({"loss": "mse", "metrics": ["acuracy"]}, "acuracy")],
+)
+def test_a_driver_refuses_a_loss_or_metric_that_keras_does_not_know(compiled, name):
+    model = net(1)
+    model.compile("sgd", **compiled)
+    with pytest.raises(ConfigurationError, match=name):
+        declare_metrics(model, (np.zeros((1, 3), np.float32), np.zeros((1, 1), np.float32)))
 
 
 def own_metric(adds):
