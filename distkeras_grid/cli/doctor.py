@@ -81,12 +81,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="num_servers of the training (1)",
     )
-    add(
-        "--servers-on",
-        choices=("driver", "executors"),
-        default="driver",
-        help="servers_on of the training (driver)",
-    )
     shared = parser.add_mutually_exclusive_group()
     for name, trainer in SHARING.items():
         about = f"{name} of a {trainer}, in place of --workers"
@@ -147,11 +141,8 @@ def check_early(flags: argparse.Namespace, _: early.DriverPlace = early.HERE) ->
     """
     parser = build_parser()
     if kind := sharing(flags):
-        if flags.workers or flags.servers > 1 or flags.servers_on != "driver":
-            parser.error(
-                f"--{kind} has one worker and one server, on the driver's host: leave out "
-                "--workers, --servers, --servers-on"
-            )
+        if flags.workers or flags.servers > 1:
+            parser.error(f"--{kind} has one worker and one server: leave out --workers, --servers")
         if not (flags.inputs and flags.outputs):
             parser.error(f"--{kind} needs --inputs and --outputs")
         if kind == "devices" and not flags.divided_weights and not _is_file(flags.model):
@@ -309,10 +300,9 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     yield Finding("session", Level.OK, about)
     kind = sharing(flags)
     wanted = getattr(flags, kind) if kind else flags.workers
-    servers = flags.servers if flags.servers_on == "executors" else 0
-    slots = settled_slots(spark, wanted and wanted + servers)
-    yield check_slots(slots, wanted, servers=servers)
-    slots = max(1, slots - servers)
+    slots = settled_slots(spark, wanted)
+    yield check_slots(slots, wanted)
+    slots = max(1, slots)
     yield from check_scheduling(setting)
     yield from check_threads(os.environ)
     yield from check_gpus(setting)
@@ -379,7 +369,6 @@ def _memory(
     model = replace(
         model,
         servers=flags.servers,
-        on_executors=flags.servers_on == "executors",
         stages=flags.stages or 1,
         part_bytes=part,
     )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -32,47 +32,9 @@ _NEEDED = re.compile(
 _TAIL_BYTES = 4000
 
 
-class Hosted(Protocol):
-    """A server that was started somewhere, and has to be told its settings."""
-
-    @property
-    def pid(self) -> int | None:
-        """Number of its process; None if that runs on another host."""
-        ...
-
-    def launch(self, settings: Mapping[str, Any], parts: Sequence[memoryview]) -> ServerAddress:
-        """Send the settings of a server and what belongs to them; return where it listens.
-
-        Parameters
-        ----------
-        settings : mapping
-            As JSON types. ``saved`` has the sizes of the parts of a checkpoint.
-        parts : sequence of memoryview
-            Bytes of the center, and of each part of a checkpoint.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If it does not listen within `START_SECONDS`.
-        """
-        ...
-
-    def lives(self) -> bool:
-        """Return whether it has not ended, as far as is known."""
-        ...
-
-    def died(self, error: Exception) -> ServerUnreachableError:
-        """Return the error of a server that does not answer, with what has become of it."""
-        ...
-
-    def stop(self, *, at_once: bool) -> None:
-        """End it, and wait until it has ended."""
-        ...
-
-
 @dataclass(frozen=True)
 class Child:
-    """The process of a server, and what it writes; see `Hosted`.
+    """The process of a server, and what it writes.
 
     Parameters
     ----------
@@ -105,12 +67,25 @@ class Child:
             ) from error
 
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
         """Number of the process."""
         return self.process.pid
 
     def launch(self, settings: Mapping[str, Any], parts: Sequence[memoryview]) -> ServerAddress:
-        """Send settings and parts through the pipe; see `Hosted`."""
+        """Send the settings of a server and what belongs to them; return where it listens.
+
+        Parameters
+        ----------
+        settings : mapping
+            As JSON types. ``saved`` has the sizes of the parts of a checkpoint.
+        parts : sequence of memoryview
+            Bytes of the center, and of each part of a checkpoint.
+
+        Raises
+        ------
+        ServerUnreachableError
+            If it does not listen within `START_SECONDS`.
+        """
         deadline = time.monotonic() + START_SECONDS
         body = json.dumps(settings).encode("ascii")
         if self.process.stdin is None or self.process.stdout is None:
@@ -129,16 +104,14 @@ class Child:
 
     def died(self, error: Exception) -> ServerUnreachableError:
         """Return the error of a server that does not answer, with the end of its output."""
-        return ServerUnreachableError(f"The parameter server process {self.fate(error)}")
-
-    def fate(self, told: object) -> str:
-        """Return what has become of the process, what is told about it, and what it wrote."""
         try:
             # A connection breaks shortly before the process ends.
             ended = f"ended with exit code {self.process.wait(1.0)}"
         except subprocess.TimeoutExpired:
             ended = "still runs"
-        return f"{ended}: {told} It wrote: {self._tail() or 'nothing'}"
+        return ServerUnreachableError(
+            f"The parameter server process {ended}: {error} It wrote: {self._tail() or 'nothing'}"
+        )
 
     def _tail(self) -> str:
         """Return the end of the output of the process."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from msgspec.structs import replace
 
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
-from distkeras_grid.parameter_server.child import START_SECONDS, Child, Hosted
+from distkeras_grid.parameter_server.child import START_SECONDS, Child
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.parameter_server.settings import (
@@ -49,9 +49,6 @@ class ServerProcess:
         The parts of the checkpoint from which the run goes on, in place of the center.
     replaceable : bool, default False
         Whether another process may take the place of one that has died, see `replace`.
-    spawn : callable, optional
-        Returns the started server, where that is no process on this host; such a server cannot be
-        replaced.
 
     Attributes
     ----------
@@ -76,7 +73,6 @@ class ServerProcess:
         saved: Sequence[Packed] = (),
         *,
         replaceable: bool = False,
-        spawn: Callable[[], Hosted] | None = None,
     ) -> None:
         if center.shape != (settings.spec.size,) or center.dtype != "float32":
             raise ConfigurationError(
@@ -90,14 +86,11 @@ class ServerProcess:
         self._key = key
         self._saved = list(saved)
         self._turn = ServerTurn(replaceable=replaceable)
-        self._here = spawn is None
-        self._spawn: Callable[[], Hosted] = spawn or Child.spawn
-        self._hosted: Hosted | None = None
+        self._child: Child | None = None
         self._driver: DriverClient | None = None
 
     def __enter__(self) -> Self:
-        if self._here:
-            self._turn = replace(self._turn, folder=new_folder())
+        self._turn = replace(self._turn, folder=new_folder())
         try:
             self._start(self._saved)
         except BaseException:
@@ -150,20 +143,20 @@ class ServerProcess:
 
     def _start(self, saved: Sequence[Packed]) -> None:
         self._driver = None
-        self._hosted = self._spawn()
+        self._child = Child.spawn()
         self.address = self._launch(saved)
         self._driver = self._connect(START_SECONDS)
 
     def _end(self, *, at_once: bool = False) -> None:
         if self._driver is not None:
             self._driver.close()
-        if self._hosted is not None:
+        if self._child is not None:
             # A stopped or hanging process must not go on beside its successor.
-            self._hosted.stop(at_once=at_once)
+            self._child.stop(at_once=at_once)
 
     @property
-    def pid(self) -> int | None:
-        """Number of the process, which is another one after `replace`; None on another host."""
+    def pid(self) -> int:
+        """Number of the process, which is another one after `replace`."""
         return self._started.pid
 
     @property
@@ -173,8 +166,8 @@ class ServerProcess:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Numbers of the processes of all servers that run on this host: this one's."""
-        return () if self.pid is None else (self.pid,)
+        """Numbers of the processes of all servers of the run: this one's."""
+        return (self.pid,)
 
     def poll(
         self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
@@ -282,10 +275,10 @@ class ServerProcess:
         return self._driver
 
     @property
-    def _started(self) -> Hosted:
-        if self._hosted is None:
+    def _started(self) -> Child:
+        if self._child is None:
             raise ParameterServerError("The server was not started: use it in a with statement.")
-        return self._hosted
+        return self._child
 
     def _launch(self, saved: Sequence[Packed]) -> ServerAddress:
         settings = {

@@ -127,7 +127,7 @@ class ShardedProcess:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Numbers of the processes that run on this host."""
+        """Numbers of their processes."""
         return tuple(pid for server in self._servers for pid in server.pids)
 
     def poll(

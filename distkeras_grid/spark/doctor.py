@@ -93,9 +93,8 @@ def check_slots(
     *,
     together: bool = True,
     fixed: bool = False,
-    servers: int = 0,
 ) -> Finding:
-    """Look for a task slot for each worker, and for each parameter server on an executor.
+    """Look for a task slot for each worker.
 
     Parameters
     ----------
@@ -107,21 +106,18 @@ def check_slots(
         Whether work can begin only when all of them run. Otherwise further slots may come later.
     fixed : bool, default False
         Whether no further slots can come, as with a local master.
-    servers : int, default 0
-        Parameter servers on executors. They begin before the workers.
     """
-    beside = f" and {servers} parameter servers (servers_on='executors')" if servers else ""
-    if workers is None and slots > servers:
-        told = f"{slots} task slots: num_workers is {slots - servers} by default"
+    if workers is None and slots > 0:
+        told = f"{slots} task slots: num_workers is {slots} by default"
         return Finding("slots", Level.OK, told)
     workers = workers or 1
-    if workers + servers <= slots:
-        return Finding("slots", Level.OK, f"{slots} task slots for {workers} workers{beside}")
+    if workers <= slots:
+        return Finding("slots", Level.OK, f"{slots} task slots for {workers} workers")
     return Finding(
         "slots",
-        Level.BAD if together or fixed or slots <= servers else Level.WARN,
-        f"All workers run at the same time, so each needs a task slot. Received: {workers} workers"
-        f"{beside}, and {slots} task slots. Lower num_workers, or raise spark.executor.instances x "
+        Level.BAD if together or fixed or slots <= 0 else Level.WARN,
+        f"All workers run at the same time, so each needs a task slot. Received: {workers} workers "
+        f"and {slots} task slots. Lower num_workers, or raise spark.executor.instances x "
         "spark.executor.cores / spark.task.cpus (submit: --executors, --executor-cores; local "
         "mode: local[N,4]).",
         NotEnoughSlotsError,

@@ -39,8 +39,6 @@ ROWS_MB = 112
 # The driver's Python with the same net: 656. The parameter server's process with NumPy: 39.
 DRIVER_PYTHON_MB = 660
 SERVER_MB = 40
-# The task that runs a server on an executor, without TensorFlow: 103. It passes the center on.
-HOST_MB = 104
 # Vectors of all weights in a worker: before and after a window, the commit, the client's own, the
 # server's reply, which is mapped, and one that is gathered or kept aside.
 VECTORS = 6
@@ -70,8 +68,6 @@ class ModelSize:
         Processes over which the server's vectors are cut.
     part_bytes : int, default 0
         Arrays of a batch that a task holds because it shares the model with others.
-    on_executors : bool, default False
-        Whether the servers are tasks on executors, and not processes on the driver's host.
     """
 
     weights: int = 5_000_000
@@ -82,7 +78,6 @@ class ModelSize:
     stages: int = 1
     servers: int = 1
     part_bytes: int = 0
-    on_executors: bool = False
 
     def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
         """Return the same for vectors of `size` numbers that include the optimizer's state.
@@ -118,7 +113,7 @@ class ModelSize:
         return VECTORS + slices + math.ceil(divided / self.stages) + self.worker_vectors
 
     def mapped_vectors(self, workers: int) -> int:
-        """Return how many workers' vectors the servers map, if all of them are on their host.
+        """Return how many workers' vectors the servers map, if all workers are on their host.
 
         Each server maps slices of them up to the limit. YARN counts such pages in both processes. A
         worker maps the server's reply in turn, which is one of its `VECTORS`.
@@ -145,17 +140,10 @@ class ModelSize:
         """Return the driver's Python process, and the parameter servers on its host [MB]."""
         # Measured: 8.0 copies with SGD, 13.7 with Adam.
         python = DRIVER_PYTHON_MB + (8 + 3 * self.optimizer_slots) * self.vector_mb
-        server = 0.0 if self.on_executors else self.servers_mb(workers)
-        return python + server + 2 * validation_bytes / MB
-
-    def host_mb(self, workers: int) -> float:
-        """Return a task that runs a server, with the server; 0 if none is on executors [MB]."""
-        if not self.on_executors:
-            return 0.0
-        return HOST_MB + (self.vector_mb + self.servers_mb(workers)) / self.servers
+        return python + self.servers_mb(workers) + 2 * validation_bytes / MB
 
 
-def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1, workers: int = 2) -> int:
+def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1) -> int:
     """Return what ``spark.executor.memoryOverhead`` must be [MB].
 
     Parameters
@@ -164,14 +152,9 @@ def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1, workers
         By default one that is not known yet.
     slots : int, default 1
         Tasks that an executor runs at once: its cores / ``spark.task.cpus``.
-    workers : int, default 2
-        Number of workers in the run, for servers on executors.
     """
     size = model or ModelSize()
-    # Spark may put any task on any executor.
-    servers = min(slots, size.servers) if size.host_mb(workers) > size.worker_mb else 0
-    tasks = servers * size.host_mb(workers) + (slots - servers) * size.worker_mb
-    return up(JVM_MB + DAEMONS_MB + slots * ROWS_MB + tasks)
+    return up(JVM_MB + DAEMONS_MB + slots * (ROWS_MB + size.worker_mb))
 
 
 def driver_overhead_mb(
@@ -289,12 +272,9 @@ def check_containers(
         f"(TensorFlow {WORKER_MB}, {model.copies} x {model.vector_mb:.3g} of weights, batches "
         f"{model.block_mb:.3g}, {arrays}rows in transit {ROWS_MB})"
     )
-    if model.on_executors:
-        running = min(slots, (tasks or workers) + model.servers)
-        parts += f", {model.host_mb(workers):.0f} for a parameter server"
     findings = [
         *_check_address_space(executor, model, slots),
-        _compare(executor, executor_overhead_mb(model, running, workers), parts),
+        _compare(executor, executor_overhead_mb(model, running), parts),
     ]
     if setting("spark.submit.deployMode") == "cluster":
         driver = Container.of(setting, "driver", factor)
@@ -345,8 +325,6 @@ def check_machine(
     """
     running = tasks or workers
     taken = running * (model.worker_mb + ROWS_MB) + DAEMONS_MB
-    if model.on_executors:
-        taken += model.servers * model.host_mb(workers)
     needed = heap_mb + JVM_MB + taken + model.driver_mb(workers)
     told = (
         f"{running} workers take about {taken:.0f} MB, driver and parameter "

@@ -74,7 +74,6 @@ class CommonArguments(TypedDict, total=False):
     loss_weights: Any
     num_workers: int | None
     num_servers: int
-    servers_on: Literal["driver", "executors"]
     batch_size: int
     features_col: FeatureColumns
     label_col: LabelColumns
@@ -119,10 +118,6 @@ class Trainer(ABC):
         Parameter servers, over which the center is cut: processes on the driver's host. Several are
         for asynchronous trainers with so many workers, or so large a model, that one server has no
         core left. They take neither `validate` nor ``on_nonfinite="skip"``.
-    servers_on : {"driver", "executors"}, default "driver"
-        Whose hosts run the parameter servers. On executors, each server is a Spark task, which
-        takes a slot beside those of the workers until the run ends. A run ends with a server that
-        dies there.
     batch_size : int, default 32
         Rows in a batch of *one* worker. Neither it nor the learning rate is scaled. To follow
         ``fit`` with a batch of b, give b / num_workers.
@@ -242,7 +237,6 @@ class Trainer(ABC):
         loss_weights: Any = None,
         num_workers: int | None = None,
         num_servers: int = 1,
-        servers_on: Literal["driver", "executors"] = "driver",
         batch_size: int = 32,
         features_col: FeatureColumns = "features",
         label_col: LabelColumns = "label",
@@ -277,7 +271,6 @@ class Trainer(ABC):
         self.loss_weights = loss_weights
         self.num_workers = num_workers
         self.num_servers = num_servers
-        self.servers_on = servers_on
         self.batch_size = batch_size
         self.features_col = features_col
         self.label_col = label_col
@@ -495,11 +488,6 @@ class Trainer(ABC):
             raise ConfigurationError(
                 "A simulated cluster has one parameter server. Received: num_servers="
                 f"{self.num_servers!r} for simulate(). Leave it out."
-            )
-        if self.servers_on != "driver":
-            raise ConfigurationError(
-                "A simulated cluster has its parameter server in this process. Received: "
-                f"servers_on={self.servers_on!r} for simulate(). Leave it out."
             )
         request = self.request(
             data,
@@ -754,14 +742,7 @@ class Trainer(ABC):
         metrics = self.metrics_port
         if metrics is not None:
             metrics = checked_whole("metrics_port", metrics, least=0, most=65535)
-        places = ("driver",) if self.divides_model else ("driver", "executors")
-        if self.servers_on not in places:
-            raise ConfigurationError(
-                f"The parameter servers of {type(self).__name__} run on {' or '.join(places)}. "
-                f"Received: servers_on={self.servers_on!r}."
-            )
-        executors = self.servers_on == "executors"
-        return ServerRequest(self.master_host, port, metrics, on_executors=executors)
+        return ServerRequest(self.master_host, port, metrics)
 
     def _engine_request(self, draft: DraftSpec) -> str | None:
         who = type(self).__name__

@@ -34,8 +34,6 @@ class NetworkNeed:
         Speed of the link in one direction [bytes/s].
     empty_reply : bool, default False
         Whether the server's replies have no vector.
-    where : str, default "on the driver"
-        Whose link it is, for `sentence`.
     """
 
     vector_bytes: int
@@ -44,7 +42,6 @@ class NetworkNeed:
     window_seconds: float
     available: float = NETWORK_BYTES_PER_SECOND
     empty_reply: bool = False
-    where: str = "on the driver"
 
     @property
     def ways(self) -> int:
@@ -78,7 +75,7 @@ pass: raise communication_window to 16 or more, or take fewer workers
         every = "every batch" if self.window == 1 else f"every {self.window} batches"
         need = (
             f"{self.vector_bytes / 1e6:.3g} MB x {self.workers} workers {every} needs "
-            f"{_speed(self.bytes_per_second)} {self.where}"
+            f"{_speed(self.bytes_per_second)} on the driver"
         )
         if self.fits:
             return need

@@ -200,8 +200,7 @@ def check(
             f"Received: engine={AUTO!r}. Leave it out, or name a backend."
         )
     spark = active_session()
-    servers = draft.exchange.servers if request.server.on_executors else 0
-    _check_local_slots(spark, draft.pace.num_workers, servers)
+    _check_local_slots(spark, draft.pace.num_workers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
     if _reads_files(request.data):
         await_executors()
@@ -216,7 +215,7 @@ def check(
     backend = backend_of(request.engine, rule, draft.algorithm.trainer)
     await_executors()
     place = _check_executors(spark, request.server, backend)
-    workers, warnings = _settle_workers(spark, draft, servers)
+    workers, warnings = _settle_workers(spark, draft)
     if local is None:
         frame, stored = resources.enter_context(storage.settled(frame, columns))
         summary = inspect_training(frame, columns, compiled.model)
@@ -240,11 +239,7 @@ def check(
         spec, speeds = _on_fastest(spark, spec, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
     method = _counted(spark, method)
-    size = replace(
-        _model_size(spec, columns, compiled.model),
-        stages=method.stages,
-        on_executors=request.server.on_executors,
-    )
+    size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
     warnings += _check_memory(spark, spec, size, validation, method.devices)
     headline = headline_of(spec, build_from(spec.rule), window)
     notes = [*announcements(request, spec, window, headline), *warnings]
@@ -457,26 +452,23 @@ def _check_executors(spark: SparkSession, server: ServerRequest, backend: str) -
     return place
 
 
-def _check_local_slots(spark: SparkSession, workers: int | None, servers: int) -> None:
+def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
     """Refuse more workers than a local master has slots, whose number never changes."""
     slots = local_cores(str(spark.sparkContext.master))
     if slots is not None:
-        settle([check_slots(slots, workers, fixed=True, servers=servers)])
+        settle([check_slots(slots, workers, fixed=True)])
 
 
-def _settle_workers(spark: SparkSession, draft: DraftSpec, servers: int) -> tuple[int, list[str]]:
-    """Return the number of workers, and notes about slots, scheduling and GPUs.
-
-    So many `servers` take a slot each.
-    """
+def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[str]]:
+    """Return the number of workers, and notes about slots, scheduling and GPUs."""
     wanted = draft.pace.num_workers
-    slots = settled_slots(spark, wanted and wanted + servers)
-    workers = wanted or max(1, slots - servers)
+    slots = settled_slots(spark, wanted)
+    workers = wanted or max(1, slots)
     together = isinstance(build_from(draft.algorithm.rule), SynchronousRule)
     setting = spark.sparkContext.getConf().get
     warnings = settle(
         [
-            check_slots(slots, workers, together=together, servers=servers),
+            check_slots(slots, workers, together=together),
             *check_scheduling(setting),
             *check_threads(os.environ),
             *check_gpus(setting, sharing=draft.limits.gpu_sharing),

@@ -133,14 +133,13 @@ class Figures:
 def memory_of(processes: Callable[[], Iterable[int]]) -> Callable[[], float]:
     """Return a function of the resident memory of processes [bytes], by their present numbers.
 
-    It returns NaN if there are none on this host, or one has ended.
+    It returns NaN if one has ended.
     """
     import psutil
 
     def resident() -> float:
         try:
-            held = [psutil.Process(each).memory_info().rss for each in processes()]
-            return float(sum(held)) if held else math.nan
+            return float(sum(psutil.Process(each).memory_info().rss for each in processes()))
         except psutil.Error:
             return math.nan
 

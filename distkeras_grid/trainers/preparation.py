@@ -31,7 +31,6 @@ from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.seats import deal
-from distkeras_grid.spark.server_tasks import ServerTasks
 from distkeras_grid.spark.session import (
     active_session,
     lacks_executors,
@@ -129,8 +128,6 @@ class PreparedRun:
         The run's checkpoints.
     metrics_port : int or None
         Where the run tells its figures.
-    on_executors : bool, default False
-        Whether the servers are tasks on executors.
     """
 
     settings: ServerSettings
@@ -144,7 +141,6 @@ class PreparedRun:
     left: keras.Model | None = None
     saving: Saving | None = None
     metrics_port: int | None = None
-    on_executors: bool = False
     _measuring: Callable[[float], None] | None = None
 
     @property
@@ -185,14 +181,10 @@ class PreparedRun:
         before = len(self.history.records)
         checkpointer = self._checkpointer(progress)
         with (
-            self._hosting(serve) as serve_there,
-            self._serve(serve_there, center, key, saved, checkpointer) as server,
+            self._serve(serve, center, key, saved, checkpointer) as server,
             self._leaving(server),
             self._telling(server, progress) as figures,
         ):
-            if self.on_executors:
-                places = ", ".join(map(str, server.addresses))
-                progress.note(f"parameter servers on executors: {places}")
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
             plan = self._plan(server.addresses, common_half(key))
@@ -256,7 +248,6 @@ class PreparedRun:
             workers=min(spec.workers, spec.rows),
             window=spec.steps_per_window(),
             available=link_speed(self.settings.place.bind_host),
-            where="at the servers together" if self.on_executors else "on the driver",
             empty_reply=not rule_of(spec.rule).traits.answers,
         )
 
@@ -293,23 +284,9 @@ class PreparedRun:
     def _replaceable(self) -> bool:
         """Whether another server may take the place of one that has died.
 
-        Several servers would all have to go back, and a task of Spark begins anywhere.
+        Several servers would all have to go back.
         """
-        several = self.spec.exchange.servers > 1
-        return self.saving is not None and not several and not self.on_executors
-
-    @contextmanager
-    def _hosting(
-        self, serve: Callable[..., ServerProcess]
-    ) -> Iterator[Callable[..., ServerProcess]]:
-        """Start the tasks in which servers on executors run, and return what builds a server."""
-        if not self.on_executors:
-            yield serve
-            return
-        settings, limit = self.settings, self.spec.limits.start_timeout
-        count = self.spec.exchange.servers
-        with ServerTasks(active_session(), settings.place, settings.run, count, limit) as tasks:
-            yield partial(serve, spawn=tasks.spawn)
+        return self.saving is not None and self.spec.exchange.servers == 1
 
     def _plan(self, addresses: tuple[ServerAddress, ...], common: bytes) -> WorkerPlan:
         """Return the plan of the workers, after the servers have started.
@@ -539,7 +516,6 @@ def prepare(
     description |= {
         "engines": describe_speeds(checked.speeds),
         "read_parallelism": read_parallelism(spark),
-        "servers_on": "executors" if request.server.on_executors else "driver",
     }
     if checked.data.stored is not None:
         description["stored_rows"] = checked.data.stored.told()
@@ -552,7 +528,6 @@ def prepare(
     prepared = PreparedRun(
         *(settings, checked, checked.compiled.objects, observer, history, description, began),
         metrics_port=request.server.metrics_port,
-        on_executors=request.server.on_executors,
     )
     if store is not None:
         prepared.saving = Saving(store, request.saving.every, xla, resumed)

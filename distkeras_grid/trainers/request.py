@@ -86,14 +86,11 @@ class ServerRequest:
         0 for any that is free.
     metrics_port : int or None, default None
         Port of loopback for the server's figures; None for none.
-    on_executors : bool, default False
-        Whether the servers are tasks on executors, instead of processes on the driver's host.
     """
 
     host: str | None
     port: int
     metrics_port: int | None = None
-    on_executors: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from tests.processes import processes
 
 
@@ -153,17 +151,6 @@ def server_pid() -> int:
         if parent == os.getpid() and "distkeras_grid.parameter_server" in command:
             return pid
     raise LookupError("no parameter server")
-
-
-def hosted_servers(work: Path) -> list[int]:
-    """The parameter servers on executors of a cluster that works in a folder."""
-    found = []
-    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
-        if "distkeras_grid.parameter_server" in (process.info["cmdline"] or []):
-            where = Path(process.info["cwd"] or "/")
-            if where.is_relative_to(work) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.info["pid"])
-    return sorted(found)
 
 
 def lives(pid: int) -> bool:

@@ -27,10 +27,9 @@ DEFAULTS = {
     "rows": 600,
     "epochs": 40,
     "arguments": {},
-    # What dies: nothing, worker, workers, stopped worker, executor, slot, server, hosted server,
-    # server's executor, driver, interrupt, each worker, or a list of seats, whose executors die one
-    # after another. Of a slot, the daemon that would start another executor dies, too. A
-    # decommissioned executor lives on.
+    # What dies: nothing, worker, workers, stopped worker, executor, slot, server, driver,
+    # interrupt, each worker, or a list of seats, whose executors die one after another. Of a slot,
+    # the daemon that would start another executor dies, too. A decommissioned executor lives on.
     "fault": "nothing",
     "at_epoch": 3,
     # Whether the rows come in an order that each execution of their plan draws anew.
@@ -65,8 +64,6 @@ def fault(name: str, folder: Path):
         "slot": lambda: kill_slot(folder),
         # The signal by which Spark's executors learn that their host will go.
         "decommissioned": lambda: os.kill(counting.executor_pid(folder, 0), signal.SIGPWR),
-        "hosted server": lambda: counting.kill(counting.hosted_servers(folder.parent)[0]),
-        "server's executor": lambda: kill_server_executor(folder),
         "wait": (folder / counting.WAITS).touch,
         "server": lambda: counting.kill(counting.server_pid()),
         "driver": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -108,12 +105,6 @@ def kill_slot(folder: Path) -> None:
     executor = counting.executor_pid(folder, 0)
     counting.kill(counting.parent_pid(executor))
     counting.kill(executor)
-
-
-def kill_server_executor(folder: Path) -> None:
-    """Kill the executor whose task runs a parameter server."""
-    worker = counting.parent_pid(counting.hosted_servers(folder.parent)[0])
-    counting.kill(counting.parent_pid(counting.parent_pid(worker)))
 
 
 def kill_each_attempt(folder: Path) -> None:

@@ -11,7 +11,6 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spark.doctor import Level
 from distkeras_grid.spark.memory import (
     MB,
-    ROWS_MB,
     SERVER_MB,
     VECTORS,
     Container,
@@ -54,24 +53,6 @@ def test_a_larger_model_more_slots_and_batches_need_more():
     large = ModelSize(20_000_000)
     # A vector of the server for each worker, and that of the worker, mapped.
     assert driver_overhead_mb(large, 8) - driver_overhead_mb(large, 2) == pytest.approx(915, abs=64)
-
-
-def test_servers_on_executors_are_in_their_containers_and_not_in_the_drivers():
-    here, there = (ModelSize(servers=4, on_executors=where) for where in (False, True))
-    assert here.driver_mb(4) - there.driver_mb(4) == pytest.approx(here.servers_mb(4))
-    assert (here.host_mb(4), here.host_mb(200) < there.host_mb(200)) == (0, True)
-    # A worker takes more than the server of few workers, and less than that of many.
-    assert executor_overhead_mb(there, workers=4) == executor_overhead_mb(here, workers=4)
-    assert executor_overhead_mb(there, workers=200) > executor_overhead_mb(here, workers=200)
-    eight = executor_overhead_mb(there, slots=8, workers=200)
-    four = executor_overhead_mb(there, slots=4, workers=200)
-    assert eight - four == pytest.approx(4 * (there.worker_mb + ROWS_MB), abs=64)
-
-
-def test_the_check_of_containers_tells_of_servers_on_executors():
-    size = ModelSize(on_executors=True)
-    (found,) = check_containers({}.get, "yarn", size, slots=1, workers=2)
-    assert f"{size.host_mb(2):.0f} for a parameter server" in found.text
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,3 @@ def test_a_port_in_use_is_refused():
 
 def test_the_memory_of_a_process_that_has_ended_is_not_known():
     assert math.isnan(memory_of(lambda: [2**22 + 1])())
-
-
-def test_the_memory_of_servers_on_other_hosts_is_not_known():
-    assert math.isnan(memory_of(lambda: [])())
