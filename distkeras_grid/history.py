@@ -467,22 +467,6 @@ class History:
             file.writelines(self.lines())
 
     @classmethod
-    def from_jsonl_text(cls, text: str) -> Self:
-        """Read what `to_jsonl_text` returned.
-
-        Parameters
-        ----------
-        text : str
-            JSON lines.
-
-        Raises
-        ------
-        DataError
-            If a line is not a record of a history, or of a later format.
-        """
-        return cls.from_lines(text.splitlines())
-
-    @classmethod
     def from_lines(cls, lines: Iterable[str]) -> Self:
         """Read what `lines` yielded, with or without the ends of the lines.
 

@@ -365,23 +365,6 @@ HistoryRecord: TypeAlias = (
 )
 
 
-def event_of(content: Mapping[str, Any]) -> Event:
-    """Build an event from its JSON form.
-
-    Raises
-    ------
-    DataError
-        If it is none.
-    """
-    try:
-        event: Event = msgspec.convert(content, Event)
-    except msgspec.ValidationError as error:
-        raise DataError(
-            f"This is not an event of a run: {error}. Received: {content!r}."
-        ) from error
-    return event
-
-
 def record_of_line(line: Mapping[str, Any], number: int) -> HistoryRecord:
     """Build a record of a history from a line of JSON.
 

@@ -268,7 +268,12 @@ def stored_targets() -> list[Target]:
             (ConfigurationError,),
             "json",
         ),
-        Target("histories", [history], _text(History.from_jsonl_text), (DataError,)),
+        Target(
+            "histories",
+            [history],
+            _text(lambda text: History.from_lines(text.splitlines())),
+            (DataError,),
+        ),
         Target("manifests", [manifest], _text(DataSet.from_text), (SchemaError,), "json"),
         Target(
             "tables",

@@ -14,7 +14,6 @@ the worker). Nothing is lost, and a vector that would not become shorter is sent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
@@ -302,14 +301,6 @@ class Telling:
         """Record that a seat may have lost a reply; the next one has the whole center."""
         if seat in self._known:
             self._known[seat].fill(0)
-
-    def to_state(self) -> dict[str, Any]:
-        """Return what changes, as a plain tree."""
-        return {str(seat): vector.copy() for seat, vector in self._known.items()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `to_state` returned."""
-        self._known = {int(seat): vector.copy() for seat, vector in state.items()}
 
 
 class Hearing:

@@ -10,13 +10,13 @@ from distkeras_grid.records import EpochEnded, Event
 class EventLog:
     """Events in order, kept until the driver has received them.
 
-    Parameters
+    Attributes
     ----------
-    events : iterable of Event, default ()
-        The events to begin with.
-    forgotten : int, default 0
+    events : list of Event
+        Those that the driver may not have received.
+    forgotten : int
         How many earlier events the driver has received.
-    held_at : int, optional
+    held_at : int or None
         Number of events since the start of the run after which no others are told for now.
 
     Examples
@@ -31,12 +31,10 @@ class EventLog:
     [1]
     """
 
-    def __init__(
-        self, events: list[Event] | None = None, forgotten: int = 0, held_at: int | None = None
-    ) -> None:
-        self.events: list[Event] = events or []
-        self.forgotten = forgotten
-        self.held_at = held_at
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.forgotten = 0
+        self.held_at: int | None = None
 
     def hold(self) -> None:
         """Tell no events after those of now until `go_on`."""

@@ -9,7 +9,7 @@ windows may have been folded after its answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -76,23 +76,6 @@ class Gathering:
         """Record that the state is taken."""
         self.number += 1
         self.pending = False
-
-    def to_state(self) -> dict[str, Any]:
-        """Return everything that changes, as a plain tree."""
-        return {
-            "number": self.number,
-            "awaited": sorted(self.awaited),
-            "pending": self.pending,
-            "asked": sorted(self._asked),
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Build what `to_state` described."""
-        gathering = cls()
-        gathering.number, gathering.pending = state["number"], state["pending"]
-        gathering.awaited, gathering._asked = set(state["awaited"]), set(state["asked"])
-        return gathering
 
 
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,9 +8,7 @@ takes, the less often the server asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,23 +111,3 @@ class Keeping:
         """Drop the state of a seat whose worker has finished."""
         self._kept.pop(seat, None)
         self._asked.pop(seat, None)
-
-    def to_state(self) -> dict[str, Any]:
-        """Return everything that changes, as a plain tree."""
-        return {
-            "kept": {
-                str(seat): {"sequence": kept.sequence, "version": kept.version, "state": kept.state}
-                for seat, kept in self._kept.items()
-            },
-            "asked": [[seat, at] for seat, at in self._asked.items()],
-            "due": [[seat, at] for seat, at in self._due.items()],
-        }
-
-    @classmethod
-    def from_state(cls, workers: int, state: Mapping[str, Any], *, active: bool) -> Self:
-        """Build what `to_state` described."""
-        keeping = cls(workers, active=active)
-        keeping._kept = {int(seat): KeptState(**kept) for seat, kept in state["kept"].items()}
-        keeping._asked = {seat: at for seat, at in state["asked"]}
-        keeping._due = {seat: at for seat, at in state["due"]}
-        return keeping

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
-import msgspec
 import numpy as np
 from msgspec import structs
 from msgspec.structs import replace
@@ -38,7 +37,6 @@ from distkeras_grid.errors import (
     ProtocolError,
     RefusedError,
     RuleFailedError,
-    error_named,
     name_and_text,
 )
 from distkeras_grid.judges import Measure, judge_of
@@ -1073,91 +1071,6 @@ class ServerMind:
             mind._keeping.hold(seat, KeptState(told.sequence, told.version, state))
         return mind
 
-    # State
-
-    def to_state(self) -> dict[str, Any]:
-        """Return everything that changes as a plain tree: JSON values and arrays.
-
-        Arrays that the mind would change are copied.
-
-        Raises
-        ------
-        RuleFailedError
-            If the rule has failed, so that there is no consistent center.
-        """
-        tree, states = self._captured or (None, [])
-        return {
-            "books": self.books.to_state(),
-            "center": self.center.to_state(),
-            "snapshots": self._snapshots.to_state(),
-            "replay": None if self._replay is None else self._replay.to_state(),
-            "gate": [_saved(entry) for entry in self._gate],
-            "round": [_saved(entry) for entry in self._round.values()],
-            "held": [_saved_answer(held) for held in self._held.values()],
-            "known": self._telling.to_state(),
-            "asked": sorted(self._asked),
-            "keeping": self._keeping.to_state(),
-            "gathering": self._gathering.to_state(),
-            "captured": None if tree is None else {"tree": tree, "states": states},
-            "judging": self._judging.to_saved(),
-            "lingers": self._lingers,
-            "leaving": [asdict(session) for session in self._leaving],
-            "broken": self._broken and [type(self._broken).__name__, str(self._broken)],
-        }
-
-    @classmethod
-    def from_state(
-        cls, spec: RunSpec, state: Mapping[str, Any], shelf: Shelf | None = None
-    ) -> Self:
-        """Build the mind that `to_state` described, for the same run."""
-        mind = cls(spec, np.zeros(spec.size, state["center"]["centers"][0].dtype))
-        mind.books = ServerState.from_state(spec, state["books"])
-        mind.center = Center.from_state(
-            mind._rule, spec.layout.sections, spec.workers, state["center"]
-        )
-        mind._snapshots = Snapshots.from_state(spec.snapshots_per_epoch, state["snapshots"], shelf)
-        if state["replay"] is not None:
-            size = spec.layout.state_section.nbytes
-            mind._replay = Replay.from_state(state["replay"], size)
-        mind._asked = set(state["asked"])
-        mind._keeping = Keeping.from_state(
-            spec.workers, state["keeping"], active=spec.layout.kept_limit > 0
-        )
-        mind._gathering = Gathering.from_state(state["gathering"])
-        if state["captured"] is not None:
-            mind._captured = state["captured"]["tree"], list(state["captured"]["states"])
-        mind._gate = [_restored(entry) for entry in state["gate"]]
-        waiting = [_restored(entry) for entry in state["round"]]
-        mind._round = {entry.session.seat: entry for entry in waiting}
-        held = [_restored_answer(answer) for answer in state["held"]]
-        mind._held = {answer.to.seat: answer for answer in held}
-        mind._telling.restore(state["known"])
-        mind._judging.restore(state["judging"])
-        mind._lingers = state["lingers"]
-        mind._leaving = [Session(**session) for session in state["leaving"]]
-        if state["broken"] is not None:
-            mind._broken = _error_of(*state["broken"])
-        return mind
-
-
-#: Answers that may wait for the driver.
-_HELD = {kind.__name__: kind for kind in (Exchanged, GoOn, Start)}
-
-
-def _saved_answer(held: Send) -> dict[str, Any]:
-    return {
-        "to": asdict(held.to),
-        "kind": type(held.message).__name__,
-        "message": msgspec.to_builtins(held.message),
-        "vector": None if held.vector is None else held.vector.copy(),
-        "size": held.size,
-    }
-
-
-def _restored_answer(saved: Mapping[str, Any]) -> Send:
-    message = msgspec.convert(saved["message"], _HELD[saved["kind"]])
-    return Send(Session(**saved["to"]), message, saved["vector"], saved["size"])
-
 
 _Said = TypeVar("_Said", bound=Message)
 
@@ -1178,31 +1091,3 @@ def _vector(event: Received) -> Vector:
     if event.vector is None:
         raise ProtocolError(f"{event.message!r} needs a vector. Received: none.")
     return event.vector
-
-
-def _error_of(name: str, message: str) -> ParameterServerError:
-    """Return the error that has ended a run, from its saved name and message."""
-    return error_named(name, message, ParameterServerError) or ParameterServerError(message)
-
-
-def _saved(entry: _Waiting) -> dict[str, Any]:
-    """Return an entry as a plain tree. While it waits, its commit is not measured yet."""
-    arrival = entry.arrival
-    told = None if arrival is None else [msgspec.to_builtins(arrival.commit), arrival.bytes_up]
-    return {
-        "session": asdict(entry.session),
-        "vector": entry.vector.copy(),
-        "arrival": told,
-        "reason": entry.reason,
-        "size": None if entry.size is None else entry.size.value,
-    }
-
-
-def _restored(saved: Mapping[str, Any]) -> _Waiting:
-    session, vector = Session(**saved["session"]), saved["vector"].copy()
-    if saved["arrival"] is None:
-        return _Waiting(session, vector)
-    commit, bytes_up = saved["arrival"]
-    arrival = Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up)
-    size = None if saved["size"] is None else Size(saved["size"])
-    return _Waiting(session, vector, arrival, size, saved["reason"])

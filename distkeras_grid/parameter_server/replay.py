@@ -8,7 +8,6 @@ state of the others, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -209,39 +208,4 @@ class Replay:
             int(version): KeptStep(step.gradient, step.rate)
             for version, step in saved.steps.items()
         }
-        return replay
-
-    def to_state(self) -> dict[str, Any]:
-        """Return what changes, as a plain tree."""
-        return {
-            "version": self.version,
-            "state": None if self.state is None else self.state.copy(),
-            "at": {str(seat): version for seat, version in self.at.items()},
-            "steps": {
-                str(version): {"gradient": step.gradient.copy(), "rate": step.learning_rate}
-                for version, step in self._steps.items()
-            },
-            "arriving": {
-                str(seat): {"version": version, "weights": weights.copy()}
-                for seat, (version, weights) in self._arriving.items()
-            },
-            "promised": {str(seat): state.copy() for seat, state in self._promised.items()},
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], state_size: int = 0) -> Self:
-        """Build the replay that `to_state` described."""
-        replay = cls(state_size)
-        replay.version = state["version"]
-        replay.state = None if state["state"] is None else state["state"].copy()
-        replay.at = {int(seat): version for seat, version in state["at"].items()}
-        replay._steps = {
-            int(version): KeptStep(step["gradient"].copy(), step["rate"])
-            for version, step in state["steps"].items()
-        }
-        replay._arriving = {
-            int(seat): (told["version"], told["weights"].copy())
-            for seat, told in state["arriving"].items()
-        }
-        replay._promised = {int(seat): kept.copy() for seat, kept in state["promised"].items()}
         return replay

@@ -7,8 +7,8 @@ memory, and the others on a shelf, which a real server has on disk.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, Self
+from collections.abc import Iterable
+from typing import Protocol
 
 from distkeras_grid.errors import RefusedError
 from distkeras_grid.weights import Vector
@@ -130,26 +130,3 @@ class Snapshots:
                 self._put.remove(self._given)
                 self._shelf.drop(self._given)
             self._given = None
-
-    def to_state(self) -> dict[str, Any]:
-        """Return what changes, as a plain tree."""
-        return {
-            "made": {
-                **{str(number): vector.copy() for number, vector in self._made.items()},
-                **{str(number): self._shelf.get(number) for number in sorted(self._put)},
-            },
-            "awaited": {str(number): version for number, version in self._awaited.items()},
-            "given": self._given,
-        }
-
-    @classmethod
-    def from_state(
-        cls, per_epoch: int, state: Mapping[str, Any], shelf: Shelf | None = None
-    ) -> Self:
-        """Build the snapshots that `to_state` described."""
-        snapshots = cls(per_epoch, shelf)
-        for number, vector in state["made"].items():
-            snapshots.take([int(number)], vector)
-        snapshots._awaited = {int(number): at for number, at in state["awaited"].items()}
-        snapshots._given = state["given"]
-        return snapshots

@@ -7,8 +7,8 @@ weights, sockets, threads or clock. Times are arguments [s since 1970].
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -36,8 +36,6 @@ from distkeras_grid.records import (
     SkippedRecord,
     WindowRecord,
     WorkerRecord,
-    event_of,
-    json_of,
 )
 from distkeras_grid.rules import CommitInfo, rule_of
 from distkeras_grid.spec import RunSpec
@@ -48,7 +46,6 @@ _NUMBERS = (
     "samples_dropped",
     "stop",
     "learning_rate",
-    "started",
 )
 #: Of a seat, what lasts longer than an execution of the run.
 _LASTING = ("rows", "digest", "next_sequence", "samples_folded", "samples_dropped", "tries")
@@ -899,7 +896,7 @@ class ServerState:
     def to_saved(self) -> dict[str, Any]:
         """Return what another execution of the run begins with: no sessions, no events."""
         return {
-            **{name: getattr(self, name) for name in _NUMBERS if name != "started"},
+            **{name: getattr(self, name) for name in _NUMBERS},
             "epochs_ended": self._epochs_ended,
             "ended": self._ended,
             "metrics": self._metrics.values.tolist() if self._metrics.known else None,
@@ -912,51 +909,11 @@ class ServerState:
         """Build the books of a run that goes on. All its seats are absent."""
         books = cls(spec)
         for name in _NUMBERS:
-            if name != "started":
-                setattr(books, name, getattr(saved, name))
+            setattr(books, name, getattr(saved, name))
         books._epochs_ended, books._ended = saved.epochs_ended, saved.ended
         books._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
         books.rates = list(saved.rates)
         for seat, told in zip(books._seats, saved.seats, strict=True):
             for name in _LASTING:
                 setattr(seat, name, getattr(told, name))
-        return books
-
-    def to_state(self) -> dict[str, Any]:
-        """Return what changes, as a plain tree."""
-        return {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "seats": [asdict(seat) for seat in self._seats],
-            "epochs_ended": self._epochs_ended,
-            "ended": self._ended,
-            "metrics": {
-                "values": self._metrics.values.tolist(),
-                "known": self._metrics.known,
-                "sources": dict(self._metrics.sources),
-            },
-            "epochs_acted": self.epochs_acted,
-            "rates": self.rates,
-            "told": [[msgspec.to_builtins(seat), at] for seat, at in self._told.values()],
-            "events": [json_of(event) for event in self.events.events],
-            "forgotten": self.events.forgotten,
-            "held_at": self.events.held_at,
-        }
-
-    @classmethod
-    def from_state(cls, spec: RunSpec, state: Mapping[str, Any]) -> Self:
-        """Build the books that `to_state` described."""
-        books = cls(spec)
-        for name in _NUMBERS:
-            setattr(books, name, state[name])
-        books._seats = [_Seat(**seat) for seat in state["seats"]]
-        books._epochs_ended, books._ended = state["epochs_ended"], state["ended"]
-        metrics = state["metrics"]
-        books._metrics = MetricSums(metrics["values"], known=metrics["known"])
-        books._metrics.sources = metrics["sources"]
-        books.epochs_acted = state["epochs_acted"]
-        books.rates = [(epoch, rate) for epoch, rate in state["rates"]]
-        told = ((SeatStatus(**seat), at) for seat, at in state["told"])
-        books._told = {seat.worker: (seat, at) for seat, at in told}
-        events = [event_of(event) for event in state["events"]]
-        books.events = EventLog(events, state["forgotten"], state["held_at"])
         return books

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -388,57 +388,6 @@ class RunWatch:
         clock = self._clocks.get(seat.worker) or _Clock(seat, now, now)
         newest = msgspec.structs.replace(clock.seat, host=seat.host, log=seat.log)
         return replace(clock, seat=newest).told(now)
-
-    def to_state(self) -> dict[str, Any]:
-        """Return the whole state as JSON values. Times are those given to `handle`."""
-        clocks = self._clocks.values()
-        return {
-            "stopped": self.stopped,
-            "begun": self._begun,
-            "window_seconds": [list(item) for item in self._window_seconds.items()],
-            "clocks": [
-                [
-                    *(msgspec.to_builtins(c.seat), c.since, c.heard, c.task, c.task_since),
-                    msgspec.to_builtins(c.rows),
-                ]
-                for c in clocks
-            ],
-            "looked_at": None if self._looked_at == -math.inf else self._looked_at,
-            "idle_since": self._idle_since,
-            "restarted": [[worker, *told] for worker, told in self._restarted.items()],
-            "hopeless": sorted(self._hopeless),
-            "stuck": sorted(self._stuck),
-            "skips": [self._folded, self._skipped_before],
-        }
-
-    @classmethod
-    def from_state(cls, spec: RunSpec, state: Mapping[str, Any], *, since: int = 0) -> Self:
-        """Build a watch from what `to_state` returned, with the arguments that the other one had.
-
-        Parameters
-        ----------
-        spec, since
-            As for the constructor.
-        state : mapping
-            What `to_state` returned.
-        """
-        watch = cls(spec, since=since)
-        watch.stopped, watch._begun = state["stopped"], state["begun"]
-        watch._window_seconds = {worker: seconds for worker, seconds in state["window_seconds"]}
-        clocks = (
-            _Clock(
-                *(SeatStatus(**seat), since, heard, task, task_since),
-                rows=rows and RowsTasks(**rows),
-            )
-            for seat, since, heard, task, task_since, rows in state["clocks"]
-        )
-        watch._clocks = {clock.seat.worker: clock for clock in clocks}
-        watch._looked_at = -math.inf if state["looked_at"] is None else state["looked_at"]
-        watch._idle_since = state["idle_since"]
-        watch._restarted = {worker: (told, count) for worker, told, count in state["restarted"]}
-        watch._hopeless, watch._stuck = set(state["hopeless"]), set(state["stuck"])
-        watch._folded, watch._skipped_before = state["skips"]
-        return watch
 
     def _measured(self, event: WindowMeasured) -> list[WatchAction]:
         complete = len(self._window_seconds) == self._spec.workers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Event(NamedTuple):
@@ -42,10 +41,9 @@ class EventQueue:
     1
     """
 
-    def __init__(self, events: Iterable[Any] = (), count: int = 0) -> None:
-        self._heap = [Event(*event) for event in events]
-        heapq.heapify(self._heap)
-        self._count = count
+    def __init__(self) -> None:
+        self._heap: list[Event] = []
+        self._count = 0
 
     def __bool__(self) -> bool:
         return bool(self._heap)
@@ -60,10 +58,6 @@ class EventQueue:
     def pop(self) -> Event:
         """Remove and return the next event."""
         return heapq.heappop(self._heap)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the constructor takes, as plain JSON values."""
-        return {"events": [list(event) for event in self._heap], "count": self._count}
 
 
 class Link:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -104,19 +104,6 @@ class SimulatedSets:
             return None
         seconds, self._read_seconds = self._read_seconds, 0.0
         return msgspec.structs.replace(told, read_seconds=seconds, test_seconds=self._test_seconds)
-
-    def to_tree(self) -> dict[str, Any]:
-        """Return all that changes."""
-        return {
-            "trained": self._trained,
-            "tested": self._tested,
-            "seconds": [self._read_seconds, self._test_seconds],
-        }
-
-    def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `to_tree` returned."""
-        self._trained, self._tested = tree["trained"], tree["tested"]
-        self._read_seconds, self._test_seconds = tree["seconds"]
 
     def _count(self, tiles: int) -> float:
         seconds = self._cluster.reading_seconds(self._number, tiles)

@@ -12,10 +12,8 @@ as often as there are workers.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +61,6 @@ from distkeras_grid.records import EpochEnded, WorkerRecord
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.events import Event, EventQueue, Link
-from distkeras_grid.simulation.saved_state import read, write
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
 from distkeras_grid.spec import LayoutSpec, RunSpec
@@ -177,7 +174,8 @@ class Simulation:
         self._ended = False
         self._looks_at = math.inf
         self.now = 0.0
-        self.history = History({"time": "simulated", **self._identity(), **(params or {})})
+        run = {"spec": spec.to_json(), "cluster": cluster.to_json()}
+        self.history = History({"time": "simulated", **run, **(params or {})})
         for number in range(cluster.workers):
             self._queue.add(cluster.late.get(number, 0.0), "join", number, 0)
         for number, outage in enumerate(cluster.outages):
@@ -234,60 +232,6 @@ class Simulation:
         if event.kind == "look" or self._mind.books.events.events:
             self._look()
         return True
-
-    def save(self, path: str | Path) -> None:
-        """Write the state of the whole run to a local file, from which `load` continues.
-
-        Parameters
-        ----------
-        path : str or pathlib.Path
-            The file, which is replaced if it exists.
-        """
-        write(
-            path,
-            {
-                "identity": self._identity_text(),
-                "server": self._mind.to_state(),
-                "watch": self._watch.to_state(),
-                "workers": [worker.to_tree() for worker in self._workers],
-                "links": [self._up.free_at, self._down.free_at],
-                "queue": self._queue.to_json(),
-                "counts": [self._seen, self.lost],
-                "ended": self._ended,
-                "looks_at": None if self._looks_at == math.inf else self._looks_at,
-                "now": self.now,
-                "history": self.history.to_jsonl_text(),
-            },
-        )
-
-    def load(self, path: str | Path) -> None:
-        """Continue where `save` was called, in a run with the same arguments.
-
-        Raises
-        ------
-        PathNotFoundError
-            If there is no such file.
-        DataError
-            If it is not a saved simulation.
-        ConfigurationError
-            If it belongs to another run.
-        """
-        tree = read(path)
-        if tree["identity"] != self._identity_text():
-            raise ConfigurationError(
-                f"{str(path)!r} holds another run: {tree['identity']}. "
-                f"This one is {self._identity_text()}."
-            )
-        self._mind = ServerMind.from_state(self._served, tree["server"])
-        self._watch = RunWatch.from_state(self._spec, tree["watch"])
-        for worker, saved in zip(self._workers, tree["workers"], strict=True):
-            worker.restore(saved)
-        self._up.free_at, self._down.free_at = tree["links"]
-        self._queue = EventQueue(**tree["queue"])
-        self._seen, self.lost = tree["counts"]
-        self._ended, self.now = tree["ended"], tree["now"]
-        self._looks_at = math.inf if tree["looks_at"] is None else tree["looks_at"]
-        self.history = History.from_jsonl_text(tree["history"])
 
     def _happen(self, event: Event) -> None:
         worker = self._workers[event.worker]
@@ -492,8 +436,6 @@ class Simulation:
                 if isinstance(event, WorkerRecord) and event.window_seconds:
                     self._tell(watches.WindowMeasured(event.worker, event.window_seconds))
             if len(update.events) < EVENTS_PER_UPDATE:
-                # What was seen is forgotten now, and not saved.
-                self._mind.books.events.after(self._seen, 0)
                 return update
 
     def _validated(self, epoch: int) -> Mapping[str, float] | None:
@@ -533,13 +475,6 @@ class Simulation:
             self.lost += 1
             at = self.now + worker.silent_seconds
             self._queue.add(at, "join", action.worker, action.attempt + 1)
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what a run must share with a saved one to continue it."""
-        return {"spec": self._spec.to_json(), "cluster": self._cluster.to_json()}
-
-    def _identity_text(self) -> str:
-        return json.dumps(self._identity(), sort_keys=True)
 
 
 def _check_parts(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.frames import encoded_size
-from distkeras_grid.parameter_server.messages import Exchanged, Start, Step, WindowCommit
+from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
 from distkeras_grid.parameter_server.state import Arrival, Session
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
@@ -35,12 +32,6 @@ if TYPE_CHECKING:
     from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
-
-# What is saved as it is.
-_NUMBERS = (
-    *("attempt", "unconnected", "steps", "started", "seconds", "computed"),
-    *("hangs", "silent_seconds"),
-)
 
 
 class SimulatedWorker:
@@ -235,33 +226,6 @@ class SimulatedWorker:
         """Hear that the server refuses what was sent or asked for; raises what ends the worker."""
         self._tell(minds.Refused(error))
 
-    def to_tree(self) -> dict[str, Any]:
-        """Return all that changes, for `distkeras_grid.simulation.saved_state.write`."""
-        return {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "session": None if self.session is None else asdict(self.session),
-            "mind": self._mind.to_state(),
-            "known": self._known,
-            "sent": None if self._sent is None else _saved(*self._sent),
-            "random": self._random.bit_generator.state,
-            "learner": self._learner.state(),
-            "sets": None if self._sets is None else self._sets.to_tree(),
-        }
-
-    def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `to_tree` returned."""
-        for name in _NUMBERS:
-            setattr(self, name, tree[name])
-        self.session = None if tree["session"] is None else Session(**tree["session"])
-        self._mind = self._new_mind()
-        self._mind.from_state(tree["mind"])
-        self.wanted, self._known = self._mind.pending(), tree["known"]
-        self._sent = _restored(self.session, tree["sent"])
-        self._random.bit_generator.state = tree["random"]
-        self._learner.restore(tree["learner"])
-        if self._sets is not None:
-            self._sets.restore(tree["sets"])
-
     def _tested(self, done: minds.Compute) -> LocalSet | None:
         """Return the record of a local set, if the window was the last of its iteration."""
         if self._sets is None:
@@ -296,16 +260,3 @@ class SimulatedWorker:
         if lot < cluster.straggler_probability:
             seconds *= cluster.straggler_factor
         return seconds
-
-
-def _saved(arrival: Arrival, payload: Vector) -> dict[str, Any]:
-    return {"told": [msgspec.to_builtins(arrival.commit), arrival.bytes_up], "payload": payload}
-
-
-def _restored(
-    session: Session | None, saved: Mapping[str, Any] | None
-) -> tuple[Arrival, Vector] | None:
-    if session is None or saved is None:
-        return None
-    commit, bytes_up = saved["told"]
-    return Arrival(session, msgspec.convert(commit, WindowCommit), bytes_up), saved["payload"]

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
 import numpy as np
 
 from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
@@ -310,23 +309,6 @@ Action: TypeAlias = (
 )
 
 # -- the mind -----------------------------------------------------------------------------------
-
-# What is saved as it is.
-_PLAIN = (
-    "phase",
-    "version",
-    "told",
-    "newest",
-    "stop",
-    "sequence",
-    "samples",
-    "rejoins_for",
-    "hands_over",
-    "keeps",
-    "offset",
-    "repeats_until",
-    "rates",
-)
 
 
 class WorkerMind:
@@ -702,58 +684,6 @@ class WorkerMind:
         if self.phase == "exchanging" and not is_finite(self.payload):
             raise NonFiniteLossError(str(event.error)) from event.error
         raise event.error
-
-    # -- saved and restored ---------------------------------------------------------------------
-
-    def to_state(self) -> dict[str, Any]:
-        """Return everything that changes, as plain values and copies of arrays."""
-        held = held_back_of(self._accumulator)
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "begun": self._window is not None,
-            "before": self.before.copy(),
-            "after": self.after.copy(),
-            "payload": self.payload.copy(),
-            "start": None
-            if self._start_message is None
-            else msgspec.to_builtins(self._start_message),
-            "held_back": held and {name: array.copy() for name, array in held.items()},
-        }
-
-    def from_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `to_state` of a mind with the same arguments returned."""
-        for name in _PLAIN:
-            setattr(self, name, state[name])
-        for name in ("before", "after", "payload"):
-            np.copyto(getattr(self, name), state[name])
-        self._start_message = None
-        if state["start"] is not None:
-            self._start_message = msgspec.convert(state["start"], Start)
-        self._accumulator = None
-        if self._new_accumulator is not None and state["held_back"] is not None:
-            self._accumulator = self._new_accumulator()
-            copy_checked(held_back_of(self._accumulator) or {}, state["held_back"])
-        self._windows = self._policy.windows(self.sequence - int(state["begun"]))
-        self._window = next(self._windows) if state["begun"] else None
-
-    def pending(self) -> Action | None:
-        """Return the action whose result the mind waits for, after `from_state`.
-
-        None before the first start, and while a commit is in transit, which the caller knows.
-        """
-        if self.phase == "computing" and self._window is not None:
-            return Compute(self._window, self.before, self.after)
-        waiting: Mapping[str, Action] = {
-            "steps": FetchStep(self.version, self.after),
-            "state": FetchState(),
-            "handing over": HandOver(self.version, self.before),
-            "rejoining": Rejoin(),
-            "starting anew": Rejoin(),
-            "recalling": Recall(),
-            "keeping": self._keeping(),
-            "done": Finish(),
-        }
-        return waiting.get(self.phase)
 
 
 def _is_finite(loss: float | None) -> bool:

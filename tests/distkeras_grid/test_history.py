@@ -82,7 +82,7 @@ def test_local_sets_are_a_table_and_survive_being_written(history):
     assert frame.failures.tolist() == [2, 2]
     assert np.isnan(frame.accuracy[0])
     assert frame.accuracy[1] == 0.75
-    again = History.from_jsonl_text(history.to_jsonl_text())
+    again = History.from_lines(history.lines())
     assert again.local_sets == history.local_sets
     assert len(History().local_tests()) == 0
 
@@ -184,7 +184,7 @@ def test_a_model_without_a_loss_has_none():
     history = History()
     history.add(window(1, loss=None, metrics={"d_loss": 0.5, "g_loss": 1.5}))
     history.add_epoch(epoch(1, 1, 104.0))
-    again = History.from_jsonl_text(history.to_jsonl_text())
+    again = History.from_lines(history.lines())
     assert again.records[0].loss is None
     assert again.records == history.records
     assert again.history == {"d_loss": [0.5], "g_loss": [1.5], "learning_rate": [0.1]}
@@ -268,7 +268,7 @@ def test_numbers_that_are_not_finite_survive_strict_json():
 
     for line in text.splitlines():
         json.loads(line, parse_constant=refuse)
-    record = History.from_jsonl_text(text).records[0]
+    record = History.from_lines(text.splitlines()).records[0]
     assert math.isnan(record.loss)
     assert record.metrics == {"a": math.inf, "b": -math.inf}
 
@@ -287,7 +287,7 @@ def test_numbers_that_are_not_finite_survive_strict_json():
 )
 def test_text_that_is_no_history_is_refused(text, message):
     with pytest.raises(DataError, match=message):
-        History.from_jsonl_text(text)
+        History.from_lines(text.splitlines())
 
 
 def test_files_that_hold_no_history_are_refused(tmp_path):

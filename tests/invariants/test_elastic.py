@@ -40,7 +40,7 @@ def test_E1_elastic_exchange_conserves_the_sum(rule, seed):
             moved -= sum(
                 learner.last[0]
                 for learner, worker in zip(simulation.learners, simulation.workers, strict=True)
-                if worker.to_tree()["sent"] is not None
+                if worker._sent is not None
             )
             assert sum(x[0] for x in held(simulation)) + simulation.center[0] == 5 * 16.0 + moved
     assert looks >= 12

@@ -399,7 +399,7 @@ def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
     with pytest.raises(RefusedError):
         mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
     with pytest.raises(RuleFailedError):
-        mind.to_state()
+        mind.center.to_state()
 
 
 def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):

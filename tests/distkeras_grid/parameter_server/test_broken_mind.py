@@ -30,7 +30,7 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join, ServerMind
+from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
 from tests.distkeras_grid.parameter_server.test_mind import (
@@ -194,7 +194,7 @@ class Breaking:
         with pytest.raises(RefusedError):
             self.say(DRIVER, FetchCenter(None, 0))
         with pytest.raises(RuleFailedError):
-            self.mind.to_state()
+            self.mind.center.to_state()
 
     def check_nobody_goes_on(self):
         with pytest.raises(RefusedError):
@@ -262,7 +262,6 @@ class WholeCenter(Breaking):
     """Nothing of what was judged is in the center, which can be had and saved."""
 
     def check_center(self):
-        self.mind = ServerMind.from_state(self.spec, self.mind.to_state())
         (told,) = self.say(DRIVER, FetchCenter(None, 0))
         assert np.isfinite(told.vector).all()
 

@@ -179,19 +179,9 @@ def test_what_is_told_is_heard_and_a_lost_reply_is_told_again(compression):
     assert sizes == expected[compression]
 
 
-def test_a_restored_telling_goes_on():
-    telling, again = Telling("dgc", 6), Telling("dgc", 6)
-    telling.greet(0, np.ones(6, np.float32))
-    again.restore(telling.to_state())
-    first, second = np.ones((2, 6), np.float32)
-    first[2] = second[2] = 7
-    assert telling.tell(0, first) == again.tell(0, second) == 8
-    np.testing.assert_array_equal(first, second)
-
-
 def test_rules_without_replies_tell_nothing():
     telling = Telling("dgc", 6, replies=False)
     telling.greet(0, np.ones(6, np.float32))
     assert telling.tell(0, np.ones(6, np.float32)) == 0
-    assert telling.to_state() == {}
+    assert telling._known == {}
     assert telling.bytes_of(np.zeros(6, np.float32)) == 8

@@ -32,7 +32,6 @@ from distkeras_grid.parameter_server.mind import (
 )
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.rules import rule_of
-from distkeras_grid.simulation.saved_state import read, write
 from tests.specs import make_spec
 
 SIZE, ROWS, EPOCHS = 4, 2, 3
@@ -168,21 +167,6 @@ def test_a_server_that_was_replaced_waits_for_the_driver_again():
     assert (start.message.next_sequence, start.message.learning_rate) == (ROWS, 0.5)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_mind_that_is_saved_while_workers_wait_lets_them_go_on(rule, tmp_path):
-    team = Team(*rule)
-    team.window(), team.window()
-    write(tmp_path / "mind", team.mind.to_state())
-    expected = team.command(learning_rate=0.5, epochs=1)
-    team.mind = ServerMind.from_state(team.spec, read(tmp_path / "mind"))
-    sent = team.command(learning_rate=0.5, epochs=1)
-    assert [each.message for each in sent] == [each.message for each in expected]
-    for one, other in zip(sent, expected, strict=True):
-        assert (one.vector is None) == (other.vector is None)
-        if one.vector is not None:
-            np.testing.assert_array_equal(one.vector, other.vector)
-
-
 def test_where_workers_make_the_steps_the_next_round_waits():
     """The driver sees weights that a worker sends after the epoch's last round."""
     team = Team("mean_gradient")
@@ -224,12 +208,8 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
         assert not team.poll().captured
         assert team.hear(seat, Keep(2, 2), state=np.zeros(8, np.uint8)) == []
     assert team.poll().captured
-    restored = ServerMind.from_state(team.spec, team.mind.to_state())
     sent = team.command(learning_rate=0.5, epochs=1)
     assert [each.message for each in sent] == [GoOn(stop=False, learning_rate=0.5)] * 2
-    team.mind = restored
-    again = team.command(learning_rate=0.5, epochs=1)
-    assert [each.message for each in again] == [each.message for each in sent]
 
 
 def test_a_checkpoint_does_not_wait_for_workers_that_cannot_answer_before_the_driver_acts():

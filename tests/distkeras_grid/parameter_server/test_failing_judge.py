@@ -29,7 +29,6 @@ from distkeras_grid.parameter_server.snapshots import IN_MEMORY, MemoryShelf
 from distkeras_grid.records import SkippedRecord, WorkerRecord
 from distkeras_grid.rules.magnitudes import size_of
 from distkeras_grid.trainers.run import failure_of
-from distkeras_grid.trees import pack, unpack
 from tests.specs import make_spec
 
 SIZE, ROWS = 3, 6
@@ -130,14 +129,13 @@ def test_all_are_told_of_a_judge_that_raises(rule):
 
 def test_a_judge_that_raises_later_ends_an_asynchronous_run(monkeypatch):
     monkeypatch.setattr(Mistaken, "finds", lambda commits, _: [""] * len(commits))
-    spec, mind, sessions = built(judge=Mistaken())
+    _, mind, sessions = built(judge=Mistaken())
     assert send(mind, sessions[0]) == []
     assert all(isinstance(action, Send) for action in send(mind, sessions[1]))
     monkeypatch.setattr(Mistaken, "finds", fails)
     (action,) = send(mind, sessions[0], 1, version=2)
     assert (action.to, type(action.error)) == (sessions[0], JudgeFailedError)
     assert mind.books.samples_folded == 2
-    mind = ServerMind.from_state(spec, unpack(pack(mind.to_state())))
     check_broken(mind, sessions, JudgeFailedError, "my own mistake")
 
 

@@ -5,7 +5,6 @@ from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.keeping import SHARE, Keeping, KeptState
 from distkeras_grid.parameter_server.messages import FetchKept, Finish, Keep, Ready, Resume
 from distkeras_grid.parameter_server.mind import Join, Lost, Received, Send, ServerMind
-from distkeras_grid.trees import pack, unpack
 from tests.distkeras_grid.parameter_server.conftest import make_commit
 from tests.specs import make_spec
 
@@ -88,19 +87,6 @@ def test_a_worker_that_has_finished_is_not_waited_for():
     keeping.asks(0, now=1.0)
     keeping.leave(0)
     assert not keeping.awaits(0, sequence=1)
-
-
-def test_what_is_kept_goes_on_from_its_saved_state():
-    keeping = Keeping(2, active=True)
-    for seat in (0, 1):
-        keeping.asks(seat, now=1.0)
-    keeping.receive(1, kept(3, 9, content=7), now=2.0)
-    other = Keeping.from_state(2, unpack(pack(keeping.to_state())), active=True)
-    assert other.awaits(0, sequence=0)
-    assert (other.of(1).sequence, other.of(1).version) == (3, 9)
-    np.testing.assert_array_equal(other.of(1).state, keeping.of(1).state)
-    for now in (3.0, 101.9, 102.1):
-        assert other.asks(1, now) == keeping.asks(1, now)
 
 
 SIZE, ROWS = 4, 10

@@ -52,11 +52,12 @@ def told(replay, seat, version, weights, velocity):
     return replay.receive_state(seat, version, state(velocity))
 
 
-def bytes_in(tree):
-    """Return the bytes of all arrays of a saved replay."""
-    if isinstance(tree, np.ndarray):
-        return tree.nbytes
-    return sum(map(bytes_in, tree.values())) if isinstance(tree, dict) else 0
+def bytes_in(replay):
+    """Return the bytes of all arrays of a replay."""
+    steps = [step.gradient for step in replay._steps.values()]
+    weights = [weights for _, weights in replay._arriving.values()]
+    states = [*replay._promised.values(), *([] if replay.state is None else [replay.state])]
+    return sum(array.nbytes for array in [*steps, *weights, *states])
 
 
 def new_replay():
@@ -152,10 +153,10 @@ def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
     replay = new_replay()
     told(replay, 1, 1, 5, 6)
     replay.begin(0)
-    alone = bytes_in(replay.to_state())
+    alone = bytes_in(replay)
     replay.receive_weights(0, 2, vector(7))
     replay.lose(0)
-    assert bytes_in(replay.to_state()) == alone
+    assert bytes_in(replay) == alone
     np.testing.assert_array_equal(replay.promised(0), state(6))
     replay.add(1, KeptStep(vector(), None))
     told(replay, 1, 3, 0, 0)
@@ -181,11 +182,9 @@ def test_weights_that_are_not_newer_are_not_kept(version):
     replay = new_replay()
     replay.receive_weights(1, 6, vector(9))
     told(replay, 0, 5, 1, 2)
-    before = bytes_in(replay.to_state())
+    before = bytes_in(replay)
     assert replay.receive_weights(1, version, vector(3)) is None
-    assert bytes_in(replay.to_state()) == before - vector().nbytes, (
-        "what had come before is dropped"
-    )
+    assert bytes_in(replay) == before - vector().nbytes, "what had come before is dropped"
     assert replay.receive_state(1, version, state(4)) is None
     np.testing.assert_array_equal(replay.state, state(2))
 
@@ -200,21 +199,9 @@ def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
         if tells and version % KEPT_STEPS == 0:
             told(replay, 1, version, 0, 0)
         replay.forget(newest=version + 1)
-        assert bytes_in(replay.to_state()) <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
+        assert bytes_in(replay) <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
     with pytest.raises(RefusedError):
         replay.step(0, 0)
-
-
-def test_a_replay_goes_on_from_its_saved_state():
-    replay = new_replay()
-    told(replay, 1, 1, 5, 6)
-    replay.begin(0)
-    replay.add(1, KeptStep(vector(3), 0.5))
-    replay.receive_weights(1, 2, vector(7))
-    other = Replay.from_state(replay.to_state(), STATE.nbytes)
-    np.testing.assert_array_equal(other.promised(0), state(6))
-    assert other.step(0, 1).learning_rate == 0.5
-    np.testing.assert_array_equal(other.receive_state(1, 2, state(8)), vector(7))
 
 
 class Grid:
@@ -308,7 +295,7 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
 
 
 def kept_steps(grid):
-    return len(grid.mind.to_state()["replay"]["steps"])
+    return len(grid.mind._replay._steps)
 
 
 def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
@@ -520,15 +507,4 @@ def test_who_has_no_windows_left_tells_unasked():
     for sequence in range(4):
         grid.commit(0, sequence)
     grid.tell(0, 4, 5)
-    np.testing.assert_array_equal(grid.center().vector, vector(5))
-
-
-def test_a_saved_mind_knows_whom_it_has_asked():
-    grid = Grid()
-    grid.round(0)
-    assert grid.round(1)[0].state_wanted
-    grid.mind = ServerMind.from_state(grid.spec, grid.mind.to_state())
-    with pytest.raises(RefusedError):
-        grid.tell(1, 2, 5)
-    grid.tell(0, 2, 5)
     np.testing.assert_array_equal(grid.center().vector, vector(5))

@@ -69,7 +69,6 @@ def test_all_but_the_first_lie_on_the_shelf_until_they_are_fetched():
         snapshots.take([number], vector(number))
     assert len(snapshots._made) == IN_MEMORY
     assert len(shelf._vectors) == 200 - IN_MEMORY
-    snapshots = Snapshots.from_state(1, snapshots.to_state(), shelf := MemoryShelf())
     for number in range(1, 201):
         for _ in range(2):
             np.testing.assert_array_equal(snapshots.give(number), vector(number))
@@ -80,31 +79,5 @@ def test_all_but_the_first_lie_on_the_shelf_until_they_are_fetched():
     assert not shelf._vectors
 
 
-def test_what_was_given_from_the_shelf_is_forgotten_after_the_state_was_saved():
-    snapshots, shelf = Snapshots(1), MemoryShelf()
-    snapshots.take([1, 2, 3], vector(1))
-    snapshots.give(3)
-    other = Snapshots.from_state(1, snapshots.to_state(), shelf)
-    other.forget_given(None)
-    assert not shelf._vectors
-
-
 def test_a_run_without_snapshots_misses_none():
     assert Snapshots(0).first_epoch_missing == math.inf
-
-
-def test_snapshots_go_on_from_their_saved_state():
-    snapshots = Snapshots(1)
-    snapshots.take([1, 2], vector(1))
-    snapshots.wait_for([3], 7)
-    snapshots.give(1)
-    state = snapshots.to_state()
-    other = Snapshots.from_state(1, state)
-    state["made"]["2"][:] = 5
-    for each in (snapshots, other):
-        each.forget_given(None)
-        with pytest.raises(RefusedError):
-            each.give(1)
-        np.testing.assert_array_equal(each.give(2), vector(1))
-        each.arrive(7, vector(7))
-        np.testing.assert_array_equal(each.give(3), vector(7))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from distkeras_grid.errors import (
     ClusterError,
@@ -97,10 +93,7 @@ def test_an_epoch_of_which_nothing_could_be_folded_ends_a_run():
         return watch.handle(Looked(states, 1, folded, folded, skipped=skipped), 0.0)
 
     assert look(5, 60) == look(10, 120) == look(10, 219) == []
-    saved = watch.to_state()
     assert error_of(look(10, 220)) is TrainingError
-    again = RunWatch.from_state(make_spec(workers=2, rows=100, epochs=3), saved)
-    assert error_of(again.handle(Looked(states, 1, 10, 10, skipped=220), 0.0)) is TrainingError
 
 
 def test_a_quorum_ends_a_run_and_may_leave_rows_out():
@@ -518,23 +511,17 @@ def test_a_worker_that_gets_on_after_a_restart_may_be_started_again():
 
 
 def test_a_run_that_goes_on_has_not_begun_with_the_version_of_its_checkpoint():
-    """So that those who are there begin without those who are missing, also after it was saved."""
-    spec, see = watched()._spec, looked("ready", "absent", version=7)
-    for watch in (
-        RunWatch(spec, since=7),
-        RunWatch.from_state(spec, RunWatch(spec).to_state(), since=7),
-    ):
-        watch.handle(see, 0.0)
-        (begin,) = watch.handle(see, 31.0)
-        assert begin.without == (1,)
+    """So that those who are there begin without those who are missing."""
+    watch, see = RunWatch(watched()._spec, since=7), looked("ready", "absent", version=7)
+    watch.handle(see, 0.0)
+    (begin,) = watch.handle(see, 31.0)
+    assert begin.without == (1,)
 
 
 def test_workers_do_not_wait_for_each_other_unless_it_is_said():
-    spec = make_spec(round_timeout=60.0)
-    seen = looked("running")
-    for watch in (RunWatch(spec), RunWatch.from_state(spec, RunWatch(spec).to_state())):
-        watch.handle(seen, 0.0)
-        assert restarts(watch.handle(seen, 61.0)) == [(0, 10, 61.0)]
+    watch, seen = RunWatch(make_spec(round_timeout=60.0)), looked("running")
+    watch.handle(seen, 0.0)
+    assert restarts(watch.handle(seen, 61.0)) == [(0, 10, 61.0)]
 
 
 def test_a_worker_that_gets_on_is_not_silent():
@@ -738,62 +725,6 @@ def test_a_worker_without_rows_has_no_window():
     assert watch.handle(WindowMeasured(1, 4.0), 0.0) == []
 
 
-EVENTS = st.lists(
-    st.one_of(
-        st.builds(
-            looked,
-            st.sampled_from(STATES),
-            st.sampled_from(STATES),
-            version=st.integers(0, 3),
-            folded=st.integers(0, 100),
-            job_ended=st.booleans(),
-            samples=st.integers(0, 2),
-        ),
-        st.builds(
-            unseen,
-            st.sampled_from(STATES),
-            st.sampled_from(STATES),
-            version=st.integers(0, 3),
-            _1=st.integers(30, 33),
-            rows=st.dictionaries(
-                st.integers(0, 1),
-                st.builds(RowsTasks, st.integers(0, 2), st.integers(0, 1), st.booleans()),
-            ),
-        ),
-        st.builds(
-            looked,
-            st.sampled_from(STATES),
-            st.sampled_from(STATES),
-            given_up=st.dictionaries(st.integers(0, 1), st.just(ClusterError("lost"))),
-        ),
-        st.builds(WindowMeasured, st.integers(0, 1), st.floats(0, 9)),
-        st.just(Stopped()),
-    ),
-    max_size=12,
-)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    EVENTS,
-    st.lists(st.floats(0, 80), min_size=12, max_size=12),
-    st.booleans(),
-    st.integers(0, 2),
-)
-def test_a_watch_that_is_saved_and_restored_at_any_step_does_not_notice(
-    events, steps, together, since
-):
-    spec, terms = watched(synchronous=together)._spec, {"since": since}
-    whole, now = RunWatch(spec, **terms), 0.0
-    parted = RunWatch(spec, **terms)
-    for event, step in zip(events, steps, strict=False):
-        now += step
-        state = json.loads(json.dumps(parted.to_state()))
-        parted = RunWatch.from_state(spec, state, **terms)
-        assert str(parted.handle(event, now)) == str(whole.handle(event, now))
-    assert parted.to_state() == whole.to_state()
-
-
 # -- when something becomes due -----------------------------------------------------------------
 
 
@@ -826,8 +757,6 @@ def test_what_is_due_comes_after_the_deadline_and_not_before(states, version, de
     look = looked(*states, version=version)
     watch.handle(look, 5.0)
     assert watch.deadline == deadline
-    other = RunWatch.from_state(watched()._spec, json.loads(json.dumps(watch.to_state())))
-    assert other.deadline == deadline
     assert watch.handle(look, deadline) == []
     assert watch.handle(look, deadline + 0.1) != []
 

@@ -1,4 +1,3 @@
-import json
 import math
 
 from distkeras_grid.simulation.events import EventQueue, Link
@@ -17,16 +16,6 @@ def test_what_is_infinitely_far_away_never_happens():
     queue = EventQueue()
     queue.add(math.inf, "join", 0, 0)
     assert not queue
-
-
-def test_a_queue_goes_on_from_json():
-    queue = EventQueue()
-    for worker, at in enumerate((3.0, 1.0, 2.0, 1.0)):
-        queue.add(at, "reply", worker, 7)
-    again = EventQueue(**json.loads(json.dumps(queue.to_json())))
-    for each in (queue, again):
-        each.add(1.0, "join", 9, 0)
-    assert [again.pop() for _ in range(5)] == [queue.pop() for _ in range(5)]
 
 
 def test_a_message_waits_for_those_before_it_and_for_its_own_link():

@@ -6,7 +6,7 @@ import pytest
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.rules import AccumulatedGradientRule, ElasticMomentumRule
-from distkeras_grid.simulation.cluster import Cluster, Outage
+from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import ScheduleSpec
 from tests.engines import engine_of
@@ -83,24 +83,6 @@ def test_a_shared_engine_is_as_good_as_one_each(rule, optimizer):
     np.testing.assert_array_equal(shared.center, own.center)
     assert shared.history.to_jsonl_text() == own.history.to_jsonl_text()
     assert (shared.center != engine(rule, optimizer).weights()).mean() > 0.9
-
-
-def test_S3_R1_a_keras_run_goes_on_where_it_was_saved(tmp_path):
-    """Weights, slots, random generators and the place in the data."""
-    rule = AccumulatedGradientRule()
-    trouble = {"outages": [Outage(1, at=3.0, seconds=2.0)], "latency": 0.1}
-    whole = simulation(rule, learners(rule), **trouble)
-    whole.run()
-    saved = simulation(rule, learners(rule), **trouble)
-    for _ in range(31):
-        saved.advance()
-    saved.save(tmp_path / "saved")
-    loaded = simulation(rule, learners(rule), **trouble)
-    loaded.load(tmp_path / "saved")
-    loaded.run()
-    np.testing.assert_array_equal(loaded.center, whole.center)
-    assert loaded.history.to_jsonl_text() == whole.history.to_jsonl_text()
-    assert whole.lost == 1
 
 
 def test_workers_draw_dropout_masks_of_their_own():

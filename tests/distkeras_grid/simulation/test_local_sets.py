@@ -225,24 +225,6 @@ def test_tiles_of_one_worker_are_held_at_a_time(resources):
             assert not len(work._tests._held)
 
 
-def test_a_saved_run_goes_on_as_it_would_have(resources, tmp_path):
-    whole = finished(resources, DownpourRule(), window=1)
-    for events in (3, 17, 29):
-        first, second = (build(resources, DownpourRule(), window=1) for _ in range(2))
-        for _ in range(events):
-            assert first.advance()
-        first.save(tmp_path / "saved")
-        second.load(tmp_path / "saved")
-        second.run()
-        np.testing.assert_array_equal(second.center, whole.center)
-        assert [r.started for r in second.history.records] == [
-            r.started for r in whole.history.records
-        ]
-        assert [r.local.read_seconds for r in second.history.local_sets] == [
-            r.local.read_seconds for r in whole.history.local_sets
-        ]
-
-
 def test_works_that_are_not_of_the_run_are_refused(resources):
     one = build(resources, workers=2)
     parts = [work.rows for work in one.works]

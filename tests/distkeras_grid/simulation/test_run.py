@@ -254,12 +254,12 @@ def test_what_was_held_back_is_lost_with_its_worker():
     found = sparse(DownpourRule(), [3], run=False, outages=[Outage(0, at=5.5, seconds=1.0)])
     worker = found.workers[0]
     while worker.attempt < 1:
-        held_back = worker.to_tree()["mind"]["held_back"]
+        held_back = worker._mind._accumulator
         found.advance()
-    assert (held_back["residual"] != 0).any()
-    while worker.to_tree()["mind"]["phase"] == "starting":
+    assert (held_back.residual != 0).any()
+    while worker._mind.phase == "starting":
         found.advance()
-    assert (worker.to_tree()["mind"]["held_back"]["residual"] == 0).all()
+    assert (worker._mind._accumulator.residual == 0).all()
 
 
 def test_who_was_late_is_told_of_each_step_in_its_own_bytes():
@@ -525,37 +525,6 @@ def test_a_worker_whose_step_is_no_longer_kept_begins_from_newer_weights():
     advance_until(alone, lambda: alone.workers[0].version == 40)
     np.testing.assert_array_equal(found.workers[1].before, alone.workers[0].before)
     found.run()
-
-
-def phases_of(simulation):
-    return {worker.to_tree()["mind"]["phase"] for worker in simulation.workers}
-
-
-def test_a_run_whose_workers_step_goes_on_from_any_moment(tmp_path):
-    """While steps and states are asked for, weights told, and seats taken anew."""
-    terms = {
-        "rows": (60, 3),
-        "speeds": [1.0, 0.02],
-        "run": {"quorum": 0.5},
-        "latency": 0.0625,
-        "outages": [Outage(0, 25.0, 0.5)],
-    }
-    whole, phases = stepping(**terms), set()
-    moments = 0
-    while whole.advance():
-        moments += 1
-        phases |= phases_of(whole)
-    assert {"steps", "state", "handing over", "rejoining", "computing"} <= phases
-    found = stepping(**terms)
-    for moment in range(moments):
-        found.advance()
-        if phases_of(found) & {"state", "handing over", "rejoining"} or moment % 5 == 0:
-            found.save(tmp_path / "saved")
-            found = stepping(**terms)
-            found.load(tmp_path / "saved")
-    assert not found.advance()
-    np.testing.assert_array_equal(found.center, whole.center)
-    assert found.history.to_jsonl_text() == whole.history.to_jsonl_text()
 
 
 def test_learners_whose_state_the_run_does_not_know_are_refused():

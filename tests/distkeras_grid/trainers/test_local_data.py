@@ -126,7 +126,7 @@ def test_a_grid_of_desktops_in_one_call(spark, tiles):
     frame = history.local_tests()
     assert len(frame) == 6
     assert {"accuracy", "bytes_read", "read_seconds", "test_seconds"} <= set(frame.columns)
-    assert History.from_jsonl_text(history.to_jsonl_text()).local_sets == history.local_sets
+    assert History.from_lines(history.lines()).local_sets == history.local_sets
     _check_simulated(LocalSets(tiles, **sets), trainer, model, validation(spark, tiles))
 
 
@@ -200,7 +200,7 @@ def test_the_command_trains_on_local_sets(tiles, tmp_path):
         ]
     )
     assert code == 0
-    history = History.from_jsonl_text((tmp_path / "run" / "history.jsonl").read_text())
+    history = History.from_lines((tmp_path / "run" / "history.jsonl").read_text().splitlines())
     assert len(history.local_sets) == 4
     assert len(history.history["val_accuracy"]) == 2
 

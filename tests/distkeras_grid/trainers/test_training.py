@@ -175,7 +175,7 @@ def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
     passed = history.samples + sum(record.samples for record in history.late)
     assert ROWS * 4 // 2 <= passed <= ROWS * 4
     assert len(history.epoch_records) == 4
-    assert History.from_jsonl_text(history.to_jsonl_text()).late == history.late
+    assert History.from_lines(history.lines()).late == history.late
 
 
 @pytest.mark.slow
@@ -431,7 +431,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
     assert history.samples + history.samples_skipped == 6 * ROWS
     # The line that names it, and the file that keeps it.
     assert "Worker 1 on " in capsys.readouterr().err
-    again = History.from_jsonl_text(history.to_jsonl_text())
+    again = History.from_lines(history.lines())
     assert again.skipped == history.skipped
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 
@@ -200,7 +198,7 @@ def test_nothing_of_a_skipped_window_is_held_back(loss, value):
     assert np.isnan(exchange.payload).sum() == np.count_nonzero(exchange.payload) == 1
     exchange.reply[:] = 0
     worker.handle(skipped(1))
-    assert not worker.to_state()["held_back"]["residual"].any()
+    assert not minds.held_back_of(worker._accumulator)["residual"].any()
 
 
 @pytest.mark.parametrize(("value", "error"), [(1.0, RefusedError), (np.nan, NonFiniteLossError)])
@@ -224,7 +222,7 @@ def test_what_is_held_back_begins_anew_with_each_attempt_only():
     compute.after[:] = np.arange(12)
     (exchange,) = worker.handle(computed())
     assert np.count_nonzero(exchange.payload) == 2
-    assert np.count_nonzero(worker.to_state()["held_back"]["residual"]) == 9
+    assert np.count_nonzero(minds.held_back_of(worker._accumulator)["residual"]) == 9
 
 
 def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
@@ -240,7 +238,7 @@ def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
     exchanged(worker, 3)
     worker.handle(minds.Refused(RefusedError("not kept")))
     worker.handle(minds.Started(start(sequence=1, version=3), center))
-    assert np.count_nonzero(worker.to_state()["held_back"]["residual"]) == 9
+    assert np.count_nonzero(minds.held_back_of(worker._accumulator)["residual"]) == 9
 
 
 # -- the steps of the rounds --------------------------------------------------------------------
@@ -342,113 +340,7 @@ def test_weights_that_are_not_finite_are_not_handed_over():
         worker.handle(minds.StepFetched(Step(None)))
 
 
-# -- saved, and misused -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", [DownpourRule(), MeanGradientRule(), ElasticRule(0.5)])
-def test_a_mind_that_is_saved_and_restored_at_any_step_does_not_notice(rule):
-    told = [{}, {"rate": 0.5}, {"wanted": True}, {}, {}, {}]
-
-    def life(each):
-        worker, version, seen, said = mind(rule), 0, [], iter(told)
-        actions = worker.handle(started())
-        while True:
-            worker = each(worker)
-            last = actions[-1]
-            seen.append((kinds(actions), worker.version, worker.before.tolist()))
-            if isinstance(last, minds.Finish):
-                return seen
-            if isinstance(last, minds.Compute):
-                worker.after[:] = worker.before + len(seen)
-                event = computed()
-            elif isinstance(last, minds.Exchange):
-                version += 1
-                if rule.traits.reply_has_vector:
-                    worker.before[:] = version
-                event = replied(version, **next(said))
-            elif isinstance(last, minds.FetchStep):
-                event = minds.StepFetched(Step(None))
-            else:
-                event = minds.HandedOver()
-            actions = worker.handle(event)
-
-    def saved(worker):
-        other = mind(rule)
-        state = copy.deepcopy(worker.to_state())
-        worker.before[:] = np.nan
-        other.from_state(state)
-        return other
-
-    assert life(saved) == life(lambda worker: worker)
-
-
-def test_a_mind_that_is_saved_before_its_start_has_done_nothing():
-    told = mind().to_state()
-    arrays = {name: told.pop(name) for name in ("before", "after", "payload")}
-    assert {each.shape for each in arrays.values()} == {(LAYOUT.size,)}
-    assert told == {
-        **{"phase": "starting", "stop": False, "hands_over": False, "begun": False},
-        **dict.fromkeys(("version", "told", "newest", "sequence", "samples"), 0),
-        **{"keeps": False, "offset": 0, "repeats_until": 0},
-        **{"rejoins_for": None, "held_back": None, "start": None, "rates": ()},
-    }
-
-
-def test_what_is_held_back_is_saved_and_what_is_not_is_forgotten():
-    settings = DeepGradientCompression(0.9, warm_up_epochs=0)
-    layout = WeightLayout((Variable("x", (3, 4)),))
-
-    planned = Epochs(rows=4, batch_size=1, window=1, shuffle=False)
-
-    def holding():
-        held = {"accumulator": lambda: Accumulator(settings, layout, 1)}
-        return WorkerMind(0, DownpourRule(), layout, planned, **held)
-
-    worker, other = holding(), holding()
-    at_first = worker.to_state()
-    *_, compute = worker.handle(minds.Started(start(), np.zeros(12, np.float32)))
-    compute.after[:] = np.arange(12)
-    worker.handle(computed())
-    other.from_state(worker.to_state())
-    held = other.to_state()["held_back"]
-    np.testing.assert_array_equal(held["residual"], worker.to_state()["held_back"]["residual"])
-    other.from_state(at_first)
-    assert other.to_state()["held_back"] is None
-
-
-def test_a_window_that_was_begun_is_pending_after_a_restore():
-    worker, other = mind(), mind()
-    *_, compute = worker.handle(started(sequence=2))
-    other.from_state(worker.to_state())
-    assert other.pending().window.sequence == compute.window.sequence == 2
-    other.handle(computed())
-    assert other.pending() is None
-
-
-def test_what_is_asked_for_is_pending_after_a_restore():
-    """Each action that a worker who makes steps may wait for the outcome of."""
-
-    def pending():
-        other = mind(MeanGradientRule())
-        other.from_state(worker.to_state())
-        return other.pending()
-
-    worker = mind(MeanGradientRule())
-    assert pending() is None
-    worker.handle(started(version=4, newest=5, has_state=True))
-    assert pending() == minds.FetchState()
-    worker.handle(minds.StateFetched(np.empty(0, np.uint8)))
-    assert (kinds([pending()]), pending().version) == (["FetchStep"], 4)
-    worker.handle(minds.Refused(RefusedError("not kept")))
-    assert pending() == minds.Rejoin()
-    worker.handle(started(version=5))
-    assert kinds([pending()]) == ["Compute"]
-    exchanged(worker, 6, wanted=True)
-    worker.handle(minds.StepFetched(Step(None)))
-    assert (kinds([pending()]), pending().version) == (["HandOver"], 6)
-    worker.handle(minds.HandedOver())
-    exchanged(worker, 6, stop=True, state_version=6)
-    assert pending() == minds.Finish()
+# -- misused -----------------------------------------------------------------------------------
 
 
 def test_what_was_asked_of_a_worker_is_forgotten_when_it_joins_again():
@@ -490,9 +382,6 @@ def test_a_worker_keeps_its_state_before_the_next_window():
     (keep,) = worker.handle(minds.Replied(Exchanged(4, False, None, keep=True)))
     assert (keep.sequence, keep.version, keep.held_back) == (1, 4, None)
     assert np.shares_memory(keep.before, worker.before)
-    other = mind()
-    other.from_state(worker.to_state())
-    assert other.pending().sequence == 1
     rate, compute = worker.handle(minds.HasKept(GoOn(stop=False, learning_rate=0.5)))
     assert (rate, compute.window.sequence) == (minds.SetLearningRate(0.5), 1)
     (compute,) = exchanged(worker, 5)
@@ -516,11 +405,8 @@ def test_a_worker_without_windows_keeps_nothing():
 
 def beginning(rule, start, event, **options):
     """Let another attempt start; return its mind, and what it does with what it recalls."""
-    first = mind(rule, **options)
-    assert kinds(first.handle(minds.Started(start, CENTER))) == ["Recall"]
     worker = mind(rule, **options)
-    worker.from_state(first.to_state())
-    assert kinds([worker.pending()]) == ["Recall"]
+    assert kinds(worker.handle(minds.Started(start, CENTER))) == ["Recall"]
     return worker, worker.handle(event)
 
 
@@ -602,7 +488,7 @@ def test_what_was_held_back_comes_again_only_if_nothing_was_sent_since(sequence,
     held = {name: np.ones_like(array) for name, array in minds.held_back_of(dgc()).items()}
     event = recalled(sequence, version, held_back=held)
     worker, _ = beginning(DownpourRule(), kept_start(4, 9), event, accumulator=dgc)
-    for array in worker.to_state()["held_back"].values():
+    for array in minds.held_back_of(worker._accumulator).values():
         np.testing.assert_array_equal(array, np.full_like(array, kept))
 
 
