@@ -329,7 +329,7 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         ``compression="dgc"`` had held back is lost.
     road : str or None
         With ``ready`` and ``resumed``: how its vectors travel between it and the server, ``tcp``,
-        ``unix socket``, ``shared memory`` or ``in process``.
+        ``unix socket`` or ``shared memory``.
     at : float or None
         When it happened, Unix seconds by the server's clock.
     host, log : str

@@ -41,7 +41,6 @@ from distkeras_grid.parameter_server.messages import (
     Side,
 )
 from distkeras_grid.parameter_server.mind import DRIVER, Received, ServerMind
-from distkeras_grid.parameter_server.streams import memory_pair
 from distkeras_grid.parameter_server.wire import ArrayChannel
 from distkeras_grid.sandbox.cluster import State
 from distkeras_grid.sandbox.configuration import Ports
@@ -53,6 +52,7 @@ from distkeras_grid.trainers.checkpointing import SavedDriver
 from distkeras_grid.worker.own_state import OwnState
 from tests.distkeras_grid.parameter_server import test_connection
 from tests.fuzzing import Target
+from tests.memory_streams import memory_pair
 from tests.specs import make_spec
 
 SIZE = 3

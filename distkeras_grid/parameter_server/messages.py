@@ -38,7 +38,7 @@ EVENTS_PER_UPDATE = 1000
 UPDATE_LIMIT = EVENTS_PER_UPDATE * (HEADER_LIMIT + STATE_LIMIT)
 
 #: How vectors travel between a worker and the server; empty if the worker tells nothing.
-Road: TypeAlias = Literal["", "tcp", "unix socket", "shared memory", "in process"]
+Road: TypeAlias = Literal["", "tcp", "unix socket", "shared memory"]
 #: 32 bytes in hexadecimal: a nonce or a proof.
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Digest of a seat's rows, or nothing.

@@ -1,18 +1,15 @@
-"""Streams of bytes: the interface that a channel needs, and its implementations.
+"""Streams of bytes: the interface that a channel needs, and sockets, which have it.
 
-A channel knows only `Stream`. One implementation is a socket (TCP or Unix). Another is a pair in
-memory, for tests and simulation: the same bytes and the same protocol, without the kernel. A Unix
-socket also passes files, and with them memory that both ends share.
+A channel knows only `Stream`. A Unix socket also passes files, and with them memory that both ends
+share.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import socket
 import struct
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from distkeras_grid.parameter_server.messages import Road
@@ -32,8 +29,6 @@ _UNIX_BUFFER = 1 << 20
 _FILE = struct.Struct("@i")
 #: A file that is received belongs to this process alone. Not every system has the flag.
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-#: Bytes in one direction of a pair in memory that wait for their reader.
-_PIPE_BUFFER = 1 << 16
 
 
 class Stream(Protocol):
@@ -41,7 +36,7 @@ class Stream(Protocol):
 
     @property
     def private(self) -> bool:
-        """Whether the bytes never leave this host's kernel or this process."""
+        """Whether the bytes never leave this host's kernel."""
         ...
 
     @property
@@ -204,124 +199,3 @@ class SocketStream:
         now = self._socket.gettimeout()
         if seconds is None or now is None or not 0.9 * now < seconds < 1.1 * now:
             self._socket.settimeout(seconds)
-
-
-class MemoryStream:
-    """One end of a pair in memory; `memory_pair` makes both."""
-
-    def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
-        self._incoming, self._outgoing = incoming, outgoing
-
-    @property
-    def private(self) -> bool:
-        """True; see `Stream`."""
-        return True
-
-    @property
-    def road(self) -> Road:
-        """What carries the bytes."""
-        return "in process"
-
-    @property
-    def passes_files(self) -> bool:
-        """False; see `Stream`."""
-        return False
-
-    def send_file(self, file: int, seconds: float) -> None:  # noqa: ARG002 - it never can
-        """Raise: this stream passes no files."""
-        raise OSError(errno.ENOTSUP, "a stream in memory passes no files")
-
-    def receive_file(self, seconds: float | None) -> tuple[int, int | None]:  # noqa: ARG002
-        """Raise: this stream passes no files."""
-        raise OSError(errno.ENOTSUP, "a stream in memory passes no files")
-
-    def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; see `Stream`."""
-        return self._outgoing.put(next(part for part in parts if len(part)), seconds)
-
-    def receive_into(self, target: memoryview, seconds: float | None) -> int:
-        """Receive at least a byte; see `Stream`."""
-        return self._incoming.take(target, seconds)
-
-    def ended(self) -> bool:
-        """Whether the peer has closed; see `Stream`."""
-        return self._incoming.finished
-
-    def finish_sending(self) -> None:
-        """Tell the peer that nothing more comes."""
-        self._outgoing.finish()
-
-    def interrupt(self) -> None:
-        """Let other threads that wait here go on; see `Stream`."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection; what the peer has sent is dropped."""
-        self._outgoing.finish()
-        self._incoming.abandon()
-
-
-def memory_pair() -> tuple[MemoryStream, MemoryStream]:
-    """Return the two ends of a connection in memory.
-
-    Examples
-    --------
-    >>> ours, theirs = memory_pair()
-    >>> ours.send([memoryview(b"abc")], 1.0)
-    3
-    >>> target = bytearray(3)
-    >>> theirs.receive_into(memoryview(target), 1.0), bytes(target)
-    (3, b'abc')
-    """
-    there, back = _Pipe(), _Pipe()
-    return MemoryStream(back, there), MemoryStream(there, back)
-
-
-class _Pipe:
-    """Bytes in one direction, a bounded number at a time."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._finished = self._abandoned = False
-        self._changed = threading.Condition()
-
-    @property
-    def finished(self) -> bool:
-        with self._changed:
-            return self._finished and not self._data
-
-    def put(self, part: memoryview, seconds: float) -> int:
-        with self._changed:
-            self._wait(lambda: self._abandoned or len(self._data) < _PIPE_BUFFER, seconds)
-            if self._abandoned or self._finished:
-                raise BrokenPipeError("the other side closed it")
-            taken = part[: _PIPE_BUFFER - len(self._data)]
-            self._data += taken
-            self._changed.notify_all()
-            return len(taken)
-
-    def take(self, target: memoryview, seconds: float | None) -> int:
-        with self._changed:
-            self._wait(lambda: bool(self._data) or self._finished or self._abandoned, seconds)
-            if self._abandoned:
-                raise ConnectionResetError("this side closed it")
-            count = min(len(target), len(self._data))
-            target[:count] = self._data[:count]
-            del self._data[:count]
-            self._changed.notify_all()
-            return count
-
-    def finish(self) -> None:
-        with self._changed:
-            self._finished = True
-            self._changed.notify_all()
-
-    def abandon(self) -> None:
-        with self._changed:
-            self._abandoned = True
-            self._data.clear()
-            self._changed.notify_all()
-
-    def _wait(self, condition: Callable[[], bool], seconds: float | None) -> None:
-        if not self._changed.wait_for(condition, seconds):
-            raise TimeoutError("timed out")

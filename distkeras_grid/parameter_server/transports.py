@@ -1,4 +1,4 @@
-"""Where streams come from: TCP sockets between hosts, Unix sockets on one host, and memory.
+"""Where streams come from: TCP sockets between hosts, Unix sockets on one host.
 
 A `Transport` is one way to a server; a `Door` is where the server accepts clients. This is the only
 module that opens sockets.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import secrets
 import selectors
 import shutil
@@ -25,7 +24,7 @@ from typing import Any, Protocol, Self
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.streams import SocketStream, Stream, memory_pair
+from distkeras_grid.parameter_server.streams import SocketStream, Stream
 
 #: Longest path of a Unix socket, bytes (macOS; Linux allows four more).
 _LONGEST_UNIX_PATH = 103
@@ -215,38 +214,6 @@ class SocketDoor:
         if self._closed.is_set() and not self._accepting:
             self._opened.close()
             self._left.notify_all()
-
-
-class InProcess:
-    """A way to a server in the same process, and its door: streams in memory."""
-
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Stream | None] = queue.SimpleQueue()
-        self._closed = False
-
-    def __str__(self) -> str:
-        return "this process"
-
-    def connect(self, seconds: float) -> Stream:  # noqa: ARG002 - nothing to wait for
-        """Return a connected stream; see `Transport`."""
-        if self._closed:
-            raise ConnectionRefusedError("the server has closed")
-        ours, theirs = memory_pair()
-        self._waiting.put(theirs)
-        return ours
-
-    def accept(self) -> Stream | None:
-        """Wait for the next client; see `Door`."""
-        stream = self._waiting.get()
-        if stream is None:
-            # For whoever else waits, or asks later.
-            self._waiting.put(None)
-        return stream
-
-    def close(self) -> None:
-        """Let nobody in any more."""
-        self._closed = True
-        self._waiting.put(None)
 
 
 def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:

@@ -9,9 +9,9 @@ from distkeras_grid.model_parallel.device import Computer, serve
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.messages import VOCABULARY
 from distkeras_grid.model_parallel.time_model import LayerPlan, Plan
-from distkeras_grid.parameter_server.streams import memory_pair
 from distkeras_grid.parameter_server.wire import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
+from tests.memory_streams import memory_pair
 
 #: Enough for every answer of a part that lives.
 PATIENT = LimitsSpec(start_timeout=30.0, round_timeout=30.0)

@@ -14,7 +14,7 @@ from distkeras_grid.parameter_server.lingering import LINGER_SECONDS, Lingering
 from distkeras_grid.parameter_server.messages import SeatStatus
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerTurn
-from distkeras_grid.parameter_server.transports import InProcess
+from tests.memory_streams import InProcess
 
 KEY = b"k" * 32
 

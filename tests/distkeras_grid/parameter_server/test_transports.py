@@ -30,7 +30,6 @@ from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import Content, Refused, Side, WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.transports import (
-    InProcess,
     Listener,
     SocketDoor,
     TcpTransport,
@@ -39,6 +38,7 @@ from distkeras_grid.parameter_server.transports import (
     listen,
     routes,
 )
+from tests.memory_streams import InProcess
 
 SIZE = 100_000
 VECTOR = np.arange(SIZE, dtype=np.float32)
@@ -63,7 +63,7 @@ def memory(tmp_path):
 
 
 SHARES = "shared memory" if sys.platform == "linux" else "unix socket"
-ROADS = {tcp: "tcp", unix: SHARES, memory: "in process"}
+ROADS = {tcp: "tcp", unix: SHARES, memory: ""}
 
 
 def no_unix_sockets(self, address):

@@ -34,10 +34,11 @@ from distkeras_grid.parameter_server.auth import new_key, new_nonce, seat_key
 from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.messages import Proof, Side, WorkerHello
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerPlace
-from distkeras_grid.parameter_server.streams import SocketStream, memory_pair
+from distkeras_grid.parameter_server.streams import SocketStream
 from distkeras_grid.parameter_server.transports import Listener, TcpTransport
 from distkeras_grid.parameter_server.wire import ArrayChannel
 from tests.distkeras_grid.model_parallel.helpers import proven_pair
+from tests.memory_streams import memory_pair
 
 KEY_OF = partial(seat_key, new_key())
 MESSAGES = VOCABULARY.messages
