@@ -14,12 +14,10 @@ TENSORFLOW = [
 # bring CUDA along (5 GB); the index of its makers has smaller ones for CPUs: `make torch`.
 JAX = ["jax>=0.10,<0.11", "jaxlib>=0.10,<0.11"]
 TORCH = ["torch>=2.15,<2.16"]
-# Formats of microscopes: Zeiss CZI, Leica LIF, Nikon ND2 and OME-Zarr.
-FORMATS = ["liffile>=2026.2", "nd2>=0.11", "pylibCZIrw>=5.0", "zarr>=3.0"]
+# Formats of microscopes: Zeiss CZI, Nikon ND2 and OME-Zarr.
+FORMATS = ["nd2>=0.11", "pylibCZIrw>=5.0", "zarr>=3.0"]
 # Gatan's dm3 and dm4. RosettaSciIO is under the GPL, so it has an extra of its own.
 DM = ["rosettasciio>=0.9"]
-# Slides of further scanners. The second package has the library in C, which is under the LGPL.
-SLIDES = ["openslide-python>=1.4", "openslide-bin>=4.0"]
 NOTEBOOK = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 DEVELOPMENT = [
     # Read what is written, in tests and in a notebook.
@@ -101,10 +99,9 @@ setup(
         "notebook": NOTEBOOK,
         "formats": FORMATS,
         "dm": DM,
-        "slides": SLIDES,
         # Built from source: needs a C compiler and Kerberos' headers.
         "kerberos": ["requests-gssapi>=1.3"],
-        "dev": TENSORFLOW + JAX + NOTEBOOK + FORMATS + DM + SLIDES + DEVELOPMENT,
+        "dev": TENSORFLOW + JAX + NOTEBOOK + FORMATS + DM + DEVELOPMENT,
     },
     entry_points={"console_scripts": ["distkeras-grid = distkeras_grid.cli.main:main"]},
 )

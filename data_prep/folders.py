@@ -1,7 +1,4 @@
-"""Images of many files, used where an open file is expected.
-
-An OME-Zarr is a folder. Some slides are a file with others beside it, which hold the pixels.
-"""
+"""Images that are folders (OME-Zarr), used where an open file is expected."""
 
 from __future__ import annotations
 
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
     from distkeras_grid.webhdfs.connection import Connection
 
 ENDING = ".zarr"
-# Slides with further files: MIRAX, Hamamatsu VMS and VMU, and DICOM, whose levels are files, too.
-COMPANIONS = (".mrxs", ".vms", ".vmu", ".dcm")
 # Files in the folder are read in pieces of this many bytes.
 READ_BYTES = 8 << 20
 
@@ -33,26 +28,15 @@ def is_folder(uri: str) -> bool:
     return uri.endswith(ENDING)
 
 
-def has_companions(uri: str) -> bool:
-    """Tell whether an image has its pixels in files beside it, by its name."""
-    return uri.lower().endswith(COMPANIONS)
-
-
 def refuse_folders(uris: Iterable[str]) -> None:
-    """Refuse images of many files, where only single files can be read.
+    """Refuse images that are folders, where only single files can be read.
 
     Raises
     ------
     ConfigurationError
         Names the first one.
     """
-    listed = list(uris)
-    if (first := next(filter(has_companions, listed), None)) is not None:
-        raise ConfigurationError(
-            f"{first} has its pixels in files beside it, and can only be read from local and "
-            "mounted paths; not by local sets. Convert it to a tiled TIFF."
-        )
-    if (first := next(filter(is_folder, listed), None)) is not None:
+    if (first := next(filter(is_folder, uris), None)) is not None:
         raise ConfigurationError(
             f"{first} is a folder, and can only be read from local and mounted paths, or from HDFS "
             "by WebHDFS; not by local sets. Pack it into one .ozx file."
@@ -106,10 +90,6 @@ class Folder(BytesIO):
         )
 
     @property
-    def _root(self) -> Path:
-        return self.path
-
-    @property
     def length(self) -> int:
         """Size of all files, bytes."""
         return sum(path.stat().st_size for path in self.files())
@@ -123,7 +103,7 @@ class Folder(BytesIO):
         """Return the digest of the names and contents of all files."""
         digest = hashlib.sha256()
         for path in self.files():
-            digest.update(path.relative_to(self._root).as_posix().encode() + b"\0")
+            digest.update(path.relative_to(self.path).as_posix().encode() + b"\0")
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
@@ -132,33 +112,6 @@ class Folder(BytesIO):
         """Delete the copies of files."""
         self._resources.close()
         super().close()
-
-
-class Companions(Folder):
-    """A file on this machine and those beside it that belong to it.
-
-    Parameters
-    ----------
-    path : Path
-        The file that stands for all.
-    """
-
-    def files(self) -> list[Path]:
-        """Return the file, and then those that belong to it, sorted by their paths."""
-        stem, folder = self.path.stem, self.path.parent
-        match self.path.suffix.lower():
-            case ".mrxs":
-                others: Iterable[Path] = (folder / stem).rglob("*")
-            case ".vms" | ".vmu":
-                others = (each for each in folder.iterdir() if each.name.startswith(stem))
-            case _:
-                others = (each for each in folder.iterdir() if each.suffix == self.path.suffix)
-        found = sorted(each for each in others if each.is_file() and each != self.path)
-        return [self.path, *found]
-
-    @property
-    def _root(self) -> Path:
-        return self.path.parent
 
 
 def copied(connection: Connection, path: str) -> Folder:

@@ -1,8 +1,8 @@
 """From an image file to an array.
 
-PNG, JPEG, TIFF and BMP with 8 or 16 bits are read; with the extras ``formats``, ``dm`` and
-``slides`` also CZI, LIF, ND2, OME-Zarr, dm3 and dm4, and slides of further scanners. An EXIF
-orientation is applied, a fully opaque alpha channel is dropped, and colour images with equal
+PNG, JPEG, TIFF and BMP with 8 or 16 bits are read; with the extras ``formats`` and ``dm`` also CZI,
+ND2, OME-Zarr, dm3 and dm4; and what readers of other packages read (`data_prep.own_readers`). An
+EXIF orientation is applied, a fully opaque alpha channel is dropped, and colour images with equal
 channels become gray. `data_prep.tiff` reads TIFF files, `data_prep.vendor` those of microscopes,
 and this module the others. A large image becomes a `Raster`, which decodes it part by part, if its
 format allows that.
@@ -14,7 +14,6 @@ import errno
 import os
 import struct
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,7 +22,6 @@ from typing import Any, BinaryIO, cast
 
 import cv2
 import numpy as np
-import tifffile
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from data_prep import jpeg
@@ -32,20 +30,19 @@ from data_prep.czi import CziFile
 from data_prep.digital_micrograph import STARTS as DM_STARTS
 from data_prep.digital_micrograph import DmFile
 from data_prep.folders import Folder
-from data_prep.lif import START as LIF_START
-from data_prep.lif import LifFile
 from data_prep.nd2 import START as ND2_START
 from data_prep.nd2 import Nd2File
 from data_prep.ome_zarr import START as ZARR_START
 from data_prep.ome_zarr import ZarrFile
+from data_prep.own_readers import open_by_own_reader
 from data_prep.picture import Choice, Picture, Pixels, without_alpha
 from data_prep.raster import Raster
-from data_prep.slides import START_BYTES, SlideFile, is_slide
 from data_prep.tiff import TiffPlane, channel_number, find_plane
 from data_prep.tiff_planes import Window
 from data_prep.vendor import Container, VendorPlane, take
 from distkeras_grid.errors import (
     AmbiguousImageError,
+    GridError,
     ImageError,
     StorageError,
     UnreadableImageError,
@@ -64,35 +61,15 @@ MOST_WHOLE_BYTES = 4 << 30
 COMPARED_VALUES = 1 << 22
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # First bytes of the files of microscopes, and what opens them.
+START_BYTES = 16
 CONTAINERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[BinaryIO, str], Container]], ...] = (
     (CZI_START, CziFile),
     (ZARR_START, ZarrFile),
-    (LIF_START, LifFile),
     (ND2_START, Nd2File),
     (DM_STARTS, DmFile),
 )
 # One plane of a file that can hold several.
 Plane = TiffPlane | VendorPlane
-# Readers raise these on damaged files, each format its own; RuntimeError is imagecodecs'.
-DAMAGE = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RuntimeError,
-    MemoryError,
-    AssertionError,  # tifffile's
-    NameError,  # nd2's, where metadata lack what it asks for
-    struct.error,
-    zipfile.BadZipFile,
-    tifffile.TiffFileError,
-    Image.DecompressionBombError,
-)
 # Raised where a reader did not expect damage; their words are about its code, not about the file.
 SLIPS = (LookupError, TypeError, AttributeError, AssertionError, NameError, struct.error)
 # If a disk, a server or the host fails, OSError has one of these numbers. If a library finds a file
@@ -225,7 +202,10 @@ def _damage_told(name: str, length: int) -> Iterator[None]:
         ) from error
     except StorageError as error:
         raise UnreadableImageError(f"{name} cannot be read: {error}") from error
-    except DAMAGE as error:
+    except GridError:
+        raise
+    # Whatever a library raises on a damaged file, each its own.
+    except Exception as error:
         if _is_failure(error):
             raise UnreadableImageError(
                 f"{name} cannot be read ({type(error).__name__}: {error}). Look at its disk, and "
@@ -251,12 +231,11 @@ def _is_failure(error: BaseException) -> bool:
 
 def _plane(start: bytes, stream: BinaryIO, name: str, choice: Choice) -> Plane | None:
     """Return one plane of a file that can hold several, None if the file is of another format."""
-    is_tiff = start.startswith(TIFF_STARTS)
-    if is_slide(stream, name, start, is_tiff=is_tiff):
-        return _taken(SlideFile(stream, name), name, choice)
+    if (container := open_by_own_reader(stream, name)) is not None:
+        return _taken(container, name, choice)
     if isinstance(stream, Folder):
         start = ZARR_START
-    if is_tiff:
+    if start.startswith(TIFF_STARTS):
         return find_plane(stream, name, choice)
     for known, kind in CONTAINERS:
         if start.startswith(known):

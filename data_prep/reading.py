@@ -21,7 +21,8 @@ from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-from data_prep.folders import Companions, Folder, copied, has_companions, is_folder
+from data_prep.folders import Folder, copied, is_folder
+from data_prep.own_readers import has_own_reader
 from distkeras_grid.errors import (
     GridError,
     PathNotFoundError,
@@ -213,14 +214,14 @@ class _Followed(RawIOBase):
 
 
 def open_local(path: str | Path) -> Content:
-    """Open a local or mounted file, or an image of many files."""
-    is_of_many = has_companions(str(path)) and os.path.isfile(path)
-    if is_of_many or (is_folder(str(path)) and os.path.isdir(path)):
-        folder = (Companions if is_of_many else Folder)(Path(path))
+    """Open a local or mounted file, or an image that is a folder."""
+    if is_folder(str(path)) and os.path.isdir(path):
+        folder = Folder(Path(path))
         return Content(folder, folder.state, str(path))
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
     opened = os.fstat(stream.fileno())
-    if opened.st_size <= HELD_BYTES:
+    # A reader of another package may look for files beside this one, by its path.
+    if opened.st_size <= HELD_BYTES and not has_own_reader(str(path)):
         with stream:
             return Content.of(stream.read())
 

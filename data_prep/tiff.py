@@ -21,7 +21,7 @@ import tifffile
 
 from data_prep.picture import PROJECTIONS, Choice, Picture, Pixels, project
 from data_prep.raster import Raster
-from data_prep.tiff_metadata import Ome, planes_stated, scn_overviews, tiff_pixel_size
+from data_prep.tiff_metadata import Ome, planes_stated, tiff_pixel_size
 from data_prep.tiff_planes import (
     CMYK,
     COLOUR,
@@ -42,9 +42,6 @@ from distkeras_grid.errors import AmbiguousImageError, ImageError
 COLOUR_NAMES = ("red", "green", "blue")
 # Axes as tifffile names them: I, Q and R stand for "some sequence" that the file does not name.
 UNNAMED = "IQR"
-# Pictures of the whole slide, and thumbnails, whose pages do not say what they are: format and name
-# of the series, as tifffile tells them.
-OVERVIEWS = (("svs", "Thumbnail"), ("ndpi", "Macro"), ("ndpi", "Map"))
 # Largest number of samples of one pixel: hyperspectral cameras have hundreds.
 MAX_SAMPLES = 1024
 # A plane has at most as many bytes as the largest image with 4 channels of 16 bits.
@@ -230,11 +227,11 @@ def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:
 
 def _stacks(tiff: tifffile.TiffFile) -> Iterator[Stack]:
     """Yield every image of the file at its full size."""
-    overviews = scn_overviews(tiff)
     for number, series in enumerate(tiff.series):
         page = series.keyframe
-        is_overview = (series.kind, series.name) in OVERVIEWS
-        if number in overviews or (number > 0 and (page.is_reduced or is_overview)):
+        # The thumbnail of Aperio does not say that it is one.
+        is_thumbnail = (series.kind, series.name) == ("svs", "Thumbnail")
+        if number > 0 and (page.is_reduced or is_thumbnail):
             continue
         count = len(series.axes) - len(page.axes)
         # Two axes without a name have the same letter.

@@ -136,32 +136,6 @@ def planes_stated(tiff: tifffile.TiffFile) -> int:
     return max(found)
 
 
-def scn_overviews(tiff: tifffile.TiffFile) -> frozenset[int]:
-    """Return which series of a slide of Leica (SCN) show the whole slide, if there are others.
-
-    They are images like the scans, but their view has the place and the size of the slide.
-    """
-    if not tiff.is_scn:
-        return frozenset()
-    root = ElementTree.fromstring(tiff.pages.first.description)
-    whole = [
-        _view(image) == (slide.get("sizeX"), slide.get("sizeY"), "0", "0")
-        for slide in root.iterfind("{*}collection")
-        for image in slide.iterfind("{*}image")
-        for pixels in image.iterfind("{*}pixels")
-        if pixels.find("{*}dimension") is not None
-    ]
-    overviews = frozenset(number for number, is_whole in enumerate(whole) if is_whole)
-    return overviews if len(overviews) < len(whole) else frozenset()
-
-
-def _view(image: ElementTree.Element) -> tuple[str | None, ...]:
-    """Return width, height and place of an image on its slide, nanometres, as they are written."""
-    view = image.find("{*}view")
-    names = ("sizeX", "sizeY", "offsetX", "offsetY")
-    return () if view is None else tuple(view.get(name) for name in names)
-
-
 def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) -> Size | None:
     """Return width and height of a pixel in micrometres, None if the file does not state them.
 

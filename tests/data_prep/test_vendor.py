@@ -27,7 +27,7 @@ from data_prep.stages import inspect_image
 from distkeras_grid.errors import AmbiguousImageError, ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 from tests.data_prep.counting import Counting
-from tests.data_prep.vendor_files import write_dm, write_lif, write_nd2
+from tests.data_prep.vendor_files import write_dm, write_nd2
 from tests.distkeras_grid.webhdfs.loopback import loopback
 
 pytestmark = [pytest.mark.usefixtures("event_loops")]
@@ -340,67 +340,10 @@ def test_an_empty_folder_is_no_image(tmp_path):
         open_image(content.stream, "x")
 
 
-@pytest.fixture(scope="module")
-def stack_lif(folder):
-    """Two images of different kinds in one file."""
-    images = [("TCZYX", STACK), ("YX", STACK[0, 0, 0])]
-    return write_lif(folder / "stack.lif", images, resolution=12)
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        (Choice(1, "1", "2"), STACK[1, 1, 2]),
-        (Choice(0, "0", "max"), STACK[0, 0].max(axis=0)),
-        (Choice(2), STACK[0, 0, 0]),
-    ],
-)
-def test_lif(stack_lif, choice, expected):
-    with stack_lif.open("rb") as stream:
-        picture = open_image(stream, "x", choice, region_bytes=None)
-        np.testing.assert_array_equal(picture.pixels[:, :, 0], expected)
-        assert (picture.bits, picture.pixel_size) == (12, pytest.approx((0.5, 0.25)))
-        raster = open_image(stream, "x", choice, region_bytes=0).pixels
-        found = raster.read(190, 100, 320, 260)[:, :, 0]
-        np.testing.assert_array_equal(found, expected[100:260, 190:320])
-        raster.close()
-
-
-@pytest.mark.parametrize("choice", [Choice(), Choice(0), Choice(0, "0"), Choice(0, None, "0")])
-def test_what_is_not_chosen_of_a_lif_is_asked_for(stack_lif, choice):
-    with pytest.raises(AmbiguousImageError, match="x"):
-        read_image(stack_lif.read_bytes(), "x", choice)
-
-
-def test_scans_across_the_focal_planes_of_a_lif_are_pages(tmp_path):
-    """They were left out without a word beside images of rows and columns."""
-    scans = [("YX", STACK[0, 0, 0]), ("CZX", STACK[0, :, :, 5]), ("CZY", STACK[0, :, :, :, 9])]
-    images = [(axes, np.ascontiguousarray(pixels)) for axes, pixels in scans]
-    content = write_lif(tmp_path / "a.lif", images).read_bytes()
-    with pytest.raises(AmbiguousImageError, match="3 pages"):
-        read_image(content, "x")
-    across = read_image(content, "x", Choice(1, "1"))
-    np.testing.assert_array_equal(across.pixels[:, :, 0], STACK[0, 1, :, 5])
-    assert across.pixel_size == pytest.approx((0.5, 1.0))
-    other = read_image(content, "x", Choice(2, "0"))
-    np.testing.assert_array_equal(other.pixels[:, :, 0], STACK[0, 0, :, :, 9])
-    assert other.pixel_size == pytest.approx((0.25, 1.0))
-
-
-def test_wavelengths_of_a_lif_are_pages_and_lines_over_time_do_not_count(tmp_path):
-    images = [("λYX", STACK[0, 0]), ("TX", STACK[0, 0, 0])]
-    content = write_lif(tmp_path / "a.lif", images).read_bytes()
-    with pytest.raises(AmbiguousImageError, match="3 pages"):
-        read_image(content, "x")
-    found = read_image(content, "x", Choice(2)).pixels
-    np.testing.assert_array_equal(found[:, :, 0], STACK[0, 0, 2])
-
-
 @pytest.mark.slow
-def test_colour_of_lif_nd2_and_dm(tmp_path):
+def test_colour_of_nd2_and_dm(tmp_path):
     blue_first = np.ascontiguousarray(COLOUR[:, :, ::-1])
     for path in (
-        write_lif(tmp_path / "a.lif", [("YXS", blue_first)], resolution=8),
         write_nd2(tmp_path / "a.nd2", blue_first[np.newaxis]),
         write_dm(tmp_path / "a.dm3", COLOUR),
         write_dm(tmp_path / "a.dm4", COLOUR),
@@ -445,11 +388,10 @@ def test_a_size_that_was_not_measured_is_none(tmp_path):
     assert read_image(path.read_bytes(), "x").pixel_size is None
 
 
-@pytest.mark.parametrize("name", ["stack.lif", "a.dm3", "a.dm4"])
+@pytest.mark.parametrize("name", ["a.dm3", "a.dm4"])
 @pytest.mark.parametrize("kind", ["cut", "damaged"])
-def test_damage_of_lif_and_dm_is_an_error(stack_lif, tmp_path, name, kind):
-    path = stack_lif if name == "stack.lif" else write_dm(tmp_path / name, STACK[0, 0, 0])
-    content = path.read_bytes()
+def test_damage_of_dm_is_an_error(tmp_path, name, kind):
+    content = write_dm(tmp_path / name, STACK[0, 0, 0]).read_bytes()
     half = len(content) // 2
     broken = content[:half] if kind == "cut" else content[:20] + bytes(half)
     with pytest.raises(ImageError, match="broken"):

@@ -13,50 +13,6 @@ KINDS = {"uint8": 6, "uint16": 10, "int32": 7, "float32": 2}
 ND2_MAP = b"ND2 FILEMAP SIGNATURE NAME 0001!"
 
 
-def write_lif(path, images, size=(0.5e-6, 0.25e-6), *, resolution=16):
-    """Write a LIF file.
-
-    `images` are pairs of axes, outermost first, such as "TCZYX", "ZX", "λYX" or "YXS", and pixels.
-    """
-    elements, blocks = [], []
-    for number, (axes, pixels) in enumerate(images):
-        strides = dict(zip(axes, pixels.strides, strict=True))
-        lengths = dict(zip(axes, pixels.shape, strict=True))
-        dimensions = [
-            f'<DimensionDescription DimID="{dimension}" NumberOfElements="{lengths[axis]}" '
-            f'Origin="0" Length="{(lengths[axis] - 1) * step}" Unit="{unit}" '
-            f'BytesInc="{strides[axis]}" BitInc="0"/>'
-            for axis, dimension, step, unit in (
-                *(("X", 1, size[0], "m"), ("Y", 2, size[1], "m")),
-                *(("Z", 3, 1e-6, "m"), ("T", 4, 1.0, "s"), ("λ", 5, 1e-9, "m")),
-            )
-            if axis in axes
-        ]
-        axis = "S" if "S" in axes else "C"
-        channels = [
-            f'<ChannelDescription DataType="0" ChannelTag="{3 - c if axis == "S" else 0}" '
-            f'Resolution="{resolution}" NameOfMeasuredQuantity="" Min="0" Max="1" Unit="" '
-            f'LUTName="Gray" IsLUTInverted="0" BytesInc="{c * strides.get(axis, 0)}" BitInc="0"/>'
-            for c in range(lengths.get(axis, 1))
-        ]
-        elements.append(
-            f'<Element Name="image{number}" UniqueID="{number}"><Data><Image><ImageDescription>'
-            f"<Channels>{''.join(channels)}</Channels>"
-            f"<Dimensions>{''.join(dimensions)}</Dimensions></ImageDescription></Image></Data>"
-            f'<Memory Size="{pixels.nbytes}" MemoryBlockID="MemBlock_{number}"/></Element>'
-        )
-        block = f"MemBlock_{number}".encode("utf-16-le")
-        start = struct.pack("<BQBI", 0x2A, pixels.nbytes, 0x2A, len(block) // 2) + block
-        blocks.append(struct.pack("<II", 0x70, len(start)) + start + pixels.tobytes())
-    xml = (
-        '<LMSDataContainerHeader Version="2"><Element Name="all"><Children>'
-        f"{''.join(elements)}</Children></Element></LMSDataContainerHeader>"
-    ).encode("utf-16-le")
-    header = struct.pack("<IIBI", 0x70, len(xml) + 5, 0x2A, len(xml) // 2) + xml
-    path.write_bytes(header + b"".join(blocks))
-    return path
-
-
 def write_nd2(path, frames, names=("DAPI",), loops=(), calibration=0.25, recorded=None):
     """Write an ND2 file.
 
