@@ -143,9 +143,9 @@ def resample(
 ) -> Pixels | Raster:
     """Return an image whose sides are multiplied by factors, to at least one pixel.
 
-    Where an image shrinks, areas are averaged; one that is read part by part stays so, and has the
-    same values. Where it grows, cubic interpolation is used, limited to the range of the original
-    values.
+    Where an image shrinks, areas are averaged; one that is read part by part stays so, and its
+    values differ by at most one. Where it grows, cubic interpolation is used, limited to the range
+    of the original values.
 
     Parameters
     ----------
