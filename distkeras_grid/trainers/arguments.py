@@ -19,8 +19,6 @@ from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.spec import LARGEST
 
 BALANCED: Literal["balanced"] = "balanced"
-#: The fastest of the backends that are installed, as measured before the run.
-AUTO: Literal["auto"] = "auto"
 #: Each server is a process on the driver's host.
 MOST_SERVERS = 64
 #: What needs a single server, by the name of the argument: the value that needs none, and why.
@@ -44,7 +42,7 @@ def check_backend() -> None:
 
 
 def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
-    """Return the backend on which workers are to train: a name, `AUTO`, or None for the driver's.
+    """Return the backend on which workers are to train: a name, or None for the driver's.
 
     Parameters
     ----------
@@ -59,7 +57,7 @@ def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
     ------
     ConfigurationError
         If it is something else. If the optimizer's state travels, whose types are those of the
-        driver's backend, and the workers' may be another one.
+        driver's backend, and the workers' is another one.
 
     Examples
     --------
@@ -69,10 +67,10 @@ def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
     """
     if engine is None:
         return None
-    if engine != AUTO and not (isinstance(engine, str) and engine in BACKENDS):
+    if not (isinstance(engine, str) and engine in BACKENDS):
         raise ConfigurationError(
-            f"engine is {AUTO!r}, for the fastest, a backend of Keras ({', '.join(BACKENDS)}), or "
-            f"None for the driver's. Received: {engine!r}."
+            f"engine is a backend of Keras ({', '.join(BACKENDS)}), or None for the driver's. "
+            f"Received: {engine!r}."
         )
     if rule.traits.steps_on_workers and engine != (here := configured_backend()):
         raise ConfigurationError(

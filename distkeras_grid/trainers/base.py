@@ -139,10 +139,8 @@ class Trainer(ABC):
     jit : bool or "auto", default "auto"
         Whether XLA compiles the workers' windows, or PyTorch records their steps. "auto" means no
         if it is known to make them slower. XLA never compiles a window of an epoch or more.
-    engine : {"auto", "tensorflow", "jax", "torch"}, optional
-        Keras' backend on the workers; default the driver's. "auto" measures each that is installed
-        with this model and a few of the rows, in a task for each worker, and takes the fastest. The
-        history has the figures, in ``params["engines"]``. The model travels as a ``.keras`` file,
+    engine : {"tensorflow", "jax", "torch"}, optional
+        Keras' backend on the workers; default the driver's. The model travels as a ``.keras`` file,
         so its own layers must not call the functions of one backend.
     master_host : str, optional
         Address of this driver as executors see it; default ``spark.driver.host``.

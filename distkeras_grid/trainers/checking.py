@@ -29,7 +29,6 @@ from distkeras_grid.engine.local_steps import (
     check_unscaled,
 )
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.schema import PADDED
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
@@ -61,7 +60,7 @@ from distkeras_grid.spark.session import (
     settled_slots,
 )
 from distkeras_grid.spec import LayoutSpec, RunSpec
-from distkeras_grid.trainers.arguments import AUTO, check_backend
+from distkeras_grid.trainers.arguments import check_backend, checked_engine
 from distkeras_grid.trainers.class_weights import count_classes, number_classes, settle_class_weight
 from distkeras_grid.trainers.compiled import CompiledModel, compiled_copy
 from distkeras_grid.trainers.compressing import (
@@ -73,13 +72,6 @@ from distkeras_grid.trainers.compressing import (
 )
 from distkeras_grid.trainers.defaults import optimizer_kind
 from distkeras_grid.trainers.description import choices, headline_of
-from distkeras_grid.trainers.engines import (
-    EngineSpeed,
-    backend_of,
-    measure_backends,
-    measured_block,
-    speeds_line,
-)
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.labels import check_labels, fitted, needs_of
 from distkeras_grid.trainers.local_data import (
@@ -155,8 +147,6 @@ class Checked:
         Where the server will listen.
     notes : list of str
         Lines to show before the run starts.
-    speeds : tuple of EngineSpeed, default ()
-        The backends that were measured, the fastest first.
     """
 
     spec: RunSpec
@@ -165,7 +155,6 @@ class Checked:
     validation: ArraySource | None = field(repr=False)
     place: ServerPlace
     notes: list[str]
-    speeds: tuple[EngineSpeed, ...] = ()
 
 
 def check(
@@ -194,11 +183,6 @@ def check(
     """
     check_backend()
     draft, method = request.draft, request.method
-    if request.engine == AUTO and isinstance(request.data.data, LocalSets):
-        raise ConfigurationError(
-            "The workers draw the rows of local sets, and there are none yet to measure with. "
-            f"Received: engine={AUTO!r}. Leave it out, or name a backend."
-        )
     spark = active_session()
     _check_local_slots(spark, draft.pace.num_workers)
     check_one_output(request.data.class_weight, outputs_of(request.source.model))
@@ -212,7 +196,7 @@ def check(
     columns = fitted(columns, compiled.model)
     prepare_metrics(compiled.model, columns)
     rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))
-    backend = backend_of(request.engine, rule, draft.algorithm.trainer)
+    backend = checked_engine(request.engine, rule, draft.algorithm.trainer) or current_backend()
     await_executors()
     place = _check_executors(spark, request.server, backend)
     workers, warnings = _settle_workers(spark, draft)
@@ -234,35 +218,15 @@ def check(
         threads=_task_cores(spark),
         backend=backend,
     )
-    speeds: tuple[EngineSpeed, ...] = ()
-    if request.engine == AUTO:
-        spec, speeds = _on_fastest(spark, spec, compiled, data)
     validation = _collect_validation(held_out, compiled.model, data.summary)
     method = _counted(spark, method)
     size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
     warnings += _check_memory(spark, spec, size, validation, method.devices)
     headline = headline_of(spec, build_from(spec.rule), window)
     notes = [*announcements(request, spec, window, headline), *warnings]
-    if speeds:
-        notes.append(speeds_line(speeds, spec.workers))
     if data.local is not None:
         notes += local_notes(data.local, spec.epochs)
-    return Checked(spec, compiled, data, validation, place, notes, speeds)
-
-
-def _on_fastest(
-    spark: SparkSession,
-    spec: RunSpec,
-    compiled: CompiledModel,
-    data: CheckedData,
-) -> tuple[RunSpec, tuple[EngineSpeed, ...]]:
-    """Return the run on the backend that measures fastest, and what was measured."""
-    block = measured_block(data.frame, data.columns, spec)
-    speeds = measure_backends(spark, spec, compiled.archive, compiled.objects, block)
-    backend = speeds[0].backend
-    # Tasks that Spark starts from now on.
-    ship_backend(spark, backend)
-    return spec.change(backend=backend), tuple(speeds)
+    return Checked(spec, compiled, data, validation, place, notes)
 
 
 def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:

@@ -46,7 +46,6 @@ from distkeras_grid.trainers.checking import Checked, check
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
 from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
-from distkeras_grid.trainers.engines import describe_speeds
 from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
 from distkeras_grid.trainers.recalibration import recalibrate
@@ -513,10 +512,7 @@ def prepare(
         checked.compiled.objects,
         version_of(checked.data.frame),
     )
-    description |= {
-        "engines": describe_speeds(checked.speeds),
-        "read_parallelism": read_parallelism(spark),
-    }
+    description["read_parallelism"] = read_parallelism(spark)
     if checked.data.stored is not None:
         description["stored_rows"] = checked.data.stored.told()
     if resumed is not None:

@@ -150,7 +150,7 @@ class RunRequest:
     saving : SavingRequest
         Its checkpoints.
     engine : str, optional
-        The backend of the workers, or "auto"; default the driver's.
+        The backend of the workers; default the driver's.
     """
 
     draft: DraftSpec

@@ -15,7 +15,6 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.gathering import trained_so_far
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.arguments import AUTO
 from distkeras_grid.trainers.compiled import CompiledModel
 
 if TYPE_CHECKING:
@@ -42,12 +41,10 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
         draft = msgspec.structs.replace(draft, pace=pace)
     if not data.seed_given:
         data = replace(data, seed=schedule.seed)
-    # Another one may measure faster today.
-    engine = begun.algorithm.backend if request.engine == AUTO else request.engine
     method, cuts = request.method, resumed.driver.cuts
     if cuts is not None and not method.stages:
         method = replace(method, stages=len(cuts) + 1, devices=len(cuts) + 1)
-    return replace(request, draft=draft, method=method, data=data, engine=engine)
+    return replace(request, draft=draft, method=method, data=data)
 
 
 def compiled_again(

@@ -23,7 +23,7 @@ from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.simulation.keras_learners import keras_learners
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.arguments import AUTO, check_backend
+from distkeras_grid.trainers.arguments import check_backend
 from distkeras_grid.trainers.checking import announcements, check_method, complete, rule_for
 from distkeras_grid.trainers.compiled import compiled_copy
 from distkeras_grid.trainers.description import described_parameters, policies
@@ -155,7 +155,7 @@ def _simulate(
 
 def _check_engine(engine: str | None) -> None:
     """Refuse another backend than that of this process, which trains all workers."""
-    if engine not in (None, AUTO, here := current_backend()):
+    if engine not in (None, here := current_backend()):
         raise ConfigurationError(
             f"A simulation trains in this process, with Keras on {here!r}. Received: engine="
             f"{engine!r}. Set KERAS_BACKEND={engine} before Keras is imported."

@@ -150,16 +150,6 @@ def test_a_run_in_stages_has_those_with_which_it_began(asked, cuts, found):
     assert (method.stages, method.devices) == (found, found)
 
 
-@pytest.mark.parametrize(
-    ("asked", "engine"), [("auto", "jax"), ("tensorflow", "tensorflow"), (None, None)]
-)
-def test_what_measured_fastest_when_the_run_began_is_not_measured_again(asked, engine):
-    draft = DraftSpec(algorithm=SPEC.algorithm, pace=PaceSpec(num_workers=3))
-    data = DataRequest(None, "features", "label", True, seed=7, seed_given=True)
-    request = RunRequest(draft, None, None, data, None, None, asked)
-    assert as_begun(request, checkpoint(SPEC.change(backend="jax"))).engine == engine
-
-
 def build(seed=2):
     """A net with everything that a center does not have: moments, generators, statistics.
 
