@@ -122,22 +122,6 @@ class History:
             SkippedRecord: self.skipped,
         }
 
-    def add_localities(self, workers: Mapping[int, str], reading: Mapping[str, int]) -> None:
-        """Add how near to their data Spark ran the tasks.
-
-        Parameters
-        ----------
-        workers : mapping of int to str
-            Locality level of each attempt of a worker's task.
-        reading : mapping of str to int
-            Tasks that read the data, by level; goes to ``params["reading"]``.
-        """
-        self.workers = [
-            msgspec.structs.replace(record, locality=workers.get(record.attempt))
-            for record in self.workers
-        ]
-        self.params["reading"] = dict(reading)
-
     def add_epoch(
         self,
         ended: EpochEnded,

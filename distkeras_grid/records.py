@@ -320,8 +320,6 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         status.
     window_seconds : float or None
         How long the batches of a window take, which a worker measures before it is ready [s].
-    locality : str or None
-        How near to its data Spark ran the task, such as ``NODE_LOCAL``; known at the run's end.
     windows, state_windows : int or None
         For an attempt that continues: windows of the worker that are in the center, and windows
         after which its optimizer, its random generators and its own weights were kept. If both are
@@ -345,7 +343,6 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     error: str = ""
     message: str = ""
     window_seconds: float | None = None
-    locality: str | None = None
     windows: int | None = None
     state_windows: int | None = None
     road: str | None = None

@@ -140,7 +140,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "each state has its deadline, and then the worker is started again": {
         "parameter_server/watch.py": (
             *("see", "_place", "_looked", "_see", "_due", "_restarts"),
-            *("begin_anew", "status", "attempt", "stays_since", "state"),
+            *("begin_anew", "state"),
         ),
         "trainers/tries.py": ("once_more",),
     },

@@ -17,13 +17,6 @@ from typing import Literal, TypeAlias
 #: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
 #: those of other workers, or its answer for the driver's callbacks.
 Doing: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
-#: Status of a seat whose task runs in Spark, and whose worker the server does not see: it has not
-#: come yet, or was lost. Of all states only this one and the next are not the server's, but the
-#: driver's.
-CONNECTING = "connecting"
-#: Status of a seat without a task, while other tasks of Spark prepare its rows: they deal them at
-#: the beginning of a run, or compute again what an executor had that was lost.
-DEALING = "dealing"
 #: Seconds between two signs of life.
 BEAT_SECONDS = 5.0
 #: A worker with long windows counts as silent only after this many of them.
@@ -52,16 +45,12 @@ class Limit(Enum):
 
     START = "`start_timeout` without progress"
     MISSING = "`start_timeout`"
-    ROWS = "`start_timeout` in which Spark completes no task for them"
     WINDOW = (
         f"`round_timeout` without a sign of life; `round_timeout` or {SILENT_WINDOWS} windows, "
         "whichever is longer, without progress"
     )
     OTHERS = "that of the workers, or of the driver, that it waits for"
-    CONNECT = (
-        f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`, after which it gives up; "
-        "`start_timeout` if it hangs"
-    )
+    CONNECT = f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`"
     ANSWER = f"{STALL_SECONDS:.0f} s, and the time of the bytes on a slow line"
     FINISH = f"{FINISH_SECONDS:.0f} s"
     MEASURE = f"`start_timeout` and {MEASURING_EPOCHS} times an epoch's time"
@@ -78,6 +67,7 @@ class Then(Enum):
         f"{REPLACED_SECONDS:.0f} s, for a server that takes the place of a dead one), and repeats "
         "the request, which counts once; after that the attempt ends, and Spark starts another"
     )
+    FAIL = "the attempt ends with an error, and Spark starts another"
     CANCEL = "the tasks are cancelled; the model is complete"
     KEEP_AVERAGES = "the job is cancelled; the model keeps the workers' averages"
 
@@ -91,8 +81,8 @@ class State:
     name : str
         Name of the state.
     seen : tuple of (str, str)
-        Pairs of a seat's status, on the server or the driver, and what its worker does, which are
-        this state. The driver watches it. If empty, another part of the run watches it.
+        Pairs of a seat's status on the server, and what its worker does, which are this state. The
+        driver watches it. If empty, another part of the run watches it.
     limit : Limit
         How long it may last.
     then : Then
@@ -107,8 +97,7 @@ class State:
 
 STATES = (
     State("waiting for a slot", (("absent", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
-    State("waiting for its rows", ((DEALING, ""),), Limit.ROWS, Then.GO_ON_WITHOUT),
-    State("connecting", ((CONNECTING, ""),), Limit.CONNECT, Then.RESTART),
+    State("connecting", (), Limit.CONNECT, Then.FAIL),
     State("connected", (("joined", ""),), Limit.START, Then.RESTART),
     State("spooling its rows", (("joined", "reading"),), Limit.START, Then.RESTART),
     State("importing Keras", (("joined", "importing"),), Limit.START, Then.RESTART),

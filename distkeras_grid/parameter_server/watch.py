@@ -24,8 +24,6 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.parameter_server.liveness import (
-    CONNECTING,
-    DEALING,
     SILENT_WINDOWS,
     Limit,
     State,
@@ -50,30 +48,6 @@ DONE = ("finished", "failed")
 MOST_RESTARTS = 3
 
 
-class RowsTasks(msgspec.Struct, frozen=True):
-    """What Spark does before the task of a worker can run, so that it gets its rows.
-
-    Parameters
-    ----------
-    completed : int
-        Number of tasks that have ended. If it changes, Spark makes progress.
-    running : int, default 0
-        Number of tasks that run.
-    dealing : bool, default False
-        Whether Spark deals the rows to all workers, which have no jobs before that has ended.
-        Otherwise the tasks are those of stages from which the worker's own stage reads.
-    """
-
-    completed: int
-    running: int = 0
-    dealing: bool = False
-
-    @property
-    def awaited(self) -> bool:
-        """Whether a worker waits for its rows, and not for a slot."""
-        return self.dealing or self.running > 0
-
-
 class Looked(msgspec.Struct, frozen=True):
     """The server's state was read, and all events up to it were recorded.
 
@@ -89,12 +63,6 @@ class Looked(msgspec.Struct, frozen=True):
         Whether Spark's job had ended before the server was asked.
     skipped : int, default 0
         Number of rows of windows that were not folded because of what was in them.
-    tasks : mapping of int to int
-        Attempts whose tasks run in Spark, by worker: at least those that have run for a while and
-        whose workers the server does not see.
-    rows : mapping of int to RowsTasks
-        What Spark does so that workers get their rows, by worker: of those that the server does not
-        see.
     given_up : mapping of int to GridError
         Workers whose jobs are not submitted any more, and why.
     """
@@ -105,8 +73,6 @@ class Looked(msgspec.Struct, frozen=True):
     recorded: int
     job_ended: bool = False
     skipped: int = 0
-    tasks: Mapping[int, int] = {}
-    rows: Mapping[int, RowsTasks] = {}
     given_up: Mapping[int, GridError] = {}
 
 
@@ -197,78 +163,37 @@ WatchAction: TypeAlias = Finish | Restart | Begin | AllMeasured | Fail
 
 @dataclass(slots=True)
 class _Clock:
-    """A seat's last status, and when its worker last made progress and gave a sign of life.
-
-    `task` is the attempt whose task runs without a worker that the server sees, and `task_since`
-    when it was first told of. A seat that waits for a slot has waited since it was lost, whatever
-    tasks have come and gone meanwhile, or since Spark last completed a task for its `rows`.
-    """
+    """A seat's last status, and when its worker last made progress and gave a sign of life."""
 
     seat: SeatStatus
     since: float
     heard: float
-    task: int | None = None
-    task_since: float = 0.0
-    rows: RowsTasks | None = None
 
-    def see(self, seat: SeatStatus, task: int | None, rows: RowsTasks | None, now: float) -> None:
+    def see(self, seat: SeatStatus, now: float) -> None:
         if _place(seat) != _place(self.seat):
             self.since = self.heard = now
         elif seat.beats != self.seat.beats:
             self.heard = now
         self.seat = seat
-        is_missing = seat.status in MISSING
-        found = task if is_missing else None
-        if found != self.task:
-            self.task, self.task_since = found, now
-        before, self.rows = self.rows, rows if is_missing else None
-        if before is not None and self._is_nearer(before):
-            self.since = now
-
-    def _is_nearer(self, before: RowsTasks) -> bool:
-        """Whether Spark has made progress with the rows."""
-        if self.rows is None:
-            # They are dealt, and the jobs of the workers come now.
-            return before.dealing
-        return (self.rows.completed, self.rows.dealing) != (before.completed, before.dealing)
 
     def begin_anew(self, now: float) -> None:
         """Count from now: the task is started again."""
-        self.since = self.heard = self.task_since = now
-
-    @property
-    def status(self) -> str:
-        if self.task is not None:
-            return CONNECTING
-        return DEALING if self.rows is not None and self.rows.awaited else self.seat.status
-
-    @property
-    def attempt(self) -> int:
-        return self.seat.attempt if self.task is None else self.task
-
-    @property
-    def stays_since(self) -> float:
-        """When the state began, or the worker last made progress in it."""
-        return self.since if self.task is None else self.task_since
+        self.since = self.heard = now
 
     @property
     def state(self) -> State | None:
-        status = self.status
-        return state_of(status, "" if status in (CONNECTING, DEALING) else self.seat.doing)
+        return state_of(self.seat.status, self.seat.doing)
 
     def told(self, now: float) -> str:
         """Return what is known about the worker, in words."""
         seat, state = self.seat, self.state
         host = f" on {seat.host}" if seat.host else ""
-        name = self.status if state is None else state.name
-        parts = [f"{name} for {now - self.stays_since:.0f} s"]
-        if self.rows is not None and self.status == DEALING:
-            done, running = self.rows.completed, self.rows.running
-            parts.append(f"{done} of Spark's tasks for them completed, {running} running")
+        name = seat.status if state is None else state.name
+        parts = [f"{name} for {now - self.since:.0f} s"]
         if seat.tries:
             parts.append(f"try {seat.tries}")
-        if self.attempt >= 0:
-            parts.append(f"Spark task {self.attempt}")
+        if seat.attempt >= 0:
+            parts.append(f"Spark task {seat.attempt}")
         if seat.beats:
             parts.append(f"last sign of life {now - self.heard:.0f} s ago")
         if seat.log:
@@ -337,9 +262,6 @@ class RunWatch:
         self._restarted: dict[int, tuple[int, int]] = {}
         # Workers that were restarted too often without a commit.
         self._hopeless: set[int] = set()
-        # Workers whose tasks were started again because they did not connect, and have not
-        # connected since. They are not given up, but nobody waits for them to begin.
-        self._stuck: set[int] = set()
         # Rows folded so far, and rows that had been skipped when these became more.
         self._folded = self._skipped_before = 0
 
@@ -419,17 +341,16 @@ class RunWatch:
         clocks = [self._clocks[number] for number in self._clocks if number not in given_up]
         overdue = [clock for clock in clocks if now > self._due(clock)]
         restarts = self._restarts(overdue, now)
-        if not (overdue or self._stuck or given_up):
+        if not (overdue or given_up):
             return []
-        out = {clock.seat.worker for clock in overdue if clock.status in (*MISSING, DEALING)}
+        out = {clock.seat.worker for clock in overdue if clock.seat.status in MISSING}
         out |= self._hopeless | set(given_up)
         able = [worker for worker in left if worker.worker not in out]
         if overdue and not self._enough(able, finished):
             if given_up:
                 return [Fail(self._error_of(given_up, out, now))]
             return [Fail(self._error(out, now, begun=self._begun))]
-        here = [worker for worker in able if worker.worker not in self._stuck]
-        begin = self._begin(here, out | self._stuck, now) if self._enough(here, finished) else []
+        begin = self._begin(able, out, now) if self._enough(able, finished) else []
         for restart in restarts:
             self._clocks[restart.worker].begin_anew(now)
         return [*restarts, *begin]
@@ -449,9 +370,7 @@ class RunWatch:
         self._begun = self._begun or running or event.version > self._since
         for seat in event.workers:
             clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
-            clock.see(seat, event.tasks.get(seat.worker), event.rows.get(seat.worker), now)
-            if seat.status not in MISSING:
-                self._stuck.discard(seat.worker)
+            clock.see(seat, now)
             told, _ = self._restarted.get(seat.worker, (seat.commits, 0))
             if seat.commits > told or seat.status in DONE:
                 self._restarted.pop(seat.worker, None)
@@ -488,8 +407,8 @@ class RunWatch:
         state, limits = clock.state, self._spec.limits
         if state is None or state.limit is Limit.OTHERS:
             return math.inf
-        if state.limit in (Limit.START, Limit.CONNECT):
-            return clock.stays_since + limits.start_timeout
+        if state.limit is Limit.START:
+            return clock.since + limits.start_timeout
         if state.limit is Limit.WINDOW:
             window = self._window_seconds.get(clock.seat.worker, 0.0)
             busy = clock.since + max(self._spec.round_timeout, SILENT_WINDOWS * window)
@@ -513,10 +432,7 @@ class RunWatch:
             if count >= MOST_RESTARTS:
                 self._hopeless.add(seat.worker)
             self._restarted[seat.worker] = told, count + 1
-            if clock.status == CONNECTING:
-                self._stuck.add(seat.worker)
-            seconds = now - clock.stays_since
-            actions.append(Restart(seat.worker, clock.attempt, seconds, clock.told(now)))
+            actions.append(Restart(seat.worker, seat.attempt, now - clock.since, clock.told(now)))
         return actions
 
     def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[WatchAction]:
@@ -550,14 +466,6 @@ class RunWatch:
                 f"Worker {names} hangs: its task was started again {MOST_RESTARTS} times, and has "
                 f"committed nothing since. The run cannot go on without: {told}. Look in the log "
                 "and at the threads of its process for what it waits for."
-            )
-        if all(self._clocks[worker].status == DEALING for worker in out):
-            return StartTimeoutError(
-                "The workers wait for rows that Spark prepares, and it has completed no task for "
-                f"them in {allowed:.0f} s. Received: {told}. If no task runs, give Spark free task "
-                "slots. Otherwise look in Spark's pages and in the executors' logs for what its "
-                "tasks wait for. Divide the data into more partitions, so that each task ends "
-                "sooner, or raise start_timeout."
             )
         if begun:
             return StartTimeoutError(

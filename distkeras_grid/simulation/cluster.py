@@ -24,8 +24,7 @@ class Outage:
         Time until another attempt has its rows and is ready. Infinity: it never comes back.
     silent : bool, default False
         Whether the worker hangs and its connection stays. Then the driver has to notice, and
-        `seconds` count from its restart. If the worker is not there at that time, its next attempt
-        hangs before it connects.
+        `seconds` count from its restart.
     """
 
     worker: int

@@ -255,10 +255,6 @@ class Simulation:
             act[event.kind](worker, worker.session)
 
     def _join(self, event: Event, worker: SimulatedWorker) -> None:
-        if worker.hangs:
-            worker.begin_unconnected(event.attempt)
-            self._look_at(self.now + LOOK_SECONDS)
-            return
         first, *rest = self._mind.handle(Join(event.worker, event.attempt), self.now)
         if isinstance(first, Dismiss):
             raise first.error
@@ -288,9 +284,11 @@ class Simulation:
 
     def _lose(self, event: Event, worker: SimulatedWorker) -> None:
         outage = self._cluster.outages[event.attempt]
+        if worker.session is None:
+            return
         if outage.silent:
             worker.hang(outage.seconds)
-        elif worker.session is not None:
+        else:
             self._end(worker, worker.session, outage.seconds)
 
     def _end(self, worker: SimulatedWorker, session: Session, seconds: float) -> None:
@@ -405,7 +403,6 @@ class Simulation:
             update.samples_folded,
             self.history.samples,
             skipped=self.history.samples_skipped,
-            tasks={n: w.unconnected for n, w in enumerate(self._workers) if w.unconnected >= 0},
         )
         self._tell(looked)
         self._look_at(self._watch.deadline + LOOK_SECONDS)
@@ -470,11 +467,6 @@ class Simulation:
     def _restart(self, worker: SimulatedWorker, action: watches.Restart) -> None:
         if worker.session is not None and worker.session.attempt == action.attempt:
             self._end(worker, worker.session, worker.silent_seconds)
-        elif worker.unconnected == action.attempt:
-            worker.lose_unconnected()
-            self.lost += 1
-            at = self.now + worker.silent_seconds
-            self._queue.add(at, "join", action.worker, action.attempt + 1)
 
 
 def _check_parts(

@@ -64,8 +64,6 @@ class SimulatedWorker:
         Rows that it trains on in an epoch.
     steps : int
         Batches of the commits that have reached the server.
-    unconnected : int
-        The attempt that has a task and hangs before it connects; -1 for none.
     silent_seconds : float
         If it hangs, how long after its restart another attempt comes [s].
     wanted : Action or None
@@ -82,7 +80,7 @@ class SimulatedWorker:
         work: Work | None = None,
     ) -> None:
         self.session: Session | None = None
-        self.attempt = self.unconnected = -1
+        self.attempt = -1
         self.hangs, self.silent_seconds = False, 0.0
         self.computed = 0.0
         self.rows = rows
@@ -135,16 +133,8 @@ class SimulatedWorker:
         self.hangs = False
 
     def hang(self, seconds: float) -> None:
-        """Do nothing more, and tell nobody; if it is not there, from when its next task begins."""
+        """Do nothing more, and tell nobody."""
         self.hangs, self.silent_seconds = True, seconds
-
-    def begin_unconnected(self, attempt: int) -> None:
-        """Have a task that hangs before it connects."""
-        self.unconnected = attempt
-
-    def lose_unconnected(self) -> None:
-        """Have no task any more."""
-        self.unconnected, self.hangs = -1, False
 
     @property
     def works(self) -> bool:

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -26,21 +26,13 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.file_systems import FORBIDDEN, NODES, STRANGER, full, meaning
-from distkeras_grid.parameter_server.watch import RowsTasks
-from distkeras_grid.spark.locality import Localities, job_localities
 from distkeras_grid.spark.memory import Container, megabytes, up
-from distkeras_grid.spark.running_tasks import (
-    failure_of,
-    phase_of,
-    running_attempts,
-    tasks_before,
-)
 from distkeras_grid.spark.session import setting_of_session
 from distkeras_grid.worker.own_half import PROPERTY
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import RDD
+    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
 
 DIED = (
@@ -66,6 +58,9 @@ OURS = "distkeras_grid.errors."
 # By default Spark sends rows to Python in batches of up to 64 MB. JVM and worker hold several.
 PIECE_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 PIECE = "16m"
+
+# A worker's stage has one task, and one more for each time that it was lost.
+_MOST_TASKS = 100_000
 
 # Spark cancels a job in less than 0.2 s; a driver that is busy may need more.
 CANCEL_SECONDS = 5.0
@@ -195,7 +190,7 @@ class Launch:
 
     def reason_of_loss(self, seat: int, attempt: int) -> str:
         """Return why a seat's task has failed, in a line; "" if Spark does not know of it (yet)."""
-        found = failure_of(self._context, self._seat_tag(seat), attempt)
+        found = _failure_of(self._context, self._seat_tag(seat), attempt)
         return loss_reason(found) if found else ""
 
     def result(self) -> list[Row]:
@@ -222,61 +217,12 @@ class Launch:
             return not self._dealt
 
     @property
-    def phase(self) -> str:
-        """What is waited for before the first worker has come, in words."""
-        return phase_of(self._context, self._tag, self._seats_tag, dealing=self.dealing)
-
-    def running(self, seats: Iterable[int]) -> dict[int, int]:
-        """Return the newest running attempt of each of these seats that has one.
-
-        Parameters
-        ----------
-        seats : iterable of int
-            The seats. Spark is asked about each of them, which takes some milliseconds.
-
-        Returns
-        -------
-        dict of int to int
-            The ``taskAttemptId`` by seat. The worker of an attempt may not have connected yet.
-        """
-        found = ((seat, running_attempts(self._context, self._seat_tag(seat))) for seat in seats)
-        return {seat: attempts[-1] for seat, attempts in found if attempts}
-
-    def rows_tasks(self, seats: Iterable[int]) -> dict[int, RowsTasks]:
-        """Return what Spark does so that these seats get their rows.
-
-        Parameters
-        ----------
-        seats : iterable of int
-            The seats. Spark is asked about each of them, which takes some milliseconds.
-
-        Returns
-        -------
-        dict of int to RowsTasks
-            One for each seat that has a job, and for all while the rows are dealt.
-        """
-        if self.dealing:
-            told = tasks_before(self._context, self._tag, dealing=True) or RowsTasks(0, 0, True)
-            return dict.fromkeys(seats, told)
-        found = ((seat, tasks_before(self._context, self._seat_tag(seat))) for seat in seats)
-        return {seat: told for seat, told in found if told is not None}
-
-    @property
     def failures_of_a_job(self) -> int:
         """How often a task may fail before Spark gives its job up."""
         return failures_of_a_job(str(self._context.master), self._context.getConf().get)
 
-    def localities(self) -> Localities:
-        """Return how close to their data Spark ran the jobs' tasks."""
-        return job_localities(self._context, self._tag, self._seats_tag)
-
-    @property
-    def _seats_tag(self) -> str:
-        """A second tag of the workers' jobs, which the job that deals the rows does not have."""
-        return f"{self._tag} workers"
-
     def _seat_tag(self, seat: int) -> str:
-        """Return a third tag, of the jobs of one seat."""
+        """Return a second tag, of the jobs of one seat."""
         return f"{self._tag} worker {seat}"
 
     def _in_thread(self, target: Callable[..., None], *args: Any) -> None:
@@ -319,7 +265,7 @@ class Launch:
         rows, error = None, None
         try:
             with (
-                self._tagged(self._tag, self._seats_tag, self._seat_tag(seat)),
+                self._tagged(self._tag, self._seat_tag(seat)),
                 self._with_secret(seat),
             ):
                 rows = self._rows_of(seat)
@@ -378,6 +324,25 @@ class Launch:
         finally:
             removed: Any = None
             self._context.setLocalProperty(PROPERTY, removed)
+
+
+def _failure_of(context: SparkContext, tag: str, attempt: int) -> str:
+    """Return Spark's message about a task that has failed; "" if it knows of no failure."""
+    jvm: Any = context._jsc.sc()
+    store, tracker = jvm.statusStore(), jvm.statusTracker()
+    for job in tracker.getJobIdsForTag(tag):
+        told = tracker.getJobInfo(job)
+        # The last stage is that of the worker, and those before are the reading that all share.
+        last = max(told.get().stageIds(), default=None) if told.isDefined() else None
+        info = None if last is None else tracker.getStageInfo(last)
+        if info is None or not info.isDefined():
+            continue
+        for again in range(info.get().currentAttemptId() + 1):
+            tasks = store.taskList(last, again, _MOST_TASKS)
+            for task in map(tasks.apply, range(tasks.size())):
+                if int(task.taskId()) == attempt and task.errorMessage().isDefined():
+                    return str(task.errorMessage().get())
+    return ""
 
 
 def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) -> int:

@@ -7,10 +7,9 @@ the end of each epoch, and ends the run.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,13 +27,11 @@ from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.sharded_process import AnyServer
 from distkeras_grid.parameter_server.watch import (
-    MISSING,
     AllMeasured,
     Begin,
     Finish,
     Looked,
     Restart,
-    RowsTasks,
     RunWatch,
     Stopped,
     WatchEvent,
@@ -81,13 +78,6 @@ RELEASED = (
     "Workers have ended already, so no other server takes its place; with resume='auto' the same "
     "run goes on from its newest checkpoint"
 )
-
-# How often Spark is asked whether the workers have task slots, until the first one has come [s].
-SLOTS_SECONDS = 1.0
-
-# How often in start_timeout Spark is asked about workers that the server does not see.
-# Each of them takes some milliseconds.
-TASKS_ASKED = 30
 
 # States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
@@ -183,13 +173,6 @@ class Run:
         self._released = replacement is None
         self._finished = False
         self._checkpointer = checkpointer
-        # When Spark was asked whether the workers have task slots.
-        self._slots_seen_at = -math.inf
-        # Of workers that the server does not see: their running tasks, what Spark does so that they
-        # get their rows, and when it was asked.
-        self._tasks: Mapping[int, int] = {}
-        self._rows: Mapping[int, RowsTasks] = {}
-        self._tasks_seen_at = time.monotonic()
         self._losses = Losses(self._tell_lost)
         # Where workers wait for the driver, its question waits at the server, not the driver [s].
         self._patience = POLL_SECONDS if spec.schedule.epoch_barrier else 0.0
@@ -214,8 +197,6 @@ class Run:
             center = self._train()
             self._release_at_end()
             summaries = self._finish_job()
-            localities = self._launch.localities()
-            self._history.add_localities(localities.workers, localities.reading)
         except BaseException as error:
             self._rescue(error)
             raise
@@ -321,12 +302,12 @@ class Run:
         if self._lingering.is_over(update.seats, time.monotonic()):
             # A lost worker may need their slots.
             self._release()
-        # What is ahead of the history is looked at when the history has it.
-        if not self._finished and update.whole:
+        # What is ahead of the history is looked at when the history has it. No worker can come
+        # before the rows are dealt, so their time has not begun.
+        if not self._finished and update.whole and not self._launch.dealing:
             again = [self._try_again(seat) for seat in failed if self._is_needed(seat)]
             self._ended = ended = ended and not any(again)
             self._losses.look(self._launch.reason_of_loss, time.monotonic())
-            self._ask_spark(update)
             looked = Looked(
                 update.seats,
                 update.version,
@@ -334,20 +315,10 @@ class Run:
                 self._history.samples,
                 ended,
                 self._history.samples_skipped,
-                self._tasks,
-                self._rows,
                 self._given_up,
             )
             self._tell(looked)
             self._tell_given_up()
-
-    def _ask_spark(self, update: Update) -> None:
-        """Ask Spark about workers that the server does not see, now and then."""
-        now, missing = time.monotonic(), [s.worker for s in update.seats if s.status in MISSING]
-        if now - self._tasks_seen_at >= self._spec.limits.start_timeout / TASKS_ASKED:
-            self._tasks_seen_at = now
-            self._tasks = self._launch.running(missing) if missing else {}
-            self._rows = self._launch.rows_tasks(missing) if missing else {}
 
     def _is_needed(self, number: int) -> bool:
         """Whether a worker has work left, and was not given up."""
@@ -501,16 +472,11 @@ class Run:
             staleness=sum(record.staleness for record in recent) / len(recent),
         )
 
-    def _phase_of_start(self, update: Update) -> str | None:
+    def _phase_of_start(self, update: Update) -> str:
         """Return what the workers do, or wait for, before the first commit."""
         if any(seat.status != "absent" for seat in update.seats):
             return "getting ready"
-        now = time.monotonic()
-        if now - self._slots_seen_at < SLOTS_SECONDS:
-            return None
-        # Spark is asked about each job, which takes time.
-        self._slots_seen_at = now
-        return self._launch.phase
+        return "dealing the rows" if self._launch.dealing else "waiting for the workers"
 
     def _finish_job(self) -> list[dict[str, Any]]:
         """Return the summaries of workers whose jobs ended well; the center needs none of them."""

@@ -221,15 +221,6 @@ def test_workers_have_no_rows_before_they_have_read_them(history):
     ]
 
 
-def test_each_task_gets_its_locality_level_at_the_end(history, tmp_path):
-    attempt = history.workers[0].attempt
-    history.add_localities({attempt: "NODE_LOCAL", attempt + 1000: "ANY"}, {"RACK_LOCAL": 3})
-    assert {record.locality for record in history.workers} == {"NODE_LOCAL"}
-    assert history.params["reading"] == {"RACK_LOCAL": 3}
-    history.to_jsonl(tmp_path / "history.jsonl")
-    assert History.from_jsonl(tmp_path / "history.jsonl").workers == history.workers
-
-
 def test_json_lines_bring_back_the_same_history(history, tmp_path):
     history.to_jsonl(tmp_path / "history.jsonl")
     back = History.from_jsonl(tmp_path / "history.jsonl")

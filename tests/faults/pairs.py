@@ -73,7 +73,7 @@ NEXT = {
 class ProcessLaunch:
     """What `Launch` is for a run, with processes in place of Spark's tasks."""
 
-    phase, failures_of_a_job = "waiting for task slots", MOST_FAILURES
+    dealing, failures_of_a_job = False, MOST_FAILURES
 
     def __init__(self, pair, address):
         self.pair, self._address = pair, address
@@ -143,16 +143,8 @@ class ProcessLaunch:
             self._given_up.discard(seat)
             self.spawn(seat)
 
-    def rows_tasks(self, seats):  # noqa: ARG002
-        return {}
-
     def reason_of_loss(self, seat, attempt):  # noqa: ARG002
         return ""
-
-    def running(self, seats):
-        with self._lock:
-            newest = {seat: self._newest[seat] for seat in seats}
-            return {seat: n for seat, (n, process) in newest.items() if process.is_alive()}
 
     def restart(self, attempt):
         with self._lock:
@@ -184,9 +176,6 @@ class ProcessLaunch:
 
     def rows(self):
         return []
-
-    def localities(self):
-        return SimpleNamespace(workers={}, reading={})
 
 
 class Observer:

@@ -526,7 +526,6 @@ class FaultyRun:
         looked = Looked(
             *(update.seats, update.version, update.samples_folded, recorded),
             given_up=self.given_up,
-            tasks={each.seat: each.number for each in self.attempts if not each.over},
         )
         self.act(self.watch.handle(looked, self.now))
         due = self.watch.deadline + 0.01

@@ -76,7 +76,8 @@ def error_due(family, point, fault):
     if fault == "executor x5" and point in UNTRAINED:
         # Spark starts it four times, and it has trained nothing.
         return None if quorum else ClusterError
-    if fault == "slot gone":
+    if fault == "slot gone" or (fault, point) == ("stop", "hello"):
+        # A worker that hangs before it connects is one that does not come.
         return None if quorum else StartTimeoutError
     return None
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from distkeras_grid.parameter_server.liveness import (
-    CONNECTING,
-    DEALING,
     STATES,
     Doing,
-    Limit,
-    Then,
     as_markdown,
     state_of,
 )
@@ -28,16 +24,6 @@ def test_every_state_of_a_seat_has_its_row():
             assert found is not None
             assert found.seen[0][0] == status
     assert state_of("finished", "") is state_of("failed", "") is None
-
-
-def test_a_task_that_does_not_connect_is_started_again():
-    state = state_of(CONNECTING, "")
-    assert (state.name, state.limit, state.then) == ("connecting", Limit.CONNECT, Then.RESTART)
-
-
-def test_a_worker_whose_rows_are_prepared_is_not_restarted():
-    state = state_of(DEALING, "")
-    assert (state.limit, state.then) == (Limit.ROWS, Then.GO_ON_WITHOUT)
 
 
 def test_no_state_is_told_twice():

@@ -19,7 +19,6 @@ from distkeras_grid.parameter_server.watch import (
     Finish,
     Looked,
     Restart,
-    RowsTasks,
     RunWatch,
     Stopped,
     WindowMeasured,
@@ -104,101 +103,6 @@ def test_a_quorum_ends_a_run_and_may_leave_rows_out():
     assert watch.handle(looked(*["finished"] * 4, "running", folded=80), 0.0) == [Finish()]
     torn = looked(*["finished"] * 4, "running", folded=80, recorded=79)
     assert error_of(watch.handle(torn, 0.0)) is TrainingError
-
-
-def dealt(completed, running=2, *, workers=2):
-    """Workers whose rows are being dealt."""
-    told = RowsTasks(completed, running, dealing=True)
-    return unseen(*["absent"] * workers, rows=dict.fromkeys(range(workers), told))
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_rows_may_be_dealt_for_as_long_as_spark_makes_progress(together):
-    """No worker has a task meanwhile: a busy run ended as one without slots."""
-    watch = watched(synchronous=together)
-    for number in range(20):
-        assert watch.handle(dealt(number), 29.0 * number) == []
-    # From then on they wait for their slots.
-    end = 29.0 * 20
-    assert watch.handle(unseen("absent", "absent"), end) == []
-    assert watch.deadline == end + 30.0
-    assert watch.handle(unseen("absent", "absent"), end + 30.0) == []
-    assert error_of(watch.handle(unseen("absent", "absent"), end + 30.1)) is StartTimeoutError
-
-
-@pytest.mark.parametrize("running", [0, 2])
-def test_rows_that_are_not_dealt_end_the_run_in_time_and_the_error_says_what_spark_did(running):
-    watch = watched()
-    watch.handle(dealt(0), 0.0)
-    watch.handle(dealt(12), 20.0)
-    watch.handle(dealt(12, running), 40.0)
-    assert watch.deadline == 50.0
-    assert watch.handle(dealt(12, running), 50.0) == []
-    (failed,) = watch.handle(dealt(12, running), 50.1)
-    assert type(failed.error) is StartTimeoutError
-    assert f"12 of Spark's tasks for them completed, {running} running" in str(failed.error)
-
-
-def lost_rows(completed, running=1, **terms):
-    """Worker 1 is lost, and Spark computes again what its executor had."""
-    rows = {1: RowsTasks(completed, running)}
-    return unseen("running: waiting", "lost", version=3, rows=rows, **terms)
-
-
-def test_a_lost_worker_of_a_round_is_waited_for_while_its_rows_are_computed_again():
-    watch = watched(synchronous=True)
-    for number in range(20):
-        assert watch.handle(lost_rows(number), 29.0 * number) == []
-    # No other task may run in the last slot; whoever waits for it has the time for a slot.
-    end = 29.0 * 20
-    assert watch.handle(lost_rows(20, running=0), end) == []
-    assert watch.handle(lost_rows(20, running=0), end + 30.0) == []
-    assert error_of(watch.handle(lost_rows(20, running=0), end + 30.1)) is StartTimeoutError
-
-
-def test_tasks_that_only_begin_are_no_progress():
-    watch = watched(synchronous=True)
-    for number in range(4):
-        # They are started again and again, also those of the worker.
-        assert watch.handle(lost_rows(7, number % 2), 10.0 * number) == []
-        assert watch.handle(lost_rows(7, 0, _1=number), 10.0 * number + 5) == []
-    assert error_of(watch.handle(lost_rows(7, 1), 36.0)) is StartTimeoutError
-
-
-def test_a_worker_whose_task_runs_waits_no_longer_for_rows():
-    watch = watched(synchronous=True)
-    told = RowsTasks(7, 1)
-    watch.handle(unseen("ready", "absent", rows={1: told}, _1=31), 0.0)
-    actions = watch.handle(unseen("ready", "absent", rows={1: told}, _1=31), 30.1)
-    assert restarts(actions) == [(1, 31, 30.1)]
-    assert "Spark's tasks" not in actions[0].told
-
-
-@pytest.mark.parametrize(
-    ("told", "awaited"),
-    [
-        (RowsTasks(7), False),
-        (RowsTasks(7, 1), True),
-        (RowsTasks(0, dealing=True), True),
-    ],
-)
-def test_a_worker_waits_for_its_rows_while_tasks_for_them_run_or_they_are_dealt(told, awaited):
-    watch = watched(synchronous=True)
-    look = unseen("ready", "absent", rows={1: told})
-    assert told.awaited == awaited
-    assert watch.handle(look, 0.0) == []
-    (failed,) = watch.handle(look, 30.1)
-    state = "waiting for its rows" if awaited else "waiting for a slot"
-    assert f"worker 1 ({state} for 30 s" in str(failed.error)
-    assert ("Spark's tasks" in str(failed.error)) == awaited
-
-
-def test_a_run_without_rounds_begins_without_a_worker_whose_rows_do_not_come():
-    watch = watched()
-    told = unseen("ready", "absent", rows={1: RowsTasks(7, 1)})
-    assert watch.handle(told, 0.0) == watch.handle(told, 30.0) == []
-    (begin,) = watch.handle(told, 30.1)
-    assert (type(begin), begin.without) == (Begin, (1,))
 
 
 def test_a_callback_ends_a_run_whatever_is_folded():
@@ -288,6 +192,11 @@ def test_what_is_known_of_a_worker_is_told():
     assert told == "worker 1 on node-1 (warm-up for 2 s, Spark task 11, log /logs/1)"
 
 
+@pytest.mark.promise(
+    "worker: never comes, or hangs before it connects",
+    "After `start_timeout`, trainers without rounds begin without it, and those in rounds end with "
+    "an error, unless a quorum is there.",
+)
 @pytest.mark.parametrize("state", ["absent", "lost"])
 def test_the_workers_of_a_round_must_be_there_in_time(state):
     watch = watched(synchronous=True)
@@ -296,6 +205,11 @@ def test_the_workers_of_a_round_must_be_there_in_time(state):
     assert error_of(watch.handle(looked("ready", state, version=0), 35.1)) is StartTimeoutError
 
 
+@pytest.mark.promise(
+    "worker: never comes, or hangs before it connects",
+    "After `start_timeout`, trainers without rounds begin without it, and those in rounds end with "
+    "an error, unless a quorum is there.",
+)
 @pytest.mark.parametrize("state", ["absent", "lost"])
 def test_workers_that_do_not_wait_for_each_other_begin_without_who_does_not_come(state):
     watch = watched()
@@ -321,95 +235,11 @@ def test_the_gate_does_not_open_for_some_while_others_are_on_the_way():
     assert begin.without == (2,)
 
 
-def unseen(*states, version=0, rows=None, **tasks):
-    """A look at workers, with the attempts of the tasks that run: ``_1=31`` is one of worker 1."""
-    workers = tuple(seat(n, state, attempt=-1) for n, state in enumerate(states))
-    running = {int(name[1:]): attempt for name, attempt in tasks.items()}
-    return Looked(workers, version, 0, 0, tasks=running, rows=rows or {})
-
-
-@pytest.mark.promise(
-    "worker: hangs before it connects",
-    "Its task is started again after `start_timeout`, three times; meanwhile trainers without "
-    "rounds begin without it.",
-)
-@pytest.mark.parametrize("state", ["absent", "lost"])
-@pytest.mark.parametrize("together", [True, False])
-def test_a_task_that_does_not_connect_is_started_again(state, together):
-    watch = watched(synchronous=together, round_timeout=None)
-    assert watch.handle(unseen("ready", state), 0.0) == []
-    assert watch.handle(unseen("ready", state, _1=31), 20.0) == []
-    assert watch.deadline == 50.0
-    assert watch.handle(unseen("ready", state, _1=31), 50.0) == []
-    again, *begin = watch.handle(unseen("ready", state, _1=31), 50.1)
-    assert restarts([again]) == [(1, 31, pytest.approx(30.1))]
-    # Nobody waits for it but who cannot do without.
-    assert [each.without for each in begin] == [] if together else [(1,)]
-    # Another task has as much time, also for its slot.
-    assert watch.handle(unseen("ready", state), 60.0) == []
-    assert watch.handle(unseen("ready", state, _1=32), 70.0) == []
-    assert restarts(watch.handle(unseen("ready", state, _1=32), 100.1)) == [
-        (1, 32, pytest.approx(30.1))
-    ]
-
-
-def test_a_task_that_does_not_connect_is_started_again_while_others_train():
-    watch = watched(round_timeout=None)
-    watch.handle(unseen("running", "lost", version=1, _1=31), 0.0)
-    again = watch.handle(unseen("running", "lost", version=1, _1=31), 30.1)
-    assert restarts(again) == [(1, 31, 30.1)]
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_no_restart_helps_a_task_that_does_not_connect(together):
-    watch, now, begins, again = watched(synchronous=together, round_timeout=None), 0.0, 0, []
-    other = "ready"
-    for attempt in range(31, 40):
-        watch.handle(unseen(other, "absent", _1=attempt), now)
-        now += 30.1
-        actions = watch.handle(unseen(other, "absent", _1=attempt), now)
-        if actions and isinstance(actions[0], Fail):
-            break
-        begins += sum(isinstance(action, Begin) for action in actions)
-        again += [action.attempt for action in actions if isinstance(action, Restart)]
-        other = other if together else "finished"
-        now += 0.1
-    assert again == [31, 32, 33]
-    assert begins == (not together)
-    assert type(actions[0].error) is WorkerFailedError
-    assert "worker 1 (connecting for 30 s, Spark task 34)" in str(actions[0].error)
-
-
-def test_the_gate_opens_later_if_others_were_not_ready_when_a_task_was_started_again():
-    watch = watched(workers=3)
-    watch.handle(unseen("ready", "joined: reading", "absent", _2=31), 0.0)
-    progress = Looked(
-        (seat(0, "ready"), seat(1, "joined: reading", done=1), *(seat(2, "absent"),)),
-        0,
-        0,
-        0,
-        tasks={2: 31},
-    )
-    watch.handle(progress, 29.0)
-    assert restarts(watch.handle(progress, 30.1)) == [(2, 31, 30.1)]
-    (begin,) = watch.handle(unseen("ready", "ready", "absent"), 40.0)
-    assert (type(begin), begin.without) == (Begin, (2,))
-
-
 def test_who_is_started_again_in_its_warm_up_is_waited_for():
     watch = watched(workers=2)
     watch.handle(looked("ready", "joined", version=0), 0.0)
     assert restarts(watch.handle(looked("ready", "joined", version=0), 30.1)) == [(1, 11, 30.1)]
     assert watch.handle(looked("ready", "lost", version=0), 31.0) == []
-
-
-def test_tasks_that_come_and_go_do_not_prolong_the_wait():
-    watch = watched(synchronous=True)
-    for number in range(3):
-        watch.handle(unseen("ready", "absent"), 10.0 * number)
-        assert watch.handle(unseen("ready", "absent", _1=number), 10.0 * number + 5) == []
-    actions = watch.handle(unseen("ready", "absent"), 30.1)
-    assert error_of(actions) is StartTimeoutError
 
 
 def test_a_run_in_which_nobody_comes_ends():

@@ -414,17 +414,6 @@ def test_a_worker_that_hangs_and_tells_nobody_is_started_again(rule):
     assert found.history.samples == 8
 
 
-@pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
-def test_a_worker_that_hangs_before_it_connects_is_started_again(rule):
-    """Its task begins at 3 s and hangs; its next attempt comes 2 s after its restart."""
-    outage = Outage(1, at=1.0, seconds=2.0, silent=True)
-    found = finished(rule, run={"start_timeout": 10.0}, outages=[outage], late={1: 3.0})
-    assert found.lost == 1
-    again, *_ = starts(found, 1)
-    assert 13.0 + 2.0 <= again <= 13.0 + 2.0 + 0.4
-    assert found.history.samples == 8
-
-
 def test_the_last_window_of_a_quorum_is_folded_though_a_worker_never_comes_back():
     """Seat 0 has two windows more than others: they are the last, and seat 3 never comes back."""
     found = finished(

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
-from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.spark.launch import (
     PIECE,
     PIECE_SETTING,
@@ -277,49 +276,23 @@ def test_cancel_ends_the_job_at_once(spark):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.full)])
-def test_tasks_that_prepare_the_rows_are_told_from_those_of_workers(spark, tmp_path, adaptive):
-    """An adaptive plan deals the rows before any worker has a job; another one in their jobs."""
-    setting = "spark.sql.adaptive.enabled"
-    before = spark.conf.get(setting)
-    spark.conf.set(setting, adaptive)
-    deal, work = held_until(tmp_path / "deal"), held_until(tmp_path / "work")
-    frame = spark.range(3, numPartitions=3).mapInArrow(deal, "id long").repartition(2)
-    launch = Launch(frame, work, "id long", f"test of dealing {adaptive}")
+def test_rows_are_dealt_before_any_worker_has_a_task(spark, tmp_path):
+    """So the time that workers have to come begins when they are."""
+    frame = spark.range(3, numPartitions=3).mapInArrow(held_until(tmp_path / "deal"), "id long")
+    launch = Launch(frame.repartition(2), lambda batches: batches, "id long", "test of dealing")
+    launch.start()
     try:
+        assert not launch.wait(0.5)
         assert launch.dealing
-        assert launch.rows_tasks([0, 1])[1] == RowsTasks(0, 0, dealing=True)
-        launch.start()
-        told = wait_for(lambda: launch.rows_tasks([0, 1]).get(1), lambda told: told.running)
-        assert told == RowsTasks(0, told.running, dealing=adaptive == "true")
-        assert launch.dealing == told.dealing
-        assert launch.phase == "dealing the rows"
-        assert launch.running([0, 1]) == {}
-        (tmp_path / "deal").touch()
-        assert wait_for(lambda: launch.phase, "starting the workers".__eq__)
-        assert not launch.dealing
-        assert not any(told.awaited for told in launch.rows_tasks([0, 1]).values())
     finally:
-        for name in ("deal", "work"):
-            (tmp_path / name).touch()
-        launch.wait(60)
-        spark.conf.set(setting, before)
+        (tmp_path / "deal").touch()
+    assert launch.wait(60)
+    assert not launch.dealing
     assert sorted(row.id for row in launch.result()) == [0, 1, 2]
 
 
-def wait_for(ask, holds):
-    """Return the first answer that is told and holds."""
-    deadline = time.monotonic() + 60
-    while not ((told := ask()) and holds(told)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return told
-
-
 @pytest.mark.spark
-def test_the_running_attempt_of_each_seat_is_told(spark, tmp_path):
-    """Not those of the stage that only reads, which have the same numbers of partitions."""
-
+def test_a_task_that_is_killed_is_started_again(spark, tmp_path):
     def task(batches):
         import time
 
@@ -331,24 +304,22 @@ def test_the_running_attempt_of_each_seat_is_told(spark, tmp_path):
             time.sleep(0.02)
         yield from batches
 
-    frame = spark.range(2, numPartitions=2).repartition(2)
-    launch = Launch(frame, task, "id long", "test of running tasks")
-    assert launch.running([0, 1]) == {}
+    def attempts():
+        return [int(path.name.split("-")[1]) for path in tmp_path.glob("1-*")]
+
+    launch = Launch(
+        spark.range(2, numPartitions=2).repartition(2), task, "id long", "test of kills"
+    )
     launch.start()
     deadline = time.monotonic() + 60
-    while len(launch.running([0, 1])) != 1 or not list(tmp_path.glob("1-*")):
-        assert time.monotonic() < deadline
-        launch.wait(0.05)
-    (first,) = tmp_path.glob("1-*")
-    attempt = int(first.name.split("-")[1])
-    assert launch.running([0, 1]) == launch.running([1]) == {1: attempt}
-    launch.restart(attempt)
-    while launch.running([1]) in ({}, {1: attempt}):
-        assert time.monotonic() < deadline
-        launch.wait(0.05)
+    for count in (1, 2):
+        while len(attempts()) < count:
+            assert time.monotonic() < deadline
+            launch.wait(0.05)
+        if count == 1:
+            launch.restart(attempts()[0])
     (tmp_path / "go").touch()
     assert launch.wait(60)
-    assert launch.running([0, 1]) == {}
     assert sorted(row.id for row in launch.result()) == [0, 1]
 
 

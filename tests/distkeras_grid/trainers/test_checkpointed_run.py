@@ -39,7 +39,7 @@ START = np.ones(SIZE, np.float32)
 class Launch:
     """A job whose workers are threads; each window takes a moment."""
 
-    phase = "waiting for task slots"
+    dealing = False
 
     def __init__(self, settings, key, address, kind="Adam"):
         self._settings, self._key, self._address = settings, key, address
@@ -89,12 +89,6 @@ class Launch:
     def done(self):
         return not any(thread.is_alive() for thread in self._threads)
 
-    def running(self, seats):  # noqa: ARG002
-        return {}
-
-    def rows_tasks(self, seats):  # noqa: ARG002
-        return {}
-
     def reason_of_loss(self, seat, attempt):  # noqa: ARG002
         return ""
 
@@ -109,9 +103,6 @@ class Launch:
 
     def rows(self):
         return []
-
-    def localities(self):
-        return SimpleNamespace(workers={}, reading={})
 
     def cancel(self):
         self._cancelled.set()

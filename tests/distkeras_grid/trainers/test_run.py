@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -18,11 +17,9 @@ from distkeras_grid.errors import (
     StartTimeoutError,
     StorageError,
     TrainingError,
-    WorkerFailedError,
 )
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import SeatStatus, Update
-from distkeras_grid.parameter_server.watch import RowsTasks
 from distkeras_grid.progress import SILENT
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.trainers import run
@@ -70,7 +67,7 @@ class Launch:
     """A job that ends when the server has nothing more to tell, or fails at once, so often."""
 
     failures_of_a_job = 4
-    phase = "waiting for task slots"
+    dealing = False
 
     def __init__(self, server, error=None, endless=False, failures=1):
         self.server, self.reason, self.endless, self.cancelled = server, error, endless, False
@@ -93,12 +90,6 @@ class Launch:
     def again(self, seat):  # noqa: ARG002
         self.submitted += 1
 
-    def running(self, seats):  # noqa: ARG002
-        return {}
-
-    def rows_tasks(self, seats):  # noqa: ARG002
-        return {}
-
     def reason_of_loss(self, seat, attempt):  # noqa: ARG002
         return "Exit status: 137"
 
@@ -107,9 +98,6 @@ class Launch:
 
     def rows(self):
         return []
-
-    def localities(self):
-        return SimpleNamespace(workers={}, reading={})
 
     def cancel(self):
         self.cancelled = True
@@ -434,36 +422,17 @@ class Absent(Server):
         return Update(0, 0, (SeatStatus(0, -1, "absent", None, 0),), ())
 
 
-class Hanging(Launch):
-    """A job whose tasks run, and are numbered from 31; none of them connects."""
-
-    def __init__(self, server):
-        super().__init__(server, endless=True)
-        self.newest, self.asked, self.restarted = 31, [], []
-
-    def running(self, seats):
-        self.asked += seats
-        return {0: self.newest}
-
-    def wait(self, timeout):  # noqa: ARG002
-        time.sleep(0.01)
-        return False
-
-    def restart(self, attempt):
-        self.restarted.append(attempt)
-        self.newest += 1
-
-
 class Dealing(Launch):
-    """A job whose rows are dealt, a task for each look at it, until all are dealt."""
+    """A job whose rows are dealt for a while."""
 
-    def __init__(self, server, tasks):
+    def __init__(self, server, looks):
         super().__init__(server, endless=True)
-        self.tasks, self.told = tasks, 0
+        self.looks = looks
 
-    def rows_tasks(self, seats):
-        self.told = min(self.told + 1, self.tasks)
-        return dict.fromkeys(seats, RowsTasks(self.told, 1, dealing=True))
+    @property
+    def dealing(self):
+        self.looks -= 1
+        return self.looks > 0
 
     def wait(self, timeout):  # noqa: ARG002
         time.sleep(0.01)
@@ -471,25 +440,8 @@ class Dealing(Launch):
 
 
 def test_rows_may_be_dealt_for_longer_than_the_workers_have_to_start():
-    """Spark's own tasks counted as missing slots."""
-    server = Absent()
-    launch, began = Dealing(server, tasks=50), time.monotonic()
-    with pytest.raises(StartTimeoutError) as caught:
-        executed(server, launch, start_timeout=0.3)
-    assert "50 of Spark's tasks" in str(caught.value)
-    # 30 looks in start_timeout at most.
-    assert time.monotonic() - began > 0.3 * (1 + 50 / 30)
-
-
-@pytest.mark.promise(
-    "worker: hangs before it connects",
-    "Its task is started again after `start_timeout`, three times; meanwhile trainers without "
-    "rounds begin without it.",
-)
-def test_a_task_that_does_not_connect_is_started_again_and_at_last_ends_the_run():
-    server = Absent()
-    launch = Hanging(server)
-    with pytest.raises(WorkerFailedError):
-        executed(server, launch, start_timeout=0.2)
-    assert launch.restarted == [31, 32, 33]
-    assert set(launch.asked) == {0}
+    launch, began = Dealing(Absent(), looks=100), time.monotonic()
+    with pytest.raises(StartTimeoutError, match="0 of 1 workers"):
+        executed(launch.server, launch, start_timeout=0.2)
+    assert launch.looks <= 0
+    assert time.monotonic() - began > 0.5
