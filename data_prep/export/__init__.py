@@ -1,1 +1,1 @@
-"""Copies of a data set for other programs: PNG folders, WebDataset, TFRecord, Hugging Face."""
+"""Copies of a data set for other programs: PNG folders, Hugging Face."""

@@ -31,17 +31,13 @@ appear, or none. Pixels are stored as PNG without loss; JPEG tiles stay the file
 
   png          SPLIT/CLASS/TILE.png, the image folders of Keras, PyTorch and others; the other
                columns are in _columns (Parquet)
-  webdataset   SPLIT-N.tar with an image, its class (.cls) and its other columns (.json) a tile
-  tfrecord     SPLIT-N.tfrecord of tf.train.Example: image/encoded, image/class/label and others
-  huggingface  SPLIT/*.parquet: datasets.load_dataset(FOLDER) has splits, images and classes
-
-Rows of the last three are shuffled, because such files are read from the front.
+  huggingface  SPLIT/*.parquet: datasets.load_dataset(FOLDER) has splits, images and classes;
+               the rows are shuffled, because such files are read from the front
 """
 EPILOG = """\
 examples:
   distkeras-grid export --data tiles --format huggingface --output shared
-  distkeras-grid export --data tiles --split train --format webdataset --output shards
-  distkeras-grid submit export --data hdfs:///tiles --format tfrecord --output hdfs:///records
+  distkeras-grid submit export --data hdfs:///tiles --format png --output hdfs:///folders
 """
 
 

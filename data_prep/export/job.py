@@ -15,9 +15,9 @@ from data_prep.export.samples import (
     LABEL,
     check_exportable,
     extension_of,
+    folder_name,
     samples_of,
 )
-from data_prep.export.writers import FOLDERS, HUGGING_FACE, OWN, write
 from data_prep.hugging_face import CARD, class_label, describe
 from data_prep.job import executor_errors
 from data_prep.task_status import task_progress
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MARKER = "_export.json"
-FORMATS = (*OWN, HUGGING_FACE)
+FORMATS = FOLDERS, HUGGING_FACE = "png", "huggingface"
 # About 128 MB of 256x256 tiles as PNG.
 ROWS_PER_FILE = 1000
 # The split that is exported where rows have none.
@@ -58,15 +58,15 @@ class ExportSettings:
 
     Parameters
     ----------
-    format : {"png", "webdataset", "tfrecord", "huggingface"}
+    format : {"png", "huggingface"}
     output : str
         A folder, new or empty.
     image : str, default "image"
         The image column.
     rows_per_file : int, default 1000
-        Approximate number of rows in a file; with ``png``, number of rows of a task.
+        Approximate number of rows in a file of ``huggingface``.
     seed : int, default 0
-        Seed of the order of the rows. ``png`` does not reorder them.
+        Seed of the order of the rows of ``huggingface``.
     overwrite : bool, default False
         Replace the export of the same kind that is there.
     """
@@ -125,7 +125,7 @@ def export_tiles(
     --------
     >>> from distkeras_grid import read_tiles                             # doctest: +SKIP
     >>> (train,) = read_tiles("tiles", splits=("train",))                 # doctest: +SKIP
-    >>> export_tiles(train, ExportSettings("webdataset", "shards"))       # doctest: +SKIP
+    >>> export_tiles(train, ExportSettings("huggingface", "shared"))      # doctest: +SKIP
     {'train': 24568}
     """
     spark = rows.sparkSession
@@ -211,11 +211,11 @@ class _Exporter:
 
     def write(self, rows: DataFrame, split: str, count: int, folder: str) -> None:
         """Write the rows of one split."""
-        files = -(-count // self._settings.rows_per_file)
         self._say(f"exporting {count:,} rows of {split} ...")
         errors = executor_errors(self._spark, self._settings.output, "exporting to")
         with errors, task_progress(self._spark, f"exporting {split}", self._say):
             if self._settings.format == HUGGING_FACE:
+                files = -(-count // self._settings.rows_per_file)
                 map_batches(
                     self._in_order(rows, files),
                     png_encoder(self._field),
@@ -223,12 +223,8 @@ class _Exporter:
                 ).write.parquet(f"{folder}/{split}")
                 return
             place = choose_place(self._spark, self._storage.resolve(folder))
-            ordered = rows if self._settings.format == FOLDERS else self._in_order(rows, files)
-            written = map_batches(
-                ordered,
-                file_writer(self._settings.format, self._field, split, place),
-                "rows long, bytes long",
-            )
+            work = folder_writer(self._field, split, place)
+            written = map_batches(rows, work, "rows long, bytes long")
             done = [(row["rows"], row["bytes"]) for row in written.collect()]
         self._check(sum(n for n, _ in done), sum(size for _, size in done), split, count, folder)
 
@@ -301,7 +297,7 @@ def _hugging_face_type(name: str) -> str:
     return kinds.get(name, "string")
 
 
-def file_writer(kind: str, field: Field, split: str, place: Place) -> Callable[[Batches], Batches]:
+def folder_writer(field: Field, split: str, place: Place) -> Callable[[Batches], Batches]:
     """Return the function of a task: it writes its rows, and returns numbers of rows and bytes."""
 
     def work(batches: Batches) -> Batches:
@@ -310,20 +306,14 @@ def file_writer(kind: str, field: Field, split: str, place: Place) -> Callable[[
 
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
-        seen = 0
-
-        def samples() -> Iterator[Any]:
-            nonlocal seen
-            keys = (f"{number:05d}{row:07d}" for row in range(10**7))
-            for batch in batches:
-                for sample in samples_of(batch, field, keys):
-                    seen += 1
-                    yield sample
-
-        size = 0
-        for name, content in write(kind, samples(), split, number):
-            place.put(name, content)
-            size += len(content)
+        keys = (f"{number:05d}{row:07d}" for row in range(10**7))
+        seen = size = 0
+        for batch in batches:
+            for sample in samples_of(batch, field, keys):
+                name = f"{sample.key}.{sample.extension}"
+                place.put(f"{split}/{folder_name(sample.label_name)}/{name}", sample.image)
+                seen += 1
+                size += len(sample.image)
         yield pa.RecordBatch.from_pydict({"rows": [seen], "bytes": [size]})
 
     return work

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from data_prep.schema import as_png
 from distkeras_grid.errors import SchemaError
@@ -39,15 +40,24 @@ class Sample:
     columns: dict[str, Any]
 
     @property
-    def label(self) -> int:
-        """Number of the class."""
-        return int(self.columns[LABEL])
-
-    @property
     def label_name(self) -> str:
         """Name of the class, or its number where it has none."""
         name = self.columns.get(LABEL_NAME)
-        return str(self.label) if name is None else str(name)
+        return str(int(self.columns[LABEL])) if name is None else str(name)
+
+
+def folder_name(label: str) -> str:
+    """Return the name of a class as the name of a folder.
+
+    Examples
+    --------
+    >>> folder_name("dark field"), folder_name("a/b"), folder_name("_x"), folder_name("ö")
+    ('dark field', 'a%2Fb', '%5Fx', 'ö')
+    """
+    # Spark and Hadoop skip names that begin with a dot or an underscore.
+    first = label[:1].replace(".", "%2E").replace("_", "%5F")
+    rest = "".join(quote(each, safe="") if each in "/\\%\0" else each for each in label[1:])
+    return (quote(first, safe="") if first in "/\\%\0" and first else first) + rest
 
 
 def check_exportable(field: Field) -> None:

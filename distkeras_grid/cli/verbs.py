@@ -89,7 +89,7 @@ VERBS = {
     ),
     "export": Verb(
         "data_prep.export.command",
-        "copy a data set to PNG folders, WebDataset, TFRecord or for Hugging Face",
+        "copy a data set to PNG folders or for Hugging Face",
         on_cluster=True,
     ),
     "submit": Verb(

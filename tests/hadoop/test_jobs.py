@@ -110,7 +110,7 @@ def test_training_with_the_driver_here(
     check_run(client, f"{ROOT}/run-client", "yarn")
 
 
-@pytest.mark.parametrize("kind", ["png", "webdataset", "tfrecord", "huggingface"])
+@pytest.mark.parametrize("kind", ["png", "huggingface"])
 def test_exports_go_to_hdfs_by_the_tasks_themselves(
     grid: Grid, client: InsecureClient, project: Path, tiles: str, kind: str
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -69,44 +68,6 @@ def test_image_folders(data, tmp_path):
     # It said "raw", and who follows that makes noise of a PNG.
     assert set(columns["encoding"].to_pylist()) == {"png"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.full
-def test_shards_hold_each_row_once_in_an_order_of_the_seed(data, tmp_path):
-    def keys(out):
-        names = sorted(path.name for path in out.glob("*.tar"))
-        assert len(names) > 4
-        found = {}
-        for name in names:
-            with tarfile.open(out / name) as archive:
-                found[name] = [
-                    each.removesuffix(".cls") for each in archive.getnames() if ".cls" in each
-                ]
-        return found
-
-    more = ("--rows-per-file", "5")
-    first = keys(export(data, "webdataset", tmp_path / "first", *more))
-    assert sorted(key for each in first.values() for key in each) == [f"{n:04x}" for n in range(30)]
-    assert keys(export(data, "webdataset", tmp_path / "again", *more)) == first
-    assert keys(export(data, "webdataset", tmp_path / "other", *more, "--seed", "1")) != first
-
-
-@pytest.mark.tensorflow
-@pytest.mark.full
-def test_tensorflow_reads_the_records(data, tmp_path):
-    import tensorflow as tf
-
-    out = export(data, "tfrecord", tmp_path / "out")
-    files = sorted(map(str, out.glob("train-*.tfrecord")))
-    seen = set()
-    for raw in tf.data.TFRecordDataset(files):
-        found = tf.train.Example.FromString(raw.numpy()).features.feature
-        number = int(found["tile_id"].bytes_list.value[0], 16)
-        pixels = tf.io.decode_png(found["image/encoded"].bytes_list.value[0]).numpy()
-        np.testing.assert_array_equal(pixels, PIXELS[number])
-        assert found["image/class/label"].int64_list.value[0] == number % 2
-        seen.add(number)
-    assert len(seen) == 20
 
 
 def test_datasets_of_hugging_face_have_splits_images_and_classes(data, tmp_path, monkeypatch):

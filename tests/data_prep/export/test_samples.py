@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from data_prep.export.samples import check_exportable, samples_of
+from data_prep.export.samples import check_exportable, folder_name, samples_of
 from data_prep.images import decode_image
 from data_prep.schema import as_png
 from distkeras_grid.errors import SchemaError
@@ -33,7 +33,7 @@ def test_rows_of_raw_pixels_become_samples():
         [bytes(range(6)), bytes(6)], label=[1, 0], label_name=["light", None], tile_id=["k", None]
     )
     first, second = samples_of(rows, field, iter(["0-0"]))
-    assert (first.key, first.extension, first.label, first.label_name) == ("k", "png", 1, "light")
+    assert (first.key, first.extension, first.label_name) == ("k", "png", "light")
     assert (second.key, second.label_name) == ("0-0", "0")
     assert first.columns == {"label": 1, "label_name": "light", "tile_id": "k"}
     assert np.asarray(Image.open(BytesIO(first.image))).tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -62,3 +62,10 @@ def test_files_stay_what_they_are():
 def test_what_no_png_can_hold_is_refused(field):
     with pytest.raises(SchemaError, match="'image'"):
         check_exportable(field)
+
+
+def test_no_two_classes_share_a_folder():
+    names = ["a", "a/b", "a%2Fb", "_a", ".a", "%5Fa", "a_b", ".."]
+    folders = [folder_name(name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert not any("/" in folder or folder[0] in "._" for folder in folders)
