@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,24 +77,6 @@ def ticket_advice(keytab: Keytab | None) -> str:
     return (
         f"The keytab {keytab.file} gets no ticket for {keytab.principal}: compare with klist -kt."
     )
-
-
-@contextmanager
-def krb5_conf(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let this process use another ``krb5.conf`` for a while.
-
-    Kerberos' library takes it from a variable of the whole process only (``KRB5_CONFIG``), and
-    reads it at each call.
-    """
-    before = os.environ.get("KRB5_CONFIG")
-    os.environ["KRB5_CONFIG"] = os.fspath(path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["KRB5_CONFIG"]
-        else:
-            os.environ["KRB5_CONFIG"] = before
 
 
 def ticket_authentication(keytab: Keytab | None = None) -> requests.auth.AuthBase:

@@ -17,9 +17,8 @@ their state. They are the daemons of a real cluster, without Docker and without 
 start downloads their jars (64 MB) unless HADOOP_HOME names an installed Hadoop. Data remain in the
 folder when the daemons stop; `delete` deletes them, too.
 
-Without --kerberos the sandbox has no passwords: whoever can log in to this machine can read its
-files and run programs in the name of its user. With --kerberos everybody needs a ticket: a KDC runs
-with the daemons, and makes a keytab for you. It needs the extra distkeras_grid[kerberos].
+The sandbox has no passwords: whoever can log in to this machine can read its files and run programs
+in the name of its user.
 """
 EPILOG = """\
 examples:
@@ -53,11 +52,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="MB",
         help="memory that YARN may give to jobs (half of the machine's)",
     )
-    start.add_argument(
-        "--kerberos",
-        action="store_true",
-        help="everybody needs a ticket; also start a KDC (a sandbox keeps what it was made with)",
-    )
     verbs.add_parser("stop", parents=[folder], help="stop the daemons and the running containers")
     verbs.add_parser("restart", parents=[folder], help="stop, and start again as it was")
     verbs.add_parser("repair", parents=[folder], help="start the daemons that have ended")
@@ -82,7 +76,6 @@ def start(flags: argparse.Namespace) -> ExitCode:
         flags.folder,
         datanodes=flags.datanodes,
         memory_mb=flags.memory,
-        kerberos=flags.kerberos,
         say=lambda text: tell(f"{text} ..."),
     )
     sandbox.start()
@@ -126,11 +119,8 @@ def stop(flags: argparse.Namespace) -> ExitCode:
     sandbox = Sandbox(flags.folder)
     count = sum(sandbox.status().values())
     tell(f"stopping {count} daemons (up to half a minute) ...")
-    left = sandbox.stop()
-    tell(f"stopped; in {sandbox.layout.root} stay:")
-    for line in left.lines():
-        tell(line)
-    tell("delete all of it: distkeras-grid sandbox delete")
+    sandbox.stop()
+    tell(f"stopped; {sandbox.layout.root} stays. Delete it: distkeras-grid sandbox delete")
     return ExitCode.OK
 
 
@@ -152,19 +142,12 @@ def status(flags: argparse.Namespace) -> ExitCode:
 
 def describe(sandbox: Sandbox) -> str:
     """Return addresses, and the lines that point a shell to the sandbox."""
-    realm = sandbox.realm
     lines = [
         f"HDFS  {sandbox.hdfs}   page and WebHDFS {sandbox.webhdfs}",
         f"YARN  --master yarn             page {sandbox.yarn}",
         f"logs  {sandbox.layout.logs}",
-        *([f"you   {realm.principal}   keytab {realm.keytab}"] if realm else []),
         "",
         "In every shell that is to use it:",
         f"  source {sandbox.layout.root}/environment.sh",
     ]
-    if realm:
-        lines += [
-            f"  kinit -kt {realm.keytab} {realm.principal}",
-            "Each start makes new keys, so after it say kinit again.",
-        ]
     return "\n".join(lines)

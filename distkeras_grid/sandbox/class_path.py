@@ -2,7 +2,7 @@
 
 PySpark brings Hadoop's client. One more jar holds the daemons, relocated to live beside it, and
 three of BouncyCastle serve the ResourceManager. The Ivy inside PySpark fetches them from Maven
-Central, once; and with ``--kerberos`` those of a KDC.
+Central, once.
 """
 
 from __future__ import annotations
@@ -78,37 +78,6 @@ JARS = (
         "4420691958ad1c0ba275a6d6d8a6317adbdbdc9277055b6a72aa89c88cda8c7d",
     ),
 )
-# Apache Kerby, and Hadoop's own way to start it (`MiniKdc`): 1.3 MB. MIT's krb5kdc would take a
-# tenth of the memory, but root has to install it. Kerby needs the Java that is here anyway, and
-# MIT's clients and Java's get their tickets from it just as well. What it does not do is keep keys:
-# each start makes new ones, and with them new keytabs.
-KERBY_VERSION = "2.1.1"
-KDC_JARS = (
-    Jar(
-        "org.apache.hadoop",
-        "hadoop-minikdc",
-        HADOOP_VERSION,
-        "ae8f93c61ff6795336eaf6f4886b710aa8d6143402bd7a3ad1131dbe063b6f73",
-    ),
-    *(
-        Jar("org.apache.kerby", artifact, KERBY_VERSION, sha256)
-        for artifact, sha256 in (
-            ("kerb-simplekdc", "40cd479cc8f9dd230e0a75c01abfa1d18daadc4d6c0abd8d76962eea560fe27b"),
-            ("kerb-client", "933a1c1c2d816e066170744fc506a9f1829263b16188d9dbc900a9e07b4e4fbe"),
-            ("kerb-admin", "6c7c322729f8a05ef96d2510166501922cab93325c2e1ac23926c08c70b82c5a"),
-            ("kerb-common", "28a3c75be913dd8bd9101aa7f89563f2ae2de0bcc1dfecd4921de166a15adae9"),
-            ("kerb-core", "694d1ed7259ccc8cf0a39283c7188ca32bf85fd4852cdba689dc431bdeaaeddc"),
-            ("kerb-crypto", "3c1b59edf993fe4deef105727c17dd2870af03f36b988457defa57dabd301d86"),
-            ("kerb-identity", "a6c2f36e3e652e607f4617c4902acfe22dfd65e7a5ec818bfcbf4a03d563460d"),
-            ("kerb-server", "ce98ebd7650a4b7aba32f41381aad8166ba747c5bc31c02ee40da775fd666598"),
-            ("kerb-util", "8afd67fcedc4021e0052f88b9127e2b43c710e6dc96b21744a4acd3d6724c50b"),
-            ("kerby-asn1", "34ad418612f2c313cf31ed00c83c4c405f30cb45693126c6d2c07b549be1a31c"),
-            ("kerby-config", "0572bc9edc0ddeaff34ff9c4e251ae3eeacfdb7b537c3cf228315ec3e9fb5d1b"),
-            ("kerby-pkix", "0db68b5720bd6178f103911fe35b590e66b20a84e7dcde5082e81d56a6821050"),
-            ("kerby-util", "4ebc18552558c437ea4fbeda8a7cdbc056ed643d25d68ff1dc4f2527e1f75092"),
-        )
-    ),
-)
 # What the daemons need of PySpark's own jars.
 FROM_PYSPARK = (
     "hadoop-client-api-*.jar",
@@ -118,8 +87,6 @@ FROM_PYSPARK = (
     "jcl-over-slf4j-*.jar",
     "log4j-*.jar",
 )
-# What the KDC needs of them.
-FOR_KDC = ("slf4j-api-*.jar", "log4j-*.jar", "commons-io-*.jar")
 # The folders of a Hadoop distribution; those without a pattern hold the daemons' web pages.
 OF_DISTRIBUTION = (
     ("common", "*"),
@@ -154,26 +121,6 @@ def daemon_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
         return distribution_class_path(Path(home))
     bundled = pyspark_jars()
     return [*_here(JARS, environment), *bundled]
-
-
-def kdc_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the class path of the KDC; fetches its jars if they are not here yet.
-
-    They are the same beside a Hadoop of the user's own: a distribution has no KDC. Each is
-    compared with its digest, as the daemons' are.
-
-    Parameters
-    ----------
-    environment : mapping of str to str
-        ``XDG_CACHE_HOME`` moves the folder of fetched jars.
-
-    Raises
-    ------
-    SandboxError
-        If the jars cannot be had, or are others.
-    """
-    bundled = (path for pattern in FOR_KDC for path in _pyspark_folder().glob(pattern))
-    return [*_here(KDC_JARS, environment), *sorted(map(str, bundled))]
 
 
 def _here(jars: Sequence[Jar], environment: Mapping[str, str]) -> list[str]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import errno
 import getpass
 import json
-import logging
 import os
 import random
-import secrets
 import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -23,35 +21,21 @@ from types import TracebackType
 from typing import Annotated, Any, Self
 
 import msgspec
-import requests
 
 from distkeras_grid import durable
-from distkeras_grid.errors import (
-    UNREADABLE,
-    BusyError,
-    ConfigurationError,
-    GridError,
-    SandboxError,
-)
+from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
 from distkeras_grid.lock_files import lock_file
-from distkeras_grid.sandbox import configuration, daemons, kerberos, keytabs, neighbours, readiness
-from distkeras_grid.sandbox.class_path import daemon_class_path, kdc_class_path
+from distkeras_grid.sandbox import configuration, daemons, readiness
+from distkeras_grid.sandbox.class_path import daemon_class_path
 from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
 from distkeras_grid.sandbox.daemons import Daemon
-from distkeras_grid.sandbox.kerberos import Realm
-from distkeras_grid.sandbox.leftovers import Leftovers, sizes
 from distkeras_grid.sandbox.readiness import Pages
-from distkeras_grid.tickets import Keytab, krb5_conf, ticket_authentication
-
-logger = logging.getLogger(__name__)
 
 # Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
 START_SECONDS = 300.0
-# Some 2 s.
-KDC_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 #: In the order in which they start.
-KINDS = ("kdc", "namenode", "datanode", "resourcemanager", "nodemanager")
+KINDS = ("namenode", "datanode", "resourcemanager", "nodemanager")
 FORMAT = ("-format", "-nonInteractive", "-force")
 
 
@@ -67,8 +51,6 @@ class State:
         As for `Sandbox`.
     daemons : tuple of Daemon
         Started and not stopped.
-    kerberos : bool, default False
-        As for `Sandbox`.
     """
 
     ports: Ports
@@ -76,7 +58,6 @@ class State:
     memory_mb: int
     cores: int
     daemons: tuple[Daemon, ...] = ()
-    kerberos: bool = False
 
     def to_json(self) -> str:
         """Return it as JSON."""
@@ -115,16 +96,13 @@ class Sandbox:
         What YARN may hand out, in megabytes; default half of this machine's memory.
     cores : int, optional
         Virtual cores that YARN may hand out; default 8. YARN's scheduler counts memory only.
-    kerberos : bool, default False
-        Whether everybody needs a ticket, of a KDC that is started with the daemons. Needs the extra
-        ``distkeras_grid[kerberos]``. Each start makes new keys; `realm` says where they are.
     say : callable, optional
         Is told what goes on.
 
     Raises
     ------
     ConfigurationError
-        If there is no DataNode, too little memory for a container, or the extra is missing.
+        If there is no DataNode, or too little memory for a container.
 
     Examples
     --------
@@ -140,7 +118,6 @@ class Sandbox:
         datanodes: int = 1,
         memory_mb: int | None = None,
         cores: int = 8,
-        kerberos: bool = False,
         say: Callable[[str], object] | None = None,
     ) -> None:
         if datanodes < 1:
@@ -150,13 +127,10 @@ class Sandbox:
             raise ConfigurationError(
                 f"memory_mb must be at least 1024, or Spark does not run. Received: {memory_mb}."
             )
-        if kerberos:
-            ticket_authentication()
         self._temporary = folder is None
         root = tempfile.mkdtemp(prefix="sandbox-") if folder is None else folder
         self.layout = Layout(Path(root).resolve())
         self._wanted = (datanodes, memory_mb, cores)
-        self._kerberos = kerberos
         self._say = say or (lambda _: None)
 
     def __enter__(self) -> Self:
@@ -205,19 +179,12 @@ class Sandbox:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables with which Spark and Hadoop's clients find it."""
-        return configuration.environment(self.layout, self.realm)
-
-    @property
-    def realm(self) -> Realm | None:
-        """Principals and files of Kerberos; None where nobody needs a ticket."""
-        known = self.layout.state.exists() and self.state.kerberos
-        return Realm.of_this_user(self.layout.kerberos) if known else None
+        return configuration.environment(self.layout)
 
     def start(self) -> None:
         """Start all daemons, and wait until a file was kept and a container ran.
 
-        A folder that has been a sandbox before keeps its data and its ports. Without Kerberos, a
-        warning (of this module's logger) names other users of this machine.
+        A folder that has been a sandbox before keeps its data and its ports.
 
         Raises
         ------
@@ -244,9 +211,6 @@ class Sandbox:
         with self._alone():
             state = self.state
             self._wanted = (state.datanodes, state.memory_mb, state.cores)
-            self._kerberos = state.kerberos
-            if state.kerberos:
-                ticket_authentication()
             self._say(f"stopping {sum(self.status().values())} daemons (up to half a minute)")
             self._end()
             self._begin()
@@ -264,16 +228,9 @@ class Sandbox:
             self._configure()
             self._start_all(path, deadline)
             undo.pop_all()
-        if not self._kerberos:
-            logger.warning("%s", neighbours.warning())
 
-    def stop(self) -> Leftovers:
+    def stop(self) -> None:
         """End all daemons and containers; the data stay, unless the folder was made here.
-
-        Returns
-        -------
-        Leftovers
-            What stays, and how much it is.
 
         Raises
         ------
@@ -284,14 +241,10 @@ class Sandbox:
         """
         if not self.layout.state.exists():
             self._discard()
-            return Leftovers({}, {})
+            return
         with self._alone():
-            staged, unknown = self._staged()
             self._end()
-            if not self._temporary:
-                return Leftovers(sizes(self.layout.all), staged, unknown)
             self._discard()
-        return Leftovers({}, {})
 
     def delete(self) -> list[Path]:
         """Stop it, and delete its data, configuration and logs for good.
@@ -326,8 +279,6 @@ class Sandbox:
     def repair(self) -> list[str]:
         """Start the daemons that have ended while others still run.
 
-        A KDC makes new keys, so all daemons are started anew with one that has ended.
-
         Returns
         -------
         list of str
@@ -349,9 +300,6 @@ class Sandbox:
                 )
             ended = [name for name, runs in found.items() if not runs]
             ended.sort(key=lambda name: KINDS.index(name.partition("-")[0]))
-            if "kdc" in ended:
-                self._restart("kdc")
-                return list(self.status())
             for name in ended:
                 self._say(f"starting {name}")
                 self._restart(name)
@@ -418,15 +366,6 @@ class Sandbox:
     def _refuse_if_running(self) -> None:
         if not self.layout.state.exists():
             return
-        if self.state.kerberos != self._kerberos:
-            now, start = (
-                ("with", "start --kerberos") if self.state.kerberos else ("without", "start")
-            )
-            raise SandboxError(
-                f"The sandbox in {self.layout.root} was made {now} Kerberos. Start it so "
-                f"(distkeras-grid sandbox {start}), delete it first (distkeras-grid sandbox "
-                "delete), or take another --folder."
-            )
         if not self.running():
             return
         ended = [name for name, runs in self.status().items() if not runs]
@@ -451,17 +390,6 @@ class Sandbox:
         if self._temporary:
             shutil.rmtree(self.layout.root, ignore_errors=True)
 
-    def _staged(self) -> tuple[dict[str, int], str]:
-        """Return what applications have left in HDFS, and why that is not known."""
-        if not self.status().get("namenode"):
-            return {}, "the NameNode does not run" if self.running() else ""
-        try:
-            with self._in_realm():
-                return self._pages().staged(), ""
-        except (requests.RequestException, GridError, KeyError, ValueError) as error:
-            # The stop itself must not fail for this.
-            return {}, str(error)
-
     def _end(self) -> None:
         """End all daemons and containers, and delete what only they need."""
         state = self.state
@@ -472,48 +400,31 @@ class Sandbox:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _start_all(self, path: list[str], deadline: float) -> None:
-        if self.realm:
-            self._start_kdc(self.realm)
-        with self._in_realm():
-            self._start_hdfs(path, deadline)
-            self._start_yarn(path, deadline)
+        self._start_hdfs(path, deadline)
+        self._start_yarn(path, deadline)
 
     def _restart(self, name: str) -> None:
         deadline = time.monotonic() + START_SECONDS
         path = daemon_class_path()
-        if name == "kdc":
-            daemons.stop(self.state.daemons, self.layout.containers, self.layout.scratch)
-            self._start_all(path, deadline)
-            return
         daemons.stop([self.daemon(name)])
         known: set[str] = set()
-        with self._in_realm():
-            if name.startswith("datanode"):
-                known = self._pages().live_datanodes()
-            self._launch(name, path)
-            if name == "namenode" or name.startswith("datanode"):
-                self._wait_for_hdfs(deadline, known)
-            else:
-                self._wait_for_yarn(deadline)
+        if name.startswith("datanode"):
+            known = self._pages().live_datanodes()
+        self._launch(name, path)
+        if name == "namenode" or name.startswith("datanode"):
+            self._wait_for_hdfs(deadline, known)
+        else:
+            self._wait_for_yarn(deadline)
 
-    def _in_realm(self) -> AbstractContextManager[None]:
-        return krb5_conf(self.realm.configuration) if self.realm else nullcontext()
-
-    def _pages(self, principal: str = "") -> Pages:
-        """Return the daemons' pages, as their user or as one of the services sees them."""
-        ports, realm = self.state.ports, self.realm
-        keytab = None
-        if realm:
-            file = realm.services if principal else realm.keytab
-            keytab = Keytab(kerberos.full(principal) if principal else realm.principal, str(file))
-        addresses = (f"{HOST}:{ports.namenode_http}", f"{HOST}:{ports.resourcemanager_http}")
-        return Pages(*addresses, keytab)
+    def _pages(self) -> Pages:
+        ports = self.state.ports
+        return Pages(f"{HOST}:{ports.namenode_http}", f"{HOST}:{ports.resourcemanager_http}")
 
     def _configure(self) -> None:
         """Write the files."""
         layout = self.layout
         known = self.state.ports if layout.state.exists() else None
-        state = State(known or free_ports(), *self._wanted, kerberos=self._kerberos)
+        state = State(known or free_ports(), *self._wanted)
         self._keep(state)
         spec = find_spec("pyspark")
         pyspark = Path(str(spec.origin if spec else "")).parent
@@ -524,29 +435,11 @@ class Sandbox:
             memory_mb=state.memory_mb,
             cores=state.cores,
             pyspark=pyspark,
-            realm=self.realm,
         )
-        if self.realm:
-            layout.kerberos.mkdir(mode=0o700, exist_ok=True)
-            write_secret(self.realm.cookie_secret, secrets.token_hex(32).encode())
         for file, content in written.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
         layout.events.mkdir(exist_ok=True)
-
-    def _start_kdc(self, realm: Realm) -> None:
-        """Start the KDC, and give everybody their keys."""
-        self._say("starting Kerberos: a KDC")
-        shutil.rmtree(realm.kdc_files, ignore_errors=True)
-        realm.kdc_files.mkdir()
-        # Tickets of the keys that were.
-        for file in (realm.all_keys, realm.tickets):
-            file.unlink(missing_ok=True)
-        arguments = kerberos.kdc_arguments(realm)
-        line = self._command(kdc_class_path(), daemons.KDC, *arguments)
-        self._run_on("kdc", line)
-        deadline = time.monotonic() + KDC_SECONDS
-        readiness.wait_for("The KDC", lambda: split_keys(realm), [self.daemon("kdc")], deadline)
 
     def _start_hdfs(self, path: list[str], deadline: float) -> None:
         count = self.state.datanodes
@@ -559,7 +452,7 @@ class Sandbox:
         for number in range(count):
             self._launch(f"datanode-{number}", path)
         self._wait_for_hdfs(deadline)
-        self._pages(kerberos.HDFS).make_homes(getpass.getuser())
+        self._pages().make_homes(getpass.getuser())
         self._pages().write_and_read()
 
     def _start_yarn(self, path: list[str], deadline: float) -> None:
@@ -574,7 +467,7 @@ class Sandbox:
         """Wait until all DataNodes are counted, and one more than `before` if some were."""
         state = self.state
         pages = self._pages()
-        kinds = ("kdc", "namenode", "datanode")
+        kinds = ("namenode", "datanode")
         started = [d for d in state.daemons if d.name.split("-")[0] in kinds]
         alive = [daemon for daemon in started if daemon.process() is not None]
         datanodes = sum(daemon.name.startswith("datanode") for daemon in alive)
@@ -627,38 +520,12 @@ class Sandbox:
     def _command(self, path: list[str], main: str, *arguments: str) -> list[str]:
         self.layout.scratch.mkdir(exist_ok=True)
         path = [str(self.layout.daemons), str(self.layout.client), *path]
-        options = [self.realm.java_option] if self.realm else []
-        scratch = self.layout.scratch
-        return daemons.command(path, main, *arguments, scratch=scratch, options=options)
+        return daemons.command(path, main, *arguments, scratch=self.layout.scratch)
 
     def _keep(self, state: State) -> None:
         written = self.layout.state.with_suffix(".new")
         written.write_text(state.to_json(), encoding="utf-8")
         durable.replace(written, self.layout.state)
-
-
-def split_keys(realm: Realm) -> bool:
-    """Give the user and the daemons their keytabs; False while the KDC still writes its own."""
-    try:
-        everybodys = realm.all_keys.read_bytes()
-        users = keytabs.only(everybodys, [realm.user])
-        services = keytabs.only(everybodys, kerberos.SERVICES)
-    except (FileNotFoundError, SandboxError):
-        # It adds one principal after the other; where it fails, its process ends.
-        return False
-    write_secret(realm.keytab, users)
-    write_secret(realm.services, services)
-    realm.all_keys.unlink()
-    return True
-
-
-def write_secret(file: Path, content: bytes) -> None:
-    """Write a file that only its owner may read."""
-    new = file.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    new.touch(mode=0o600, exist_ok=False)
-    new.write_bytes(content)
-    durable.replace(new, file)
 
 
 def free_ports() -> Ports:

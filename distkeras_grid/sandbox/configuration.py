@@ -13,9 +13,6 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from distkeras_grid.sandbox import kerberos
-from distkeras_grid.sandbox.kerberos import Realm
-
 HOST = "localhost"
 
 # Below the ports that systems hand out to whoever asks for any: 32768 on Linux, 49152 on macOS.
@@ -42,8 +39,6 @@ class Ports:
         Ports of YARN's clients, application masters, NodeManagers and administrators.
     resourcemanager_http : int
         Port of YARN's REST interface and page.
-    kdc : int, default 0
-        Port of Kerberos; 0 in a sandbox that was made before it could have one.
     """
 
     namenode: Port
@@ -53,7 +48,6 @@ class Ports:
     tracker: Port
     admin: Port
     resourcemanager_http: Port
-    kdc: Port = 0
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -109,11 +103,6 @@ class Layout:
         return self.root / "tmp"
 
     @property
-    def kerberos(self) -> Path:
-        """Keys, tickets and settings of Kerberos; only the owner may enter."""
-        return self.root / "kerberos"
-
-    @property
     def lock(self) -> Path:
         """Held by the command that starts or stops daemons; the last that is deleted."""
         return self.root / "lock"
@@ -127,8 +116,7 @@ class Layout:
     def all(self) -> tuple[Path, ...]:
         """Everything that a sandbox writes directly into its folder, but for the lock."""
         folders = (self.client, self.daemons, self.logs, self.events, self.containers, self.scratch)
-        more = (self.root / "hdfs", self.kerberos)
-        return (*folders, *more, self.environment, self.state)
+        return (*folders, self.root / "hdfs", self.environment, self.state)
 
     def namenode(self) -> Path:
         """Return where the names are kept."""
@@ -253,7 +241,7 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 """
 
 
-def environment(layout: Layout, realm: Realm | None = None) -> dict[str, str]:
+def environment(layout: Layout) -> dict[str, str]:
     """Return the variables by which Spark and Hadoop's clients find the sandbox.
 
     Two are empty, which counts as not set: they would go before ``HADOOP_CONF_DIR``, and those of a
@@ -262,7 +250,6 @@ def environment(layout: Layout, realm: Realm | None = None) -> dict[str, str]:
     return {
         "WEBHDFS_URL": "",
         "YARN_CONF_DIR": "",
-        **(kerberos.environment(realm) if realm else {}),
         "HADOOP_CONF_DIR": str(layout.client),
         "SPARK_CONF_DIR": str(layout.client),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -296,7 +283,6 @@ def files(
     memory_mb: int,
     cores: int,
     pyspark: Path,
-    realm: Realm | None = None,
 ) -> dict[Path, str]:
     """Return every file of a sandbox, by its path.
 
@@ -312,8 +298,6 @@ def files(
         What the one NodeManager offers, in megabytes and virtual cores.
     pyspark : Path
         The package's folder.
-    realm : Realm, optional
-        With it everybody needs a Kerberos ticket.
     """
     sites = {
         "core-site.xml": core_site(ports, layout),
@@ -321,23 +305,14 @@ def files(
         "yarn-site.xml": yarn_site(ports, layout, memory_mb, cores),
     }
     defaults = spark_defaults(pyspark, layout.events)
-    written = {}
-    if realm:
-        sites["core-site.xml"] |= kerberos.core_site(realm)
-        sites["hdfs-site.xml"] |= kerberos.hdfs_site(realm)
-        sites["yarn-site.xml"] |= kerberos.yarn_site(realm)
-        defaults |= kerberos.spark_defaults(realm)
-        written[realm.configuration] = kerberos.krb5_conf(ports.kdc)
-        written[realm.kdc_settings] = kerberos.kdc_properties(ports.kdc)
-    written |= {layout.client / name: render_site(site) for name, site in sites.items()}
+    written = {layout.client / name: render_site(site) for name, site in sites.items()}
     written[layout.daemons / "capacity-scheduler.xml"] = render_site(capacity_scheduler())
     written[layout.daemons / "log4j2.properties"] = LOG4J
     written[layout.client / "spark-defaults.conf"] = "".join(
         f"{name} {value}\n" for name, value in defaults.items()
     )
     exports = (
-        f"export {name}={shlex.quote(value)}\n"
-        for name, value in environment(layout, realm).items()
+        f"export {name}={shlex.quote(value)}\n" for name, value in environment(layout).items()
     )
     written[layout.environment] = "".join(exports)
     return written

@@ -27,8 +27,6 @@ DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 RESOURCEMANAGER = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
 NODEMANAGER = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 
-KDC = "org.apache.hadoop.minikdc.MiniKdc"
-
 # These JVMs serve one machine: little memory, the quick compiler alone, one thread of garbage.
 JVM_OPTIONS = (
     "-Xmx512m",
@@ -108,11 +106,9 @@ def command(
     main: str,
     *arguments: str,
     scratch: Path,
-    options: Sequence[str] = (),
 ) -> list[str]:
     """Return the command line of a daemon; its temporary files go to `scratch`."""
-    options = (*JVM_OPTIONS, _mark(scratch), *options)
-    return [java(), *options, "-cp", ":".join(class_path), main, *arguments]
+    return [java(), *JVM_OPTIONS, _mark(scratch), "-cp", ":".join(class_path), main, *arguments]
 
 
 def _mark(scratch: Path) -> str:

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
 
 import requests
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox.daemons import Daemon, tail
-from distkeras_grid.tickets import Keytab, ticket_authentication
 
 # One question over HTTP; the daemons are on this machine.
 ANSWER_SECONDS = 5.0
@@ -28,19 +26,16 @@ CONTENT = b"The sandbox keeps what it is given.\n"
 
 @dataclass(frozen=True)
 class Pages:
-    """The daemons' pages, as one user sees them.
+    """The daemons' pages.
 
     Parameters
     ----------
     namenode, resourcemanager : str
         ``host:port`` of each page.
-    keytab : Keytab, optional
-        Proves who asks, where the daemons want that.
     """
 
     namenode: str
     resourcemanager: str
-    keytab: Keytab | None = None
 
     def live_datanodes(self) -> set[str]:
         """Return the addresses of the DataNodes that the NameNode counts.
@@ -62,7 +57,7 @@ class Pages:
         return int(answer["clusterMetrics"]["activeNodes"])
 
     def make_homes(self, user: str) -> None:
-        """Make ``/tmp``, and the home of a user, as an administrator.
+        """Make ``/tmp``, and the home of a user.
 
         Raises
         ------
@@ -70,13 +65,10 @@ class Pages:
             If the NameNode refuses, or does not answer.
         """
         client = self._files()
-        home = f"/user/{user}"
         with _told("HDFS makes no folders"):
             client.makedirs("/tmp")
             client.set_permission("/tmp", "1777")
-            client.makedirs(home)
-            if self.keytab:
-                client.set_owner(home, owner=user)
+            client.makedirs(f"/user/{user}")
 
     def write_and_read(self) -> None:
         """Write a file over WebHDFS, read it again and delete it.
@@ -97,31 +89,6 @@ class Pages:
             raise SandboxError(
                 f"HDFS gave other bytes back than {CONTENT!r}. Received: {content!r}."
             )
-
-    def staged(self) -> dict[str, int]:
-        """Return what applications of Spark have left in HDFS: bytes of one copy, by path.
-
-        One that ends in order deletes its folder.
-        """
-        found = {}
-        for home in self._names_in("/user"):
-            for name in self._names_in(f"/user/{home}/.sparkStaging"):
-                path = f"/user/{home}/.sparkStaging/{name}"
-                summary = self._ask(path, "GETCONTENTSUMMARY")["ContentSummary"]
-                found[path] = int(summary["length"])
-        return found
-
-    def _names_in(self, path: str) -> list[str]:
-        try:
-            listed = self._ask(path, "LISTSTATUS")["FileStatuses"]["FileStatus"]
-        except requests.HTTPError as error:
-            if error.response.status_code == requests.codes.not_found:
-                return []
-            raise
-        return [str(each["pathSuffix"]) for each in listed]
-
-    def _ask(self, path: str, operation: str) -> Any:
-        return self._get(f"http://{self.namenode}/webhdfs/v1{quote(path)}", op=operation)
 
     def run_container(self, deadline: float) -> None:
         """Run the smallest possible application: one container, which ends at once.
@@ -185,10 +152,7 @@ class Pages:
         session = requests.Session()
         # The daemons are on this machine: no proxy, and no password of ~/.netrc.
         session.trust_env = False
-        if self.keytab:
-            session.auth = ticket_authentication(self.keytab)
-        else:
-            session.params = {"user.name": getpass.getuser()}
+        session.params = {"user.name": getpass.getuser()}
         return session
 
     def _beans(self, name: str) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.tickets import Keytab, krb5_conf, ticket_authentication
+from distkeras_grid.tickets import Keytab, ticket_authentication
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,15 +24,3 @@ def test_a_keytab_that_is_not_there_is_named(tmp_path: Path) -> None:
     pytest.importorskip("gssapi", reason="needs pip install 'distkeras_grid[kerberos]'")
     with pytest.raises(ConfigurationError, match=r"none\.keytab"):
         ticket_authentication(missing)
-
-
-@pytest.mark.parametrize("before", [None, "/etc/mine.conf"])
-def test_the_process_gets_its_configuration_back(
-    monkeypatch: pytest.MonkeyPatch, before: str | None
-) -> None:
-    monkeypatch.delenv("KRB5_CONFIG", raising=False)
-    if before:
-        monkeypatch.setenv("KRB5_CONFIG", before)
-    with krb5_conf(Path("/other")):
-        assert os.environ["KRB5_CONFIG"] == "/other"
-    assert os.environ.get("KRB5_CONFIG") == before

@@ -14,17 +14,21 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import psutil
 import pytest
 import requests
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.sandbox import kerberos
-from distkeras_grid.sandbox.cluster import Sandbox
 from distkeras_grid.sandbox.daemons import working_below
-from distkeras_grid.sandbox.kerberos import CLOCK_SECONDS, Realm
-from distkeras_grid.tickets import Keytab, krb5_conf, ticket_authentication
+from distkeras_grid.tickets import Keytab, ticket_authentication
 from tests.hadoop.conftest import SPARK_HOME, Grid
+from tests.hadoop.kerberos_sandbox import (
+    CLOCK_SECONDS,
+    HDFS,
+    KerberosSandbox,
+    Realm,
+    full,
+    using_realm,
+)
 
 pytestmark = [
     pytest.mark.full,
@@ -47,9 +51,8 @@ class Secure(Grid):
 
     @property
     def realm(self) -> Realm:
-        realm = self.sandbox.realm
-        assert realm is not None
-        return realm
+        assert isinstance(self.sandbox, KerberosSandbox)
+        return self.sandbox.realm
 
     @property
     def keytab(self) -> tuple[str, ...]:
@@ -67,7 +70,7 @@ class Secure(Grid):
         return tickets
 
     def trusted(self) -> requests.Session:
-        """A session that shows a ticket of the keytab; the caller sets ``krb5_conf``."""
+        """A session that shows a ticket of the keytab; the caller says ``using_realm``."""
         session = requests.Session()
         session.auth = ticket_authentication(Keytab(self.realm.principal, str(self.realm.keytab)))
         return session
@@ -75,8 +78,8 @@ class Secure(Grid):
     def lock(self, path: str) -> None:
         """Make a folder on HDFS that its administrator alone may enter."""
         session = requests.Session()
-        with krb5_conf(self.realm.configuration):
-            keys = Keytab(kerberos.full(kerberos.HDFS), str(self.realm.services))
+        with using_realm(self.realm.configuration):
+            keys = Keytab(full(HDFS), str(self.realm.services))
             session.auth = ticket_authentication(keys)
             url = f"{self.sandbox.webhdfs}/webhdfs/v1{path}"
             made = session.put(url, params={"op": "MKDIRS", "permission": "700"}, timeout=SOON)
@@ -84,7 +87,7 @@ class Secure(Grid):
 
     def names(self, path: str) -> set[str]:
         """The names in a folder of HDFS, as its owner sees them."""
-        with krb5_conf(self.realm.configuration):
+        with using_realm(self.realm.configuration):
             url = f"{self.sandbox.webhdfs}/webhdfs/v1{path}"
             answer = self.trusted().get(url, params={"op": "LISTSTATUS"}, timeout=SOON)
         assert answer.status_code in (200, 404), answer.text
@@ -98,7 +101,7 @@ def secure(
     hadoop_jars: list[str], project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secure]:
     root = tmp_path_factory.mktemp("kerberos")
-    with Sandbox(root, memory_mb=8192, kerberos=True) as sandbox:
+    with KerberosSandbox(root, memory_mb=8192) as sandbox:
         yield Secure(sandbox, project / "build" / "tests")
     assert not sandbox.running()
     assert not working_below(root)
@@ -266,17 +269,6 @@ def test_hadoops_own_protocol_wants_a_ticket(
     assert "stranger" not in secure.names("/tmp")
 
 
-def test_keys_and_tickets_are_their_owners_alone(secure: Secure) -> None:
-    realm = secure.realm
-    assert realm.folder.stat().st_mode & 0o077 == 0
-    for secret in (realm.keytab, realm.services, realm.cookie_secret):
-        assert secret.stat().st_mode & 0o077 == 0
-    assert not realm.all_keys.exists()
-    listed = secure.run("klist", "-kt", str(realm.keytab)).stdout
-    assert realm.principal in listed
-    assert kerberos.HDFS not in listed
-
-
 @pytest.fixture(scope="module")
 def images(secure: Secure, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Six images on HDFS, in a folder where others have a place of their own."""
@@ -426,16 +418,3 @@ def test_submit_with_a_keytab_waits_for_the_end_in_cluster_mode(
     )
     assert done.returncode == ExitCode.OK, done.stderr
     assert "_dataset.json" in secure.names("/tmp/tiles-submitted")
-
-
-def test_a_kdc_that_died_is_repaired_with_new_keys(secure: Secure, tmp_path: Path) -> None:
-    before = secure.realm.keytab.read_bytes()
-    dead = psutil.Process(secure.sandbox.daemon("kdc").pid)
-    dead.kill()
-    psutil.wait_procs([dead], timeout=10)
-    assert set(secure.sandbox.repair()) == {
-        *("kdc", "namenode", "datanode-0", "resourcemanager", "nodemanager"),
-    }
-    assert secure.realm.keytab.read_bytes() != before
-    listed = secure.grid("ls", "/", timeout=SOON, **secure.kinit(tmp_path / "new"))
-    assert listed.returncode == ExitCode.OK, listed.stderr

@@ -12,14 +12,12 @@ from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
 from distkeras_grid.sandbox.class_path import (
     JARS,
-    KDC_JARS,
     Jar,
     check_digest,
     daemon_class_path,
     distribution_class_path,
     ivy_command,
     jar_folder,
-    kdc_class_path,
 )
 
 
@@ -32,11 +30,10 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of fetched jars, with small ones in place of all that are pinned."""
     folder = jar_folder({"XDG_CACHE_HOME": str(tmp_path)})
     folder.mkdir(parents=True)
-    for name in ("JARS", "KDC_JARS"):
-        jars = [small(jar) for jar in getattr(class_path, name)]
-        monkeypatch.setattr(class_path, name, tuple(jars))
-        for jar in jars:
-            (folder / jar.file_name).write_bytes(content(jar))
+    jars = tuple(small(jar) for jar in JARS)
+    monkeypatch.setattr(class_path, "JARS", jars)
+    for jar in jars:
+        (folder / jar.file_name).write_bytes(content(jar))
     return folder
 
 
@@ -56,27 +53,19 @@ def test_jars_in_the_cache_are_taken_first_and_nothing_is_fetched(
     assert any("hadoop-client-api" in entry for entry in path)
 
 
-def test_the_kdc_is_the_same_beside_a_hadoop_of_the_users(tmp_path: Path, cached: Path) -> None:
-    path = kdc_class_path({"XDG_CACHE_HOME": str(tmp_path), "HADOOP_HOME": "/opt/hadoop"})
-    assert path[: len(KDC_JARS)] == [str(cached / jar.file_name) for jar in KDC_JARS]
-    assert any("slf4j-api" in entry for entry in path)
-    assert not any("/opt/hadoop" in entry for entry in path)
-
-
-@pytest.mark.parametrize("jar", [*JARS, *KDC_JARS], ids=lambda jar: str(jar.artifact))
+@pytest.mark.parametrize("jar", JARS, ids=lambda jar: str(jar.artifact))
 def test_each_jar_is_hashed_at_each_start_however_it_came(
     tmp_path: Path, cached: Path, jar: Jar
 ) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    find = daemon_class_path if jar in JARS else kdc_class_path
-    find(environment)
+    daemon_class_path(environment)
     file = cached / jar.file_name
     before = file.stat()
     # As long and as old as the right one.
     file.write_bytes(content(jar).swapcase())
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(SandboxError, match=r"must have the SHA-256 .* Received"):
-        find(environment)
+        daemon_class_path(environment)
 
 
 def test_what_was_fetched_is_on_the_disk_before_it_has_its_name(

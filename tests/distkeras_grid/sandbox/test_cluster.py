@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import fcntl
 import json
-import pwd
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ import pytest
 
 from distkeras_grid.errors import BusyError, SandboxError, StorageError
 from distkeras_grid.lock_files import open_lock_file
-from distkeras_grid.sandbox import cluster, configuration, neighbours
-from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports, write_secret
+from distkeras_grid.sandbox import cluster, configuration
+from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports
 from distkeras_grid.sandbox.daemons import start, stop
 
 
@@ -89,26 +87,6 @@ def test_a_start_says_what_has_ended_and_how_it_comes_back(sandbox: Sandbox) -> 
         sandbox.start()
 
 
-def test_a_sandbox_with_kerberos_is_never_started_without(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "daemon_class_path", lambda: pytest.fail("it starts"))
-    sandbox.stop()
-    sandbox._keep(replace(sandbox.state, kerberos=True))
-    with pytest.raises(SandboxError, match="with Kerberos"):
-        sandbox.start()
-    assert sandbox.state.kerberos
-    assert not sandbox.running()
-
-
-def test_secrets_are_their_owners_alone(tmp_path: Path) -> None:
-    for content in (b"first", b"second"):
-        write_secret(tmp_path / "key", content)
-        assert (tmp_path / "key").read_bytes() == content
-        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]
-
-
 def test_a_sandbox_that_is_stopped_is_not_repaired(sandbox: Sandbox) -> None:
     sandbox.stop()
     with pytest.raises(SandboxError):
@@ -148,28 +126,6 @@ def test_a_stop_keeps_the_data_and_no_leftovers(sandbox: Sandbox) -> None:
     assert not sandbox.running()
 
 
-def test_a_stop_tells_what_it_leaves_behind(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocks = sandbox.layout.datanode(0)
-    blocks.mkdir(parents=True)
-    (blocks / "block").write_bytes(b"x" * 1_000_000)
-    staged = {"/user/ada/.sparkStaging/application_17_0001": 7}
-    monkeypatch.setattr(cluster.Pages, "staged", lambda _: staged)
-    left = sandbox.stop()
-    assert left.files["hdfs"] >= 1_000_000
-    assert (left.staged, left.unknown) == (staged, "")
-    # A second one asks no NameNode, for none runs.
-    assert sandbox.stop().staged == {}
-    assert sandbox.stop().unknown == ""
-
-
-def test_a_namenode_that_does_not_answer_stops_no_stop(sandbox: Sandbox) -> None:
-    left = sandbox.stop()
-    assert left.unknown
-    assert not sandbox.running()
-
-
 @pytest.mark.parametrize("verb", ["start", "stop", "delete"])
 def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str) -> None:
     precious = sandbox.layout.root.with_name("precious")
@@ -178,28 +134,6 @@ def test_a_link_in_place_of_the_lock_is_not_followed(sandbox: Sandbox, verb: str
     with pytest.raises(StorageError, match="link"):
         getattr(sandbox, verb)()
     assert not precious.exists()
-
-
-@pytest.mark.parametrize("others", [["grace"], []])
-def test_a_start_without_passwords_says_so_and_names_others(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    others: list[str],
-) -> None:
-    accounts = [
-        pwd.struct_passwd((name, "x", 999_999, 1, "", "/home/grace", "/bin/bash"))
-        for name in others
-    ]
-    monkeypatch.setattr(neighbours.pwd, "getpwall", lambda: accounts)
-    monkeypatch.setattr(cluster, "daemon_class_path", list)
-    monkeypatch.setattr(Sandbox, "_start_all", lambda *_: None)
-    for name, kerberos in (("plain", False), ("with tickets", True)):
-        monkeypatch.setattr(cluster, "ticket_authentication", lambda *_: None)
-        Sandbox(tmp_path / name, memory_mb=1024, kerberos=kerberos).start()
-        assert [record.levelname for record in caplog.records] == ([] if kerberos else ["WARNING"])
-        assert all(name in caplog.text for name in others) or kerberos
-        caplog.clear()
 
 
 def test_a_sandbox_is_deleted_with_its_folder(sandbox: Sandbox) -> None:
