@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
@@ -50,12 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def applications(flags: argparse.Namespace) -> None:
     """List as the flags say."""
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+    from distkeras_grid.submission.resource_manager import resource_manager
 
     if flags.limit < 1:
         raise ConfigurationError(f"--limit must be at least 1. Received: {flags.limit}.")
-    with closing(ResourceManager(find_resourcemanager(keytabs.named(flags)))) as manager:
+    with resource_manager(keytabs.named(flags)) as manager:
         known = manager.applications()
     found = chosen(known, running=flags.running, queue=flags.queue, user=flags.user)
     for line in table(found[: flags.limit]):

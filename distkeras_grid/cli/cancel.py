@@ -10,7 +10,6 @@ from distkeras_grid.cli.console import tell
 from distkeras_grid.cli.doing import doing
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.status import asked
 
 DESCRIPTION = """\
 Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. If the
@@ -34,12 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def cancel(flags: argparse.Namespace) -> ExitCode:
     """Stop an application."""
-    with doing(f"stopping {flags.id}"):
-        application = asked(
-            flags.id,
-            keytabs.named(flags),
-            lambda manager: manager.cancel(flags.id),
-            lambda yarn: yarn.cancel(flags.id),
-        )
+    from distkeras_grid.submission.applications import check_id
+    from distkeras_grid.submission.resource_manager import resource_manager
+
+    check_id(flags.id)
+    with doing(f"stopping {flags.id}"), resource_manager(keytabs.named(flags)) as manager:
+        application = manager.cancel(flags.id)
     tell(f"{application.id}  {application.state}  {application.final}")
     return ExitCode.OK

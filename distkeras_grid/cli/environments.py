@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
@@ -158,10 +157,9 @@ def _find(folder: str | None, hadoop: HadoopClient, keytab: Keytab | None) -> li
 
 def _applications(keytab: Keytab | None) -> list[Application]:
     """Return what YARN knows, if this machine knows of a YARN."""
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+    from distkeras_grid.submission.resource_manager import resource_manager
 
     if not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         return []
-    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
+    with resource_manager(keytab) as manager:
         return manager.applications()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,14 +109,13 @@ def source_of(application: Application, keytab: Keytab | None) -> Iterator[LogSo
     """
     from distkeras_grid.submission.container_logs import CollectedLogs, RunningLogs
     from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+    from distkeras_grid.submission.resource_manager import resource_manager
 
     if application.ended:
         with hadoop_client(kerberos_settings(keytab)) as hadoop:
             yield CollectedLogs(hadoop, application)
         return
-    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
+    with resource_manager(keytab) as manager:
         yield RunningLogs(manager, application.id, note)
 
 

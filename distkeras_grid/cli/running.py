@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from distkeras_grid.cli.console import (
     JSON,
@@ -22,6 +23,9 @@ from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
 from distkeras_grid.spark.local_names import use_utf8
+
+if TYPE_CHECKING:
+    from distkeras_grid.tickets import Keytab
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -97,24 +101,24 @@ def _locked(
             return exit_code(interrupt)
 
 
-def access_settings(verb: str, arguments: Sequence[str]) -> dict[str, str]:
-    """Return the settings with which a command itself opens a cluster.
+def access_keytab(verb: str, arguments: Sequence[str]) -> Keytab | None:
+    """Return the keytab with which a command itself opens a cluster.
 
     A host of nightly jobs may have a keytab, and no ticket.
 
     Examples
     --------
-    >>> access_settings("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
-    {'spark.kerberos.principal': 'ada@LAB', 'spark.kerberos.keytab': '/ada.keytab'}
+    >>> access_keytab("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
+    Keytab(principal='ada@LAB', file='/ada.keytab')
     """
     if verb not in VERBS:
         # One of the project's jobs; none of them takes a keytab.
-        return {}
-    from distkeras_grid.submission.command import client_settings, parse_settings
+        return None
+    from distkeras_grid.submission.command import client_settings, keytab_in, parse_settings
 
     flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
     settings = parse_settings(flags.get("conf") or ())
-    return client_settings(settings, flags.get("principal"), flags.get("keytab"))
+    return keytab_in(client_settings(settings, flags.get("principal"), flags.get("keytab")))
 
 
 def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
@@ -125,11 +129,7 @@ def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
     ClusterError
         If nobody can tell.
     """
-    from distkeras_grid.submission.jvm import hadoop_client
-    from distkeras_grid.submission.spark_submit import check_hadoop_settings
-    from distkeras_grid.submission.yarn import yarn_client
+    from distkeras_grid.submission.resource_manager import resource_manager
 
-    check_hadoop_settings()
-    settings = access_settings(verb, arguments)
-    with hadoop_client(settings) as hadoop, yarn_client(hadoop) as yarn:
-        return yarn.going(name)
+    with resource_manager(access_keytab(verb, arguments)) as manager:
+        return manager.going(name)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,9 @@ from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import note, report, tell
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.errors import ApplicationNotFoundError, ClusterError
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn import Yarn
     from distkeras_grid.tickets import Keytab
 
 DESCRIPTION = """\
@@ -56,55 +52,13 @@ def status(flags: argparse.Namespace) -> int:
 
 
 def looked_up(identifier: str, keytab: Keytab | None) -> Application:
-    """Return the state of an application: from YARN's page, or else by YARN's own client.
-
-    Parameters
-    ----------
-    identifier : str
-    keytab : Keytab or None
-        Gets the tickets; by default those of ``kinit`` are taken.
-
-    Raises
-    ------
-    ConfigurationError
-        If the text is not an application's id, or nothing says where YARN is.
-    ApplicationNotFoundError
-        If YARN does not know it.
-    ClusterError
-        If YARN answers in neither way.
-    """
-    return asked(
-        identifier,
-        keytab,
-        lambda manager: manager.application(identifier),
-        lambda yarn: yarn.application(identifier),
-    )
-
-
-def asked(
-    identifier: str,
-    keytab: Keytab | None,
-    by_page: Callable[[ResourceManager], Application],
-    by_client: Callable[[Yarn], Application],
-) -> Application:
-    """Return what YARN's page tells of an application, or else YARN's own client."""
+    """Return the state of an application; see `ResourceManager.application`."""
     from distkeras_grid.submission.applications import check_id
-    from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn import yarn_client
-    from distkeras_grid.submission.yarn_sites import find_resourcemanager
+    from distkeras_grid.submission.resource_manager import resource_manager
 
     check_id(identifier)
-    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
-        try:
-            return by_page(manager)
-        except ApplicationNotFoundError:
-            raise
-        except ClusterError as error:
-            # The page may be closed where the client's port is open.
-            note(f"{error} Asking YARN's own client.")
-    with hadoop_client(kerberos_settings(keytab)) as hadoop, yarn_client(hadoop) as yarn:
-        return by_client(yarn)
+    with resource_manager(keytab) as manager:
+        return manager.application(identifier)
 
 
 def describe(application: Application) -> str:

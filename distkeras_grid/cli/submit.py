@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -27,16 +27,15 @@ from distkeras_grid.progress import surface
 from distkeras_grid.submission.applications import new_tag
 from distkeras_grid.submission.command import (
     Submission,
-    client_settings,
     command_line,
+    keytab_in,
     parse_settings,
 )
-from distkeras_grid.tickets import Keytab
 
 if TYPE_CHECKING:
     from distkeras_grid.submission.applications import Application
     from distkeras_grid.submission.jvm import HadoopClient
-    from distkeras_grid.submission.yarn import Yarn
+    from distkeras_grid.submission.resource_manager import ResourceManager
 
 # How much of what a program wrote in a container is shown at its end.
 LAST_LINES = 20
@@ -177,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def submit(flags: argparse.Namespace) -> int:
     """Submit as the flags say; return the exit code."""
     from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.resource_manager import resource_manager
     from distkeras_grid.submission.spark_submit import check_hadoop_settings
 
     submission = planned(flags)
@@ -185,7 +185,9 @@ def submit(flags: argparse.Namespace) -> int:
     if not flags.dry_run:
         check_job(flags, submission)
         if submission.on_yarn:
-            whereabouts.tell_if_silent(keytab_in(submission.client_settings))
+            # What nobody can follow or stop is not begun.
+            with resource_manager(keytab_in(submission.client_settings)) as manager:
+                manager.applications()
     with ExitStack() as opened:
         with doing("starting Hadoop's client"):
             hadoop = opened.enter_context(hadoop_client(submission.client_settings))
@@ -195,7 +197,7 @@ def submit(flags: argparse.Namespace) -> int:
             tell(shlex.join(command))
             return ExitCode.OK
         if submission.in_cluster:
-            return in_cluster(command, submission.tag, hadoop, flags)
+            return in_cluster(command, submission, hadoop, flags)
     return in_client(command, submission)
 
 
@@ -281,12 +283,6 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
     verb.check_early(verb.build_parser().parse_args(rest), place)
 
 
-def keytab_in(settings: Mapping[str, str]) -> Keytab | None:
-    """Return the keytab of a submission's own access, also one that ``--conf`` has given."""
-    principal, file = (settings.get(f"spark.kerberos.{name}") for name in ("principal", "keytab"))
-    return Keytab(principal, file) if principal and file else None
-
-
 def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopClient) -> Submission:
     """Put the environment and the project where the nodes find them; return the submission."""
     from distkeras_grid.submission.archive import this_environment
@@ -315,9 +311,8 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
 
     Write the application's id at the end: at the beginning Spark writes it among its own lines.
     """
-    from distkeras_grid.submission.jvm import hadoop_client
+    from distkeras_grid.submission.resource_manager import resource_manager
     from distkeras_grid.submission.spark_submit import follow
-    from distkeras_grid.submission.yarn import yarn_client
 
     holding, keytab = lock.current(), keytab_in(submission.client_settings)
     try:
@@ -325,13 +320,9 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
         code = follow(command, [holding.descriptor] if holding else (), look)
     except KeyboardInterrupt:
         # Spark tells YARN when it ends in order; one that was killed does not.
-        if submission.on_yarn and not whereabouts.stop_by_page(submission.tag, keytab):
-            with (
-                whereabouts.tag_on_error(submission.tag),
-                hadoop_client(submission.client_settings) as hadoop,
-                yarn_client(hadoop) as yarn,
-            ):
-                stop(yarn, submission.tag)
+        if submission.on_yarn:
+            with whereabouts.tag_on_error(submission.tag), resource_manager(keytab) as manager:
+                stop(manager, submission.tag)
         raise
     if submission.on_yarn:
         whereabouts.tell_at_end(submission.tag, keytab)
@@ -339,36 +330,36 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
 
 
 def in_cluster(
-    command: Sequence[str], tag: str, hadoop: HadoopClient, flags: argparse.Namespace
+    command: Sequence[str], submission: Submission, hadoop: HadoopClient, flags: argparse.Namespace
 ) -> int:
     """Hand an application over to YARN, wait for its end, and return its exit code."""
-    from distkeras_grid.submission.yarn import wait, yarn_client
+    from distkeras_grid.submission.resource_manager import resource_manager, wait
 
-    holding = lock.current()
-    with yarn_client(hadoop) as yarn:
+    holding, tag = lock.current(), submission.tag
+    keytab = keytab_in(submission.client_settings)
+    with resource_manager(keytab) as manager:
         try:
-            identifier = handed_over(command, tag, yarn)
+            identifier = handed_over(command, tag, manager)
             note(f"stop it: distkeras-grid cancel {identifier}")
             if flags.detach:
                 return ExitCode.OK
-            settings = parse_settings(flags.conf)
-            keytab = keytab_in(client_settings(settings, flags.principal, flags.keytab))
-            application = wait(yarn, identifier, note, whereabouts.driver_line(identifier, keytab))
+            line = whereabouts.driver_line(identifier, keytab)
+            application = wait(manager, identifier, note, line)
         except KeyboardInterrupt as interrupt:
             with whereabouts.tag_on_error(tag):
-                if flags.keep_running and (known := yarn.tagged(tag)):
-                    interrupt.add_note(f"{known} goes on; ask: distkeras-grid status {known}")
+                if flags.keep_running and (known := manager.tagged(tag)):
+                    interrupt.add_note(f"{known.id} goes on; ask: distkeras-grid status {known.id}")
                 else:
-                    stop(yarn, tag)
+                    stop(manager, tag)
                     if holding:
                         holding.forget_application()
             raise
         if holding:
             holding.forget_application()
-        code = ending(application, yarn)
-        if code != ExitCode.OK and (line := checkpoint_left(flags, hadoop)):
-            note(line)
-        return code
+    code = ending(application, hadoop)
+    if code != ExitCode.OK and (way := checkpoint_left(flags, hadoop)):
+        note(way)
+    return code
 
 
 def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | None:
@@ -381,7 +372,7 @@ def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | No
     return whereabouts.way_on(hadoop.storage, folder) if folder else None
 
 
-def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
+def handed_over(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
     """Hand an application over to YARN, write its id to standard output, and return it.
 
     From before it starts, the lock names the application by its tag, and spark-submit holds the
@@ -395,30 +386,30 @@ def handed_over(command: Sequence[str], tag: str, yarn: Yarn) -> str:
     try:
         hand_over(command, note, [holding.descriptor] if holding else ())
     except ClusterError as error:
-        if not whereabouts.add_name(error, tag, yarn) and holding:
+        if not whereabouts.add_name(error, tag, manager) and holding:
             holding.forget_application()
         raise
     with whereabouts.tag_on_error(tag):
-        identifier = yarn.tagged(tag)
-        if identifier is None:
+        found = manager.tagged(tag)
+        if found is None:
             raise ClusterError("YARN has accepted the application, but does not list it.")
     # Before anything else can fail.
-    tell(identifier)
+    tell(found.id)
     if holding:
-        holding.add_application(identifier)
-    return identifier
+        holding.add_application(found.id)
+    return found.id
 
 
-def stop(yarn: Yarn, tag: str) -> None:
-    """Stop the application with a tag, if there is one; tell how it ended."""
-    identifier = yarn.tagged(tag)
-    if identifier is not None:
-        note(f"stopping {identifier}")
-        application = yarn.cancel(identifier)
-        note(f"{application.id}  {application.state}  {application.final}")
+def stop(manager: ResourceManager, tag: str) -> None:
+    """Stop the application with a tag, if there is one that goes on; tell how it ended."""
+    found = manager.tagged(tag)
+    if found is not None and not found.ended:
+        note(f"stopping {found.id}")
+        found = manager.cancel(found.id)
+        note(f"{found.id}  {found.state}  {found.final}")
 
 
-def ending(application: Application, yarn: Yarn) -> int:
+def ending(application: Application, hadoop: HadoopClient) -> int:
     """Tell how an application ended, and the end of what its program wrote; return its exit code.
 
     The program's output goes to standard error: standard output has the application's id alone.
@@ -428,9 +419,10 @@ def ending(application: Application, yarn: Yarn) -> int:
         cause_in,
         outputs_of_driver,
         text_of,
+        wait_for_logs,
     )
 
-    logs = yarn.logs(application)
+    logs = wait_for_logs(hadoop, application)
     if logs and (files := outputs_of_driver(logs)):
         written = end(text_of(logs, files[0], SEARCHED_BYTES), LAST_LINES)
         if written:
@@ -444,7 +436,7 @@ def ending(application: Application, yarn: Yarn) -> int:
         note(f"{application.id} {application.final}: {why}")
     if logs:
         note(f"all of it: distkeras-grid logs {application.id}")
-    elif page := yarn.log_page(application.id):
+    elif page := application.log_page:
         # Nothing was collected, so it still lies on the node.
         note(f"what the program wrote: {page}/stdout\nwhat Spark wrote: {page}/stderr")
     return code

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from distkeras_grid.submission.applications import state_line
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn import Yarn
     from distkeras_grid.tickets import Keytab
 
 
@@ -34,8 +33,10 @@ def tell_at_end(tag: str, keytab: Keytab | None) -> None:
     keytab : Keytab or None
         The submission's.
     """
+    from distkeras_grid.submission.resource_manager import resource_manager
+
     try:
-        with _page(keytab) as manager:
+        with resource_manager(keytab) as manager:
             found = manager.tagged(tag)
     except GridError as error:
         # The job has ended. That YARN does not answer does not change its exit code.
@@ -45,33 +46,16 @@ def tell_at_end(tag: str, keytab: Keytab | None) -> None:
         note(f"what its containers wrote: distkeras-grid logs {found.id}")
 
 
-@contextmanager
-def _page(keytab: Keytab | None) -> Iterator[ResourceManager]:
-    from distkeras_grid.submission.resource_manager import ResourceManager
-    from distkeras_grid.submission.yarn_sites import find_resourcemanager
-
-    with closing(ResourceManager(find_resourcemanager(keytab))) as manager:
-        yield manager
-
-
-def tell_if_silent(keytab: Keytab | None) -> None:
-    """Say within seconds that YARN's page does not answer; its own client takes minutes."""
-    try:
-        with _page(keytab) as manager:
-            manager.applications()
-    except GridError as error:
-        note(f"{error} Asking YARN's own client.")
-
-
 def waiting(tag: str, keytab: Keytab | None) -> Callable[[], bool]:
     """Return what writes the state of the application with a tag while it has no container.
 
     It returns whether that may go on.
     """
+    from distkeras_grid.submission.resource_manager import resource_manager
 
     def look() -> bool:
         try:
-            with _page(keytab) as manager:
+            with resource_manager(keytab) as manager:
                 found = manager.tagged(tag)
         except GridError:
             return False
@@ -88,10 +72,11 @@ def waiting(tag: str, keytab: Keytab | None) -> Callable[[], bool]:
 def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
     """Return what tells the last line of an application's driver; empty where nobody tells it."""
     from distkeras_grid.submission.container_logs import RunningLogs, last_line
+    from distkeras_grid.submission.resource_manager import resource_manager
 
     def ask() -> str:
         try:
-            with _page(keytab) as manager:
+            with resource_manager(keytab) as manager:
                 return last_line(RunningLogs(manager, identifier, note, drivers=True))
         except GridError:
             return ""
@@ -99,22 +84,7 @@ def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
     return ask
 
 
-def stop_by_page(tag: str, keytab: Keytab | None) -> bool:
-    """Stop the application with a tag, if there is one; return whether YARN's page has answered."""
-    try:
-        with _page(keytab) as manager:
-            found = manager.tagged(tag)
-            if found is not None and not found.ended:
-                note(f"stopping {found.id}")
-                found = manager.cancel(found.id)
-                note(f"{found.id}  {found.state}  {found.final}")
-    except GridError as error:
-        note(f"{error} Asking YARN's own client.")
-        return False
-    return True
-
-
-def add_name(error: BaseException, tag: str, yarn: Yarn) -> bool:
+def add_name(error: BaseException, tag: str, manager: ResourceManager) -> bool:
     """Add a note to an error: how to find the application with a tag, if YARN has it.
 
     Returns
@@ -123,15 +93,15 @@ def add_name(error: BaseException, tag: str, yarn: Yarn) -> bool:
         Whether YARN has it, or does not say.
     """
     try:
-        identifier = yarn.tagged(tag)
+        found = manager.tagged(tag)
     except ClusterError:
         error.add_note(by_tag(tag))
         return True
-    if identifier is None:
+    if found is None:
         return False
     error.add_note(
-        f"YARN has it as {identifier}; ask: distkeras-grid status {identifier}; stop it: "
-        f"distkeras-grid cancel {identifier}"
+        f"YARN has it as {found.id}; ask: distkeras-grid status {found.id}; stop it: "
+        f"distkeras-grid cancel {found.id}"
     )
     return True
 

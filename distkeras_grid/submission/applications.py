@@ -32,7 +32,9 @@ class Application:
     started, finished : float
         Times of start and end, Unix seconds; 0 if not yet.
     tags : tuple of str, default ()
-        What `submit` has written on it; only the REST interface tells them.
+        What `submit` has written on it.
+    log_page : str, default ""
+        Address of the log of its master's container.
     """
 
     id: str
@@ -48,6 +50,7 @@ class Application:
     started: float
     finished: float
     tags: tuple[str, ...] = ()
+    log_page: str = ""
 
     @property
     def ended(self) -> bool:

@@ -13,7 +13,7 @@ from distkeras_grid.spark.local_names import LOCALE
 from distkeras_grid.spark.memory import driver_overhead_mb, executor_overhead_mb
 from distkeras_grid.submission.environment import LINK, PYTHON, is_archive
 from distkeras_grid.submission.jvm import kerberos_settings
-from distkeras_grid.tickets import keytab_of
+from distkeras_grid.tickets import Keytab, keytab_of
 
 DeployMode = Literal["client", "cluster"]
 CONTAINER_PYTHON = f"./{LINK}/{PYTHON}"
@@ -276,6 +276,12 @@ def _tags(submission: Submission) -> list[str]:
     """Return what is written on the application: by what it is found, and what it needs."""
     archive = submission.environment.rpartition("/")[2]
     return [submission.tag, *([archive] if is_archive(archive) else [])]
+
+
+def keytab_in(settings: Mapping[str, str]) -> Keytab | None:
+    """Return the keytab of a submission's own access, also one that ``--conf`` has given."""
+    principal, file = (settings.get(f"spark.kerberos.{name}") for name in ("principal", "keytab"))
+    return Keytab(principal, file) if principal and file else None
 
 
 def client_settings(

@@ -1,6 +1,6 @@
-"""A JVM with Hadoop's and YARN's own clients, without a Spark session.
+"""A JVM with Hadoop's own client, without a Spark session.
 
-The clients take their configuration from ``HADOOP_CONF_DIR``, so high availability and Kerberos
+The client takes its configuration from ``HADOOP_CONF_DIR``, so high availability and Kerberos
 work as they do for every other program of the cluster.
 """
 

@@ -6,7 +6,7 @@ https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManag
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +18,8 @@ from distkeras_grid.errors import (
     ClusterError,
     NotAuthenticatedError,
 )
-from distkeras_grid.submission.applications import Application, check_id
+from distkeras_grid.submission import yarn_sites
+from distkeras_grid.submission.applications import Application, check_id, is_tag, state_line
 from distkeras_grid.tickets import Keytab, ticket_advice
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.network import open_session
@@ -34,6 +35,11 @@ PIECE_BYTES = 1 << 16
 # How long an application may take to end after it was stopped, and how often YARN is asked.
 CANCEL_SECONDS = 30.0
 POLL_SECONDS = 0.5
+# While an application is waited for, a ResourceManager may be started again, or another take over.
+SILENT_SECONDS = 60.0
+# Between two lines on an application that runs, and on one that waits for its containers.
+SAY_SECONDS = 15.0
+SAY_WAITING_SECONDS = 4.0
 _CLUSTER = "/ws/v1/cluster"
 #: The type of the application with which a sandbox tests YARN; it is not a user's work.
 SANDBOX_CHECK = "sandbox"
@@ -153,6 +159,14 @@ class ResourceManager:
         """Return the application with a tag, None if there is none."""
         return next((each for each in self.applications() if tag in each.tags), None)
 
+    def going(self, name: str) -> str | None:
+        """Return the id of an application, named by id or tag; None if unknown, or it has ended."""
+        try:
+            found = self.tagged(name) if is_tag(name) else self.application(name)
+        except ApplicationNotFoundError:
+            return None
+        return None if found is None or found.ended else found.id
+
     def cancel(self, identifier: str) -> Application:
         """Stop an application, and wait until it has ended; return how it ended.
 
@@ -164,13 +178,19 @@ class ResourceManager:
         deadline = time.monotonic() + CANCEL_SECONDS
         while not (application := self.application(identifier)).ended:
             if time.monotonic() > deadline:
-                raise not_ended(application)
+                raise ClusterError(
+                    f"{identifier} has not ended {CANCEL_SECONDS:.0f} s after it was stopped. Its "
+                    f"state: {application.state}. Ask again: distkeras-grid status {identifier}."
+                )
             try:
                 self._ask(f"{_CLUSTER}/apps/{identifier}/state", _State, {"state": "KILLED"})
             except NotAuthenticatedError as error:
                 # It shows the application, and yet may take no orders, as with a plain page on a
                 # cluster with Kerberos.
-                raise ClusterError(f"YARN's page does not stop {identifier}: {error}") from error
+                raise ClusterError(
+                    f"YARN's page does not stop {identifier}: {error} Stop it by Hadoop's own "
+                    f"command: yarn application -kill {identifier}."
+                ) from error
             time.sleep(POLL_SECONDS)
         return application
 
@@ -233,6 +253,56 @@ class ResourceManager:
 
 
 @contextmanager
+def resource_manager(keytab: Keytab | None) -> Iterator[ResourceManager]:
+    """Open the ResourceManager that ``HADOOP_CONF_DIR`` names, with tickets of a keytab if given.
+
+    Raises
+    ------
+    ConfigurationError
+        If nothing says where it is.
+    """
+    with closing(ResourceManager(yarn_sites.find_resourcemanager(keytab))) as manager:
+        yield manager
+
+
+def wait(
+    manager: ResourceManager,
+    identifier: str,
+    say: Callable[[str], object],
+    driver: Callable[[], str] = str,
+    clock: Callable[[], float] = time.monotonic,
+) -> Application:
+    """Wait until an application ends; report its state when it changes, and every few seconds.
+
+    While it runs, a line every 15 s is enough, with what `driver` returns: its last line. There is
+    no deadline, because a job may take any time; a ResourceManager that does not answer for a
+    minute is an error.
+    """
+    began = answered = clock()
+    said, state = -SAY_SECONDS, ""
+    while True:
+        try:
+            application = manager.application(identifier)
+        except ApplicationNotFoundError:
+            raise
+        except ClusterError:
+            if clock() - answered > SILENT_SECONDS:
+                raise
+            time.sleep(POLL_SECONDS)
+            continue
+        answered = clock()
+        passed = answered - began
+        pause = SAY_WAITING_SECONDS if application.waits else SAY_SECONDS
+        if application.state != state or passed - said >= pause:
+            said, state = passed, application.state
+            told = driver() if state == "RUNNING" else ""
+            say(state_line(application, passed) + (f": {told}" if told else ""))
+        if application.ended:
+            return application
+        time.sleep(POLL_SECONDS)
+
+
+@contextmanager
 def _translated(url: str, keytab: Keytab | None) -> Iterator[None]:
     """Turn an error of `requests` into one of this package."""
     import requests
@@ -269,14 +339,6 @@ def _decoded(answer: requests.Response, kind: type[T], keytab: Keytab | None) ->
         ) from error
 
 
-def not_ended(application: Application) -> ClusterError:
-    """Return the error for an application that was stopped, and goes on."""
-    return ClusterError(
-        f"{application.id} has not ended {CANCEL_SECONDS:.0f} s after it was stopped. Its state: "
-        f"{application.state}. Ask again: distkeras-grid status {application.id}."
-    )
-
-
 def _application(app: _App) -> Application:
     return Application(
         id=app.id,
@@ -293,4 +355,5 @@ def _application(app: _App) -> Application:
         started=app.startedTime / 1000,
         finished=app.finishedTime / 1000,
         tags=tuple(filter(None, app.applicationTags.split(","))),
+        log_page=app.amContainerLogs,
     )

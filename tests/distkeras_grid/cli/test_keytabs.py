@@ -87,21 +87,13 @@ def test_pages_are_asked_with_the_keytab(verb: ModuleType, asked: Asked, tmp_pat
 
 @pytest.mark.parametrize(
     ("verb", "words"),
-    [(cancel, [RUNNING]), (logs, [FAILED]), (environments, ["list"]), (environments, ["prune"])],
+    [(logs, [FAILED]), (environments, ["list"]), (environments, ["prune"])],
 )
 def test_hadoop_s_own_clients_are_given_the_keytab(
     verb: ModuleType, words: list[str], asked: Asked, tmp_path: Path
 ) -> None:
     with yarn(tmp_path):
         assert verb.main([*words, *asked.flags]) == ExitCode.CLUSTER
-    assert asked.clients == [asked.settings]
-
-
-def test_where_the_page_is_silent_the_client_is_given_the_keytab(
-    asked: Asked, tmp_path: Path
-) -> None:
-    with yarn(tmp_path, {f"/ws/v1/cluster/apps/{RUNNING}": "standby"}):
-        assert status.main([RUNNING, *asked.flags]) == ExitCode.CLUSTER
     assert asked.clients == [asked.settings]
 
 

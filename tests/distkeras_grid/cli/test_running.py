@@ -14,7 +14,8 @@ from distkeras_grid.cli.lock import held
 from distkeras_grid.cli.main import main
 from distkeras_grid.cli.running import run
 from distkeras_grid.errors import ClusterError, ImageError
-from distkeras_grid.submission import jvm
+from distkeras_grid.submission import yarn_sites
+from distkeras_grid.tickets import Keytab
 from distkeras_grid.trainers.run_status import run_progress
 
 
@@ -121,54 +122,37 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
     assert (got, capsys.readouterr().out) == (["--log", "x", "--set", "a=b"], "plain\n")
 
 
-KEYTAB = {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"}
+KEYTAB = Keytab("a", "f")
 
 
 @pytest.mark.parametrize(
-    ("verb", "flags", "settings"),
+    ("verb", "flags", "keytab"),
     [
-        (
-            "submit",
-            ["--principal", "a", "--keytab", "f", "tile", "--input", "x"],
-            KEYTAB,
-        ),
-        (
-            "submit",
-            [
-                *("--conf", "spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
-                *("--conf", "spark.hadoop.yarn.resourcemanager.address=there:8032"),
-                *("--conf", "spark.ui.enabled=false", "job.py"),
-            ],
-            {**KEYTAB, "spark.hadoop.yarn.resourcemanager.address": "there:8032"},
-        ),
-        # They override the flags, as in the submission; what Spark itself does is not for YARN.
-        (
-            "submit",
-            ["--principal=a", "--keytab=f", "--conf", "spark.kerberos.keytab=g", "job.py"],
-            {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "g"},
-        ),
+        ("submit", ["--principal", "a", "--keytab", "f", "tile", "--input", "x"], KEYTAB),
         (
             "submit",
             [
                 *("--conf=spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
-                *("--conf=spark.executor.cores=2", "job.py"),
+                *("--conf", "spark.ui.enabled=false", "job.py"),
             ],
-            {"spark.kerberos.principal": "a", "spark.kerberos.keytab": "f"},
-        ),
-        # What stands behind the job is not for submit.
-        ("submit", ["job.py", "--keytab", "f"], {}),
-        ("put", ["--principal=a", "--keytab=f", "x", "y"], KEYTAB),
-        ("cancel", ["application_17_0002"], {}),
-        (
-            "cancel",
-            ["--principal", "a", "--keytab", "f", "application_17_0002"],
             KEYTAB,
         ),
-        ("fine_tune", ["--keytab", "f"], {}),
+        # They override the flags, as in the submission.
+        (
+            "submit",
+            ["--principal=a", "--keytab=f", "--conf", "spark.kerberos.keytab=g", "job.py"],
+            Keytab("a", "g"),
+        ),
+        # What stands behind the job is not for submit.
+        ("submit", ["job.py", "--keytab", "f"], None),
+        ("put", ["--principal=a", "--keytab=f", "x", "y"], KEYTAB),
+        ("cancel", ["application_17_0002"], None),
+        ("cancel", ["--principal", "a", "--keytab", "f", "application_17_0002"], KEYTAB),
+        ("fine_tune", ["--keytab", "f"], None),
     ],
 )
 def test_a_lock_asks_yarn_with_the_keytab_of_its_command(
-    tmp_path, monkeypatch, verb, flags, settings
+    tmp_path, monkeypatch, verb, flags, keytab
 ):
     """A nightly host has a keytab and no ticket: without it, a killed night kept the lock."""
     used = []
@@ -177,11 +161,10 @@ def test_a_lock_asks_yarn_with_the_keytab_of_its_command(
         used.append(given)
         raise ClusterError("There is no YARN here.")
 
-    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    monkeypatch.setattr(jvm, "hadoop_client", refused)
+    monkeypatch.setattr(yarn_sites, "find_resourcemanager", refused)
     path = str(tmp_path / "lock")
     with held(path, "submit") as holding:
         holding.add_application("application_17_0001")
     code = run(verb, lambda _: ExitCode.OK, ["--lock", path, *flags])
     assert code == ExitCode.CLUSTER
-    assert used == [settings]
+    assert used == [keytab]

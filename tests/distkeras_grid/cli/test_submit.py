@@ -115,7 +115,7 @@ class HandOver:
     """
 
     path: Path
-    tag: str
+    submission: Submission
     flags: argparse.Namespace
     yarn: str | None = None
     ends: BaseException | None = None
@@ -133,17 +133,21 @@ class HandOver:
 
     def submit(self) -> int:
         with held(str(self.path), "submit") if self.locks else nullcontext():
-            return in_cluster(["spark-submit"], self.tag, None, self.flags)  # type: ignore[arg-type]
+            return in_cluster(["spark-submit"], self.submission, None, self.flags)  # type: ignore[arg-type]
+
+    @property
+    def tag(self) -> str:
+        return self.submission.tag
 
     @property
     def named(self) -> str | None:
         """What the lock file names as guarded."""
         return json.loads(self.path.read_text()).get("application")
 
-    def tagged(self, _: str) -> str | None:
+    def tagged(self, _: str) -> Application | None:
         if self.silent:
             raise ClusterError("Cannot list the applications.")
-        return self.yarn
+        return replace(APPLICATION, id=self.yarn, state="RUNNING") if self.yarn else None
 
     def cancel(self, identifier: str) -> Application:
         if self.silent:
@@ -156,19 +160,15 @@ class HandOver:
             raise self.waits
         return replace(APPLICATION, final="SUCCEEDED")
 
-    def logs(self, _: Application) -> None:
-        return None
-
-    def log_page(self, _: str) -> None:
-        return None
-
 
 @pytest.fixture
 def handing(monkeypatch, tmp_path) -> HandOver:
     flags = build_parser().parse_args(["--deploy-mode", "cluster", *EVALUATE])
-    made = HandOver(tmp_path / "lock", planned(flags).tag, flags)
-    monkeypatch.setattr("distkeras_grid.submission.yarn.yarn_client", lambda _: nullcontext(made))
-    monkeypatch.setattr("distkeras_grid.submission.yarn.wait", made.wait)
+    made = HandOver(tmp_path / "lock", planned(flags), flags)
+    manager = "distkeras_grid.submission.resource_manager"
+    monkeypatch.setattr(f"{manager}.resource_manager", lambda _: nullcontext(made))
+    monkeypatch.setattr(f"{manager}.wait", made.wait)
+    monkeypatch.setattr("distkeras_grid.submission.container_logs.wait_for_logs", lambda *_: None)
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.hand_over", made)
     return made
 
@@ -336,14 +336,11 @@ def test_in_client_mode_a_job_that_waits_for_its_container_says_so(client, going
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupt_in_client_mode_stops_the_application_without_a_jvm(
-    client, going, monkeypatch, capsys
-):
+def test_an_interrupt_in_client_mode_stops_the_application(client, going, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", interrupted)
-    monkeypatch.setattr("distkeras_grid.submission.jvm.hadoop_client", pytest.fail)
     with pytest.raises(KeyboardInterrupt):
         in_client([], client)
     assert going["state"] == "KILLED"
@@ -379,11 +376,11 @@ def test_an_interrupt_in_client_mode_while_yarn_is_silent_tells_the_tag(client, 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    def no_java(_):
-        raise ClusterError("Java does not start.")
+    def nowhere(_):
+        raise ClusterError("nobody answers")
 
     monkeypatch.setattr("distkeras_grid.submission.spark_submit.follow", interrupted)
-    monkeypatch.setattr("distkeras_grid.submission.jvm.hadoop_client", no_java)
+    monkeypatch.setattr("distkeras_grid.submission.yarn_sites.find_resourcemanager", nowhere)
     with pytest.raises(ClusterError) as raised:
         in_client([], client)
     assert client.tag in "".join(raised.value.__notes__)

@@ -1,14 +1,13 @@
-"""What is read out of YARN's answers; the client itself is tested on a real YARN."""
+"""Applications of YARN as values, and the wait for their end."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
 
-from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.errors import ApplicationNotFoundError, ClusterError, ConfigurationError
+from distkeras_grid.submission import resource_manager
 from distkeras_grid.submission.applications import (
     Application,
     check_id,
@@ -16,7 +15,7 @@ from distkeras_grid.submission.applications import (
     new_tag,
     state_line,
 )
-from distkeras_grid.submission.yarn import CANCEL_SECONDS, Yarn, wait
+from distkeras_grid.submission.resource_manager import SILENT_SECONDS, wait
 
 RUNNING = Application(
     id="application_17_0001",
@@ -58,28 +57,21 @@ def test_state_lines():
     assert state_line(ended, 99) == "application_17_0001  FINISHED  99 s  FAILED"
 
 
-def test_the_client_of_yarn_waits_for_no_end_longer_than_a_cancel_may_take():
-    """Its own default is to ask for ever whether an application that it kills has ended."""
-    jvm = MagicMock()
-    Yarn(SimpleNamespace(jvm=jvm, gateway=None, configuration=None))  # type: ignore[arg-type]
-    configuration = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration.return_value
-    told = dict(call.args for call in configuration.setInt.call_args_list)
-    name = "yarn.client.application-client-protocol.poll-timeout-ms"
-    assert told[name] == 1000 * CANCEL_SECONDS
-
-
 class Script:
-    """Answers that follow each other."""
+    """Answers that follow each other; an error is no answer."""
 
-    def __init__(self, *states: str) -> None:
+    def __init__(self, *states: str | ClusterError) -> None:
         self.states = list(states)
 
     def application(self, identifier: str) -> Application:
-        return replace(RUNNING, id=identifier, state=self.states.pop(0))
+        state = self.states.pop(0)
+        if isinstance(state, ClusterError):
+            raise state
+        return replace(RUNNING, id=identifier, state=state)
 
 
 def test_waiting_tells_changes_at_once_and_else_now_and_then(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("distkeras_grid.submission.yarn.POLL_SECONDS", 0)
+    monkeypatch.setattr(resource_manager, "POLL_SECONDS", 0)
     ticks = iter([0, 0, 1, 2, 10, 18, 20])
     said: list[str] = []
     yarn = Script("ACCEPTED", "ACCEPTED", "RUNNING", "RUNNING", "RUNNING", "KILLED")
@@ -89,6 +81,21 @@ def test_waiting_tells_changes_at_once_and_else_now_and_then(monkeypatch: pytest
     assert [line.split("  ")[1:3] for line in said] == [
         *(["ACCEPTED", "0 s"], ["RUNNING", "2 s"], ["RUNNING", "18 s"], ["KILLED", "20 s"])
     ]
+
+
+def test_a_resourcemanager_may_be_silent_for_a_while(monkeypatch: pytest.MonkeyPatch):
+    """Another one takes over, or it is started again; the application goes on meanwhile."""
+    monkeypatch.setattr(resource_manager, "POLL_SECONDS", 0)
+    silent = ClusterError("nobody answers")
+    ticks = iter([0, 1, SILENT_SECONDS, 61, 62])
+    yarn = Script("RUNNING", silent, "RUNNING", "FINISHED")
+    assert wait(yarn, RUNNING.id, str, clock=lambda: next(ticks)).ended  # type: ignore[arg-type]
+    ticks = iter([0, 1, 2, SILENT_SECONDS + 2])
+    with pytest.raises(ClusterError, match="nobody answers"):
+        wait(Script("RUNNING", silent, silent), RUNNING.id, str, clock=lambda: next(ticks))  # type: ignore[arg-type]
+    forgotten = ApplicationNotFoundError("forgotten")
+    with pytest.raises(ApplicationNotFoundError):
+        wait(Script("RUNNING", forgotten), RUNNING.id, str)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "7", "application_7", "application_7_1; ls", "job_7_0001"])
