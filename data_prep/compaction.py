@@ -19,13 +19,14 @@ from data_prep.cards import write_cards
 from data_prep.job import check_written, executor_errors
 from data_prep.manifest import TILED, DataSet, Entry, tables_of
 from data_prep.ownership import Ownership
-from data_prep.plan import MOST_FILE_BYTES, counted, format_bytes
+from data_prep.plan import MOST_FILE_BYTES, counted
 from data_prep.publication import new_name, shard_name
-from data_prep.revision import Say, publish_next
+from data_prep.revision import publish_next
 from data_prep.shards import COPIED_ROWS, SHARD_BYTES
 from data_prep.stages import settings, write_tiles
 from data_prep.task_status import task_progress
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError
+from distkeras_grid.progress import Say, format_bytes
 from distkeras_grid.spark.dataframes import MANIFEST, corrected
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage, escaped

@@ -15,7 +15,7 @@ from data_prep.fingerprint_file import FingerprintFile, Renamed
 from data_prep.folders import refuse_folders
 from data_prep.images import open_image
 from data_prep.isolation import Care, Trials
-from data_prep.job import Say, executor_errors, job_by_job, load_contents
+from data_prep.job import executor_errors, job_by_job, load_contents
 from data_prep.labels import compile_pattern
 from data_prep.leaks import Picture
 from data_prep.likeness import fingerprint
@@ -28,6 +28,7 @@ from data_prep.stages import Reader, content_of, image_rows, one_image_a_batch
 from data_prep.survey import survey
 from data_prep.task_status import task_progress
 from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.storage import Storage

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from data_prep.manifest import DataSet
-from data_prep.revision import Say, publish_tables
+from data_prep.revision import publish_tables
 from data_prep.tables import divide_into_folds
 from distkeras_grid.cli.console import output, report, tell
 from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage

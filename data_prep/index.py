@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.cutting import Cutting
 from data_prep.geometry import Frame, Positions, TileSpec
-from data_prep.job import Say, cutting_of
+from data_prep.job import cutting_of
 from data_prep.layout import allowed_positions
 from data_prep.lazy import Recipe
 from data_prep.settings import TilingSettings
@@ -25,6 +25,7 @@ from distkeras_grid.errors import (
     UnknownArgumentError,
 )
 from distkeras_grid.feeding.schema import METADATA_KEY, Field
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.partitions import partition_key

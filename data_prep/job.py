@@ -33,6 +33,7 @@ from data_prep.tiff_metadata import parse_length
 from data_prep.zones import ZoneRules, read_zones
 from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.progress import Say
 from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
@@ -67,7 +68,6 @@ LOOKED_AT_ONCE = 16_384
 COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
 
-Say = Callable[[str], object]
 T = TypeVar("T")
 
 

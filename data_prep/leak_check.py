@@ -11,7 +11,6 @@ from data_prep.alike import describe_cut_short
 from data_prep.divided_folder import Seen, look_at_folder
 from data_prep.fingerprint_file import Renamed
 from data_prep.images import MAX_PIXELS
-from data_prep.job import Say
 from data_prep.leaks import Leak, Picture, find_leaks
 from data_prep.likeness_store import load_fingerprints
 from data_prep.manifest import DataSet, Entry
@@ -28,6 +27,7 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     SchemaError,
 )
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.dataframes import MANIFEST, read_parquet
 from distkeras_grid.spark.folds import TEST, Folds
 from distkeras_grid.spark.session import build_session

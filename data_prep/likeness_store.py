@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from data_prep.fingerprint_file import FingerprintFile
 from distkeras_grid.errors import UNREADABLE, DataError
+
+if TYPE_CHECKING:
+    from distkeras_grid.spark.storage import Storage
 
 FOLDER = "_likeness"
 # Fingerprints in one file: about 30 MB.
@@ -22,21 +25,12 @@ SUFFIX = ".msgpack"
 Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-class Files(Protocol):
-    """The methods of `distkeras_grid.spark.storage.Storage` that are needed here."""
-
-    def exists(self, uri: str) -> bool: ...  # noqa: D102
-    def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
-    def read_bytes(self, uri: str) -> bytes: ...  # noqa: D102
-    def write_bytes(self, uri: str, content: bytes) -> None: ...  # noqa: D102
-
-
-def save_fingerprints(files: Files, root: str, fingerprints: Mapping[str, bytes]) -> None:
+def save_fingerprints(files: Storage, root: str, fingerprints: Mapping[str, bytes]) -> None:
     """Add fingerprints to those of a data set.
 
     Parameters
     ----------
-    files : Files
+    files : Storage
     root : str
         The data set.
     fingerprints : mapping of str to bytes
@@ -48,7 +42,7 @@ def save_fingerprints(files: Files, root: str, fingerprints: Mapping[str, bytes]
         files.write_bytes(f"{root}/{FOLDER}/{uuid.uuid4().hex}{SUFFIX}", pack(some))
 
 
-def load_fingerprints(files: Files, root: str) -> FingerprintFile:
+def load_fingerprints(files: Storage, root: str) -> FingerprintFile:
     """Return all fingerprints of a data set, by the digest of the pixels.
 
     Raises

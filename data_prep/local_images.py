@@ -24,7 +24,6 @@ from data_prep.cutting import Cutting
 from data_prep.folders import refuse_folders
 from data_prep.geometry import TileSpec
 from data_prep.index import frames_of, look_at_images
-from data_prep.job import Say
 from data_prep.listing import list_images
 from data_prep.normalising import Found, found_of
 from data_prep.sampling import Prepared, prepare
@@ -33,6 +32,7 @@ from data_prep.zones import NO_ZONES, Zones
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.local_sets.pool import Numbers, Pool
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.stores.catalogue import Catalogue
 from distkeras_grid.stores.locations import scheme_of

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data_prep.candidates import HASH_BITS, LINKS, find_candidates
 from data_prep.likeness import Fingerprint, Sketch, parse, sketch
+from distkeras_grid.spark.units import Units
 
 # Two features are the same if at most this many of their 256 bits differ.
 LIKE_BITS = 52
@@ -157,7 +158,7 @@ class _Links:
     """
 
     def __init__(self, count: int) -> None:
-        self._parents = list(range(count))
+        self._units = Units()
         self._degrees = [0] * count
         self._linked: set[int] = set()
 
@@ -165,7 +166,7 @@ class _Links:
         """Tell whether a link between two pictures is still needed."""
         if self._number(one, other) in self._linked:
             return False
-        return self.few(one) or self.few(other) or self._root(one) != self._root(other)
+        return self.few(one) or self.few(other) or self._units.root(one) != self._units.root(other)
 
     def few(self, place: int) -> bool:
         """Tell whether a picture is linked to fewer than `LINKS` others."""
@@ -176,18 +177,12 @@ class _Links:
         if self._number(one, other) in self._linked:
             return
         self._linked.add(self._number(one, other))
-        self._parents[self._root(one)] = self._root(other)
+        self._units.join(one, other)
         self._degrees[one] += 1
         self._degrees[other] += 1
 
     def _number(self, one: int, other: int) -> int:
-        return min(one, other) * len(self._parents) + max(one, other)
-
-    def _root(self, place: int) -> int:
-        while self._parents[place] != place:
-            self._parents[place] = self._parents[self._parents[place]]
-            place = self._parents[place]
-        return place
+        return min(one, other) * len(self._degrees) + max(one, other)
 
 
 def compare(one: Fingerprint, other: Fingerprint, share: float = 0.0) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from distkeras_grid.errors import NoSpaceError
+from distkeras_grid.progress import format_bytes
 
 # Files of one or two HDFS blocks: few names for the NameNode, enough files to read in parallel.
 FILE_BYTES = 192 << 20
@@ -425,20 +426,3 @@ def counted(number: int, thing: str) -> str:
     ('1 image', '3,000 tiles')
     """
     return f"{number:,} {thing}{'s' * (number != 1)}"
-
-
-def format_bytes(count: float) -> str:
-    """Return a number of bytes as text.
-
-    Examples
-    --------
-    >>> format_bytes(999), format_bytes(65_500_000_000)
-    ('999 bytes', '65.5 GB')
-    """
-    if count < 1000:
-        return f"{count:.0f} bytes"
-    for unit in ("kB", "MB", "GB", "TB"):
-        count /= 1000
-        if count < 1000:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1000:.1f} PB"

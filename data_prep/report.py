@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from data_prep.geometry import TileSpec
 from data_prep.marks import places_of
-from data_prep.plan import PlannedSource, format_bytes
+from data_prep.plan import PlannedSource
 from data_prep.zones import Box, table_of
 from distkeras_grid.pages import STYLE
+from distkeras_grid.progress import format_bytes
 
 Corners = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from data_prep.cells import emptied_cells
 from data_prep.labels import parse_table
 from data_prep.manifest import DataSet
-from data_prep.revision import Say, publish_tables
+from data_prep.revision import publish_tables
 from data_prep.tables import (
     Revised,
     annotate_tiled,
@@ -24,6 +24,7 @@ from distkeras_grid.cli.doing import started
 from distkeras_grid.cli.exit_codes import ExitCode, guarded
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 

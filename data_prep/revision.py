@@ -14,10 +14,9 @@ from data_prep.ownership import Ownership
 from data_prep.publication import Change, perform, publish, read_last, shards_of
 from data_prep.versions import successor
 from distkeras_grid.errors import PathNotFoundError
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.storage import Storage
-
-Say = Callable[[str], object]
 
 
 def publish_tables(

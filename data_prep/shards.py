@@ -15,7 +15,6 @@ from data_prep.cards import write_cards
 from data_prep.cells import unfilled_cells
 from data_prep.changes import Changes, Listed, former_name, give_up
 from data_prep.job import (
-    Say,
     check_written,
     cut_tiles,
     executor_errors,
@@ -42,6 +41,7 @@ from data_prep.stages import settings as spark_settings
 from data_prep.versions import parse_keep, remember, retained, version_hash
 from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.storage import Storage, escaped

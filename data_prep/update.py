@@ -37,7 +37,6 @@ from data_prep.folders import refuse_folders
 from data_prep.folds import renamed
 from data_prep.isolation import Care
 from data_prep.job import (
-    Say,
     check_output,
     common_format,
     cutting_of,
@@ -82,6 +81,7 @@ from distkeras_grid.errors import (
     PathNotFoundError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.memory import python_limit_mb

@@ -29,6 +29,8 @@ ROOM_FOR_A_BAR = 100  # characters; on narrower terminals words tell more
 # Plain lines are written to standard error, unless a program has given this logger a handler.
 LOGGER = logging.getLogger("distkeras_grid.progress")
 
+#: Receives a line for a person.
+Say = Callable[[str], object]
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 

@@ -23,6 +23,7 @@ from data_prep.job import executor_errors
 from data_prep.task_status import task_progress
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.progress import Say
 from distkeras_grid.spark.columns import map_batches, quoted, resolve_features
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
@@ -42,7 +43,6 @@ ROWS_PER_FILE = 1000
 ALL = "all"
 COLUMNS = "_columns"
 
-Say = Callable[[str], object]
 Batches = Iterator["pa.RecordBatch"]
 
 

@@ -26,7 +26,6 @@ from data_prep.job import executor_errors, first_of, relative_to, tiling_version
 from data_prep.labels import differing_by_case
 from data_prep.links import Walk
 from data_prep.listing import check_files, input_files, open_files, told_of, unseen_images, walked
-from data_prep.plan import format_bytes
 from data_prep.split import SPLITS
 from data_prep.stages import write_splits
 from data_prep.task_status import task_progress
@@ -38,6 +37,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.progress import Say, format_bytes
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.outputs import Output, OutputKind
@@ -54,8 +54,6 @@ ORIGIN = "_ingest.json"
 # The transform, where pixels were transformed.
 TRANSFORM = "_transform.npz"
 IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIGIN, TRANSFORM))
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from distkeras_grid.cli.console import note
 from distkeras_grid.cli.model_functions import SearchPath, check_function, search_path_here
@@ -41,34 +41,6 @@ GLOB = "*?[{"
 _CONTAINER = re.compile(r"container_(?:e\d+_)?\d+_\d+_(\d+)_\d+")
 
 Answer = TypeVar("Answer")
-
-
-class Files(Protocol):
-    """The files that can be asked without a JVM."""
-
-    def exists(self, uri: str) -> bool:
-        """Tell whether there is a file or a directory."""
-
-    def resolve(self, uri: str) -> str:
-        """Return the whole path."""
-
-    def list_names(self, uri: str) -> list[str]:
-        """Return the names in a directory; of a file, its own.
-
-        Raises
-        ------
-        PathNotFoundError
-            If there is neither.
-        """
-
-    def read(self, uri: str) -> bytes:
-        """Return the content of a small file.
-
-        Raises
-        ------
-        OSError, GridError
-            If there is none, or it cannot be read.
-        """
 
 
 class LocalFiles:
@@ -125,6 +97,10 @@ class WebFiles:
         from distkeras_grid.webhdfs.reading import read_file
 
         return read_file(uri, seconds=WEB_SECONDS)
+
+
+#: The files that can be asked without a JVM.
+Files: TypeAlias = LocalFiles | WebFiles
 
 
 def local_path(uri: str) -> Path:

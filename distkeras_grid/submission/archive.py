@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from distkeras_grid import durable
 from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import NoSpaceError, StorageError
-from distkeras_grid.progress import Bytes, Reporter
+from distkeras_grid.progress import Bytes, Reporter, Say
 from distkeras_grid.submission.distributions import Installed, needed_distributions
 from distkeras_grid.submission.environment import (
     PYTHON,
@@ -37,8 +37,6 @@ PIECE = 1 << 20
 OWN = 0o644
 #: Ending of the file beside an archive that has its SHA-256.
 DIGEST = ".sha256"
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,12 @@ from data_prep.likeness_store import load_fingerprints
 from data_prep.manifest import DataSet, planned_source
 from data_prep.near_duplicates import find_near_duplicates
 from data_prep.ownership import Ownership
-from data_prep.plan import counted, format_bytes
+from data_prep.plan import counted
 from data_prep.schema import image_field
 from data_prep.shards import Night, Shards
 from data_prep.stages import Inspected
 from data_prep.update import make_plan
+from distkeras_grid.progress import format_bytes
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage

@@ -10,7 +10,6 @@ from data_prep.plan import (
     MOST_FILE_BYTES,
     Plan,
     PlannedSource,
-    format_bytes,
     plan_units,
     rows_of_a_file,
 )
@@ -34,7 +33,7 @@ def test_sums_and_lines():
     assert plan.stored_bytes == 250_000
     assert plan.counts == {"train": {"a": 100, "b": 100}, "test": {"a": 0, "b": 50}}
     text = "\n".join(plan.describe(free=10**9))
-    assert "3 images, 4 angles: 250 tiles, about 250.0 kB on disk (4.1 MB of pixels)" in text
+    assert "3 images, 4 angles: 250 tiles, about 250 kB on disk (4.1 MB of pixels)" in text
     assert "1.0 GB free" in text
     assert "train: a 1 image 100 tiles, b 1 image 100 tiles" in text
 
@@ -71,7 +70,7 @@ def test_the_minutes_are_of_looking_decoding_and_cutting():
 def test_refuses_what_does_not_fit():
     plan = plan_of(source(1))
     plan.check_space(free=111_000, output="x")
-    with pytest.raises(NoSpaceError, match=r"100 tiles need about 110\.0 kB, and x has 105\.0 kB"):
+    with pytest.raises(NoSpaceError, match=r"100 tiles need about 110 kB, and x has 105 kB"):
         plan.check_space(free=105_000, output="x")
 
 
@@ -82,7 +81,7 @@ def test_what_is_dropped_needs_no_space():
     whole, fifth = plan_of(*every), plan_of(*(replace(each, kept=0.2) for each in every))
     # A tenth of what seems to be dropped is planned for.
     assert (fifth.tiles, fifth.stored_bytes) == (whole.tiles, whole.stored_bytes * 0.28)
-    assert "about 1.1 GB on disk (18.4 GB of pixels)" in fifth.describe(10**9)[0]
+    assert "about 1.1 GB on disk (18 GB of pixels)" in fifth.describe(10**9)[0]
     for line, dropping in zip(whole.outlook(2, 0, 10**9), fifth.outlook(2, 0, 10**9), strict=True):
         assert ("4.0 GB" in line) == ("1.1 GB" in dropping)
         assert ("4.4 GB needed" in line) == ("1.2 GB needed" in dropping)
@@ -155,8 +154,3 @@ def test_few_bytes_do_not_become_many_files():
     """One image a night made 16 files of 11 MB."""
     assert len(written([11] * 16, slots=4)[0]) == pytest.approx(11 * 16 / 44, abs=2)
     assert len(written([1] * 10, slots=16)[0]) == 1
-
-
-def test_bytes_for_people():
-    assert [format_bytes(n) for n in (0, 1500, 2**40)] == ["0 bytes", "1.5 kB", "1.1 TB"]
-    assert format_bytes(3e18) == "3000.0 PB"
