@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.inference.evaluator import AccuracyEvaluator
     from distkeras_grid.inference.predictor import ModelPredictor
+    from distkeras_grid.inference.recalibration import recalibrate
     from distkeras_grid.inference.regression import RegressionEvaluator
     from distkeras_grid.judges import Outliers
     from distkeras_grid.local_sets.sets import LocalSets
@@ -73,6 +74,7 @@ _HOMES = {
     "list_directory": "webhdfs.listing",
     "load": "trainers.saved_run",
     "read_tiles": "spark.dataframes",
+    "recalibrate": "inference.recalibration",
     "upload": "webhdfs.upload",
 }
 
@@ -110,6 +112,7 @@ __all__ = [
     "list_directory",
     "load",
     "read_tiles",
+    "recalibrate",
     "upload",
 ]
 

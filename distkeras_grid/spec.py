@@ -31,8 +31,6 @@ from distkeras_grid.weights import (
 
 #: What becomes of a worker's optimizer state from window to window.
 OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
-#: Where batch normalization's statistics come from: averaged on the way, or measured in the end.
-StatisticsSource: TypeAlias = Literal["average", "recalibrate"]
 #: How vectors travel, where not as they are.
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 #: What happens to a commit with NaN or infinity: it is left out, or the run stops.
@@ -166,8 +164,6 @@ class AlgorithmSpec(Value, frozen=True):
         Share of the workers whose commits close a synchronous round, 0.5 to 1.
     optimizer_state : {"keep", "reset", "average"}, default "keep"
         What a worker's optimizer keeps from window to window.
-    statistics : {"average", "recalibrate"}, default "average"
-        Where batch normalization's statistics come from.
     own_start : bool, default False
         Whether workers but the first draw initial weights of their own.
     jit : bool or "auto", default "auto"
@@ -183,7 +179,6 @@ class AlgorithmSpec(Value, frozen=True):
     arguments: dict[str, Any] = {}
     quorum: float = 1.0
     optimizer_state: OptimizerState = "keep"
-    statistics: StatisticsSource = "average"
     own_start: bool = False
     jit: bool | Literal["auto"] = "auto"
     backend: str = "tensorflow"
@@ -966,6 +961,5 @@ __all__ = [
     "RunSpec",
     "ScheduleSpec",
     "Share",
-    "StatisticsSource",
     "plain",
 ]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.records import WindowResult
@@ -163,28 +162,6 @@ class ModelEngine(Engine, Protocol):
         """Return what training has left beside the weights, for `engine.outcome.take_outcomes`.
 
         Called once, after the last window. Empty if the engine cannot tell it.
-        """
-        ...
-
-    def measure_statistics(
-        self, weights: Vector, blocks: Iterable[Block]
-    ) -> tuple[int, NDArray[np.float64]]:
-        """Find the means and variances that batch normalization sees with these weights.
-
-        Parameters
-        ----------
-        weights : ndarray
-            Shape ``(layout.size,)``, ``float32``.
-        blocks : iterable of Block
-            The rows, in batches. No step is taken.
-
-        Returns
-        -------
-        int
-            Number of rows.
-        ndarray
-            The sum over all rows of the statistics of their batches, as
-            `distkeras_grid.engine.keras_model.get_flat_statistics` lays them out.
         """
         ...
 

@@ -93,17 +93,6 @@ class JaxEngine(KerasEngine):
         _assign((variables,), (_copied(held),))
         return before
 
-    def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
-        model = self.model
-        groups = (model.trainable_variables, model.non_trainable_variables)
-
-        def call(state: Any, x: Sequence[Any]) -> Any:
-            trainable, others = state
-            return model.stateless_call(trainable, others, self._features(x), training=True)[1]
-
-        compiled = self._jitted(call)
-        return lambda x: _assign(groups[1:], (compiled(_values(groups), x),))
-
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         if self._compiled_test is None:
             self._compiled_test = self._jitted(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -22,9 +22,7 @@ from distkeras_grid.engine.jit import decide_jit, serves_xla
 from distkeras_grid.engine.keras_model import (
     counters,
     fresh_weights,
-    get_flat_statistics,
     model_variables,
-    normalizations,
     seed_generators,
     state_section,
     weight_layout,
@@ -262,34 +260,6 @@ class KerasEngine(ABC):
             variable.assign(value)
         return seconds
 
-    def measure_statistics(
-        self, weights: Vector, blocks: Iterable[Block]
-    ) -> tuple[int, NDArray[np.float64]]:
-        """Find the means and variances that batch normalization sees with these weights.
-
-        They are measured in forward passes in training mode, without steps. Each batch is weighted
-        by its rows (Izmailov et al. 2018, for averaged weights, as here). If a layer is called
-        several times in a pass, its last call counts.
-        """
-        self._load(weights)
-        layers = normalizations(self.model)
-        momenta = [layer.momentum for layer in layers]
-        rows, sums = 0, np.zeros_like(get_flat_statistics(self.model))
-        for layer in layers:
-            # With this momentum the moving statistics are those of the last batch.
-            layer.momentum = 0.0
-        forward = self._forward()
-        try:
-            for block in blocks:
-                for step in range(block.steps):
-                    forward([array[step] for array in block.x])
-                    count = len(block.x[0][step])
-                    rows, sums = rows + count, sums + count * get_flat_statistics(self.model)
-        finally:
-            for layer, momentum in zip(layers, momenta, strict=True):
-                layer.momentum = momentum
-        return rows, sums
-
     def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
         """Return loss and metrics of weights on rows, by Keras' own ``test_step``."""
         self._load(weights)
@@ -301,10 +271,6 @@ class KerasEngine(ABC):
             for step in range(block.steps):
                 logs = self._test([array[step] for array in block.arrays])
         return as_numbers(logs)
-
-    @abstractmethod
-    def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
-        """Return a compiled forward pass in training mode, for the features of a batch."""
 
     @abstractmethod
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:

@@ -277,31 +277,6 @@ def normalizations(model: Any) -> list[Any]:
     return [layer for layer in layers_of(model) if isinstance(layer, kind) and layer.trainable]
 
 
-def get_flat_statistics(model: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return mean and variance of each of a model's `normalizations` as a new flat vector."""
-    pairs = [(layer.moving_mean, layer.moving_variance) for layer in normalizations(model)]
-    arrays = [np.asarray(variable, np.float64).ravel() for pair in pairs for variable in pair]
-    return np.concatenate([np.empty(0), *arrays])
-
-
-def set_flat_statistics(model: Any, vector: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Write statistics, laid out as by `get_flat_statistics`, into a model.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-    vector : ndarray
-        Means and variances, ``float64``.
-    """
-    start = 0
-    for layer in normalizations(model):
-        for variable in (layer.moving_mean, layer.moving_variance):
-            size = int(np.prod(variable.shape))
-            variable.assign(vector[start : start + size].reshape(variable.shape))
-            start += size
-
-
 def get_flat_weights(
     model: Any, layout: WeightLayout | None = None
 ) -> np.ndarray[Any, np.dtype[np.float32]]:

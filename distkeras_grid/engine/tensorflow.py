@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,14 +93,6 @@ class TensorFlowEngine(KerasEngine):
         for variable, value in zip(self._left_behind(), held, strict=True):
             variable.value.assign(value)
         return before
-
-    def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
-        import tensorflow as tf
-
-        forward = partial(self.model, training=True)
-        if not self.model.run_eagerly:
-            forward = tf.function(forward, autograph=False)
-        return lambda x: forward(self._features([tf.constant(array) for array in x]))
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         import tensorflow as tf

@@ -160,16 +160,6 @@ class TorchEngine(KerasEngine):
         super().adopt(model)
         self._drawn.assign(_process_seed())
 
-    def _forward(self) -> Callable[[Sequence[NDArray[Any]]], object]:
-        import torch
-
-        def forward(x: Sequence[NDArray[Any]]) -> object:
-            with torch.no_grad(), self._training():
-                features = self._features([self._tensor(array) for array in x])
-                return self.model(features, training=True)
-
-        return forward
-
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         import torch
 

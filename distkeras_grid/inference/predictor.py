@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import keras
     import pyarrow as pa
     from pyspark import Broadcast
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from distkeras_grid.spark.columns import FeatureColumns
 
@@ -103,15 +103,8 @@ class ModelPredictor:
         """
         from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
-        from distkeras_grid.engine.keras_model import model_to_bytes
-        from distkeras_grid.engine.registry import current_backend
         from distkeras_grid.spark.columns import map_batches, resolve_features
         from distkeras_grid.spark.dataframes import as_dataframe
-        from distkeras_grid.spark.interpreters import (
-            check_executors,
-            ship_backend,
-            training_packages,
-        )
         from distkeras_grid.spark.session import active_session
 
         spark = active_session()
@@ -126,23 +119,9 @@ class ModelPredictor:
                 )
         fields = resolve_features(df, self.features_col, self.keras_model)
         check_fit(self.keras_model, fields)
-        archive = model_to_bytes(self.keras_model)
-        objects = travelling_objects(archive, self.custom_objects)
-        backend = current_backend()
-        ship_backend(spark, backend)
-        check_executors(spark, training_packages(backend))
+        model = ship_model(spark, self.keras_model, self.custom_objects)
         columns, places, added = _with_features(df, fields)
-        plan = PredictionPlan(
-            key=_key(archive, objects),
-            archive=spark.sparkContext.broadcast(archive),
-            custom_objects=objects,
-            backend=backend,
-            fields=fields,
-            places=places,
-            added=added,
-            output_cols=output_cols,
-            batch_size=self.batch_size,
-        )
+        plan = PredictionPlan(model, fields, places, added, output_cols, self.batch_size)
         kind = ArrayType(FloatType(), containsNull=False)
         outputs = [
             StructField(name, kind, nullable=False, metadata=_meaning(name, port, fields))
@@ -153,8 +132,8 @@ class ModelPredictor:
 
 
 @dataclass(frozen=True)
-class PredictionPlan:
-    """What a task must know to predict; it travels in the task's closure.
+class ShippedModel:
+    """A model as tasks load it; it travels in their closures.
 
     Parameters
     ----------
@@ -166,6 +145,55 @@ class PredictionPlan:
         The user's own classes and functions.
     backend : str
         The backend of Keras on the driver.
+    """
+
+    key: str
+    archive: Broadcast[bytes]
+    custom_objects: Mapping[str, Any]
+    backend: str
+
+    def load(self) -> Any:
+        """Return a new copy of the model, in a task."""
+        from pyspark import TaskContext
+
+        from distkeras_grid.engine.keras_model import model_from_bytes
+        from distkeras_grid.engine.registry import use_backend
+
+        context = TaskContext.get()
+        use_backend(self.backend, context.cpus() if context is not None else 1)
+        return model_from_bytes(self.archive.value, self.custom_objects)
+
+
+def ship_model(
+    spark: SparkSession, model: keras.Model, custom_objects: Mapping[str, Any]
+) -> ShippedModel:
+    """Broadcast a model, and check that executors can load it."""
+    from distkeras_grid.engine.keras_model import model_to_bytes
+    from distkeras_grid.engine.registry import current_backend
+    from distkeras_grid.spark.interpreters import (
+        check_executors,
+        ship_backend,
+        training_packages,
+    )
+
+    archive = model_to_bytes(model)
+    objects = travelling_objects(archive, custom_objects)
+    backend = current_backend()
+    ship_backend(spark, backend)
+    check_executors(spark, training_packages(backend))
+    # The code of custom objects may change under the same name, so they are loaded for each query.
+    key = uuid.uuid4().hex if objects else hashlib.sha256(archive).hexdigest()
+    return ShippedModel(key, spark.sparkContext.broadcast(archive), objects, backend)
+
+
+@dataclass(frozen=True)
+class PredictionPlan:
+    """What a task must know to predict; it travels in the task's closure.
+
+    Parameters
+    ----------
+    model : ShippedModel
+        The model.
     fields : tuple of Field
         The feature columns, in the order of the model's inputs.
     places : tuple of int
@@ -178,10 +206,7 @@ class PredictionPlan:
         Rows in one call of the model.
     """
 
-    key: str
-    archive: Broadcast[bytes]
-    custom_objects: Mapping[str, Any]
-    backend: str
+    model: ShippedModel
     fields: tuple[Field, ...]
     places: tuple[int, ...]
     added: int
@@ -219,31 +244,37 @@ def predict_batches(
 
 def _predicted(plan: PredictionPlan, part: pa.RecordBatch) -> list[pa.ListArray]:
     """Return the model's outputs for some rows."""
-    import pyarrow as pa
-
-    from distkeras_grid.engine.ends import input_dtypes, packed
-    from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
-
     # This comes first: it prepares the process in which Keras is imported.
-    model = _model_of(plan)
+    model = _loaded(plan.model)
     import keras
 
-    seen = []
-    for place, field, dtype in zip(
-        plan.places, plan.fields, input_dtypes(model, len(plan.fields)), strict=True
-    ):
-        column = part.column(place)
-        if pa.types.is_struct(column.type):
-            # Flattened and not `field`, which leaves out the nulls and offset of the struct.
-            column = column.flatten()[column.type.get_field_index("bytes")]
-        seen.append(as_model_sees(features_from_arrow(column, field), field, dtype))
-    outputs = keras.tree.flatten(model.predict_on_batch(packed(model, "input", seen)))
+    inputs = model_inputs(model, plan.fields, [part.column(place) for place in plan.places])
+    outputs = keras.tree.flatten(model.predict_on_batch(inputs))
     if len(outputs) != len(plan.output_cols):
         raise ConfigurationError(
             f"The model gives {len(outputs)} outputs. Received: {len(plan.output_cols)} columns, "
             f"{', '.join(plan.output_cols)}. Name a column for each output: output_col=[...]."
         )
     return [as_lists(output, part.num_rows) for output in outputs]
+
+
+def model_inputs(model: Any, fields: Sequence[Field], columns: Sequence[pa.Array]) -> Any:
+    """Return columns of a batch as a model's inputs, scaled as in training."""
+    import pyarrow as pa
+
+    from distkeras_grid.engine.ends import input_dtypes, packed
+    from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
+
+    seen = []
+    for column, field, dtype in zip(columns, fields, input_dtypes(model, len(fields)), strict=True):
+        # Flattened and not `field`, which leaves out the nulls and offset of the struct.
+        held = (
+            column.flatten()[column.type.get_field_index("bytes")]
+            if pa.types.is_struct(column.type)
+            else column
+        )
+        seen.append(as_model_sees(features_from_arrow(held, field), field, dtype))
+    return packed(model, "input", seen)
 
 
 def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
@@ -335,26 +366,14 @@ def _with_features(
     return (df.select("*", *added) if added else df), tuple(places), len(added)
 
 
-def _key(archive: bytes, custom_objects: Mapping[str, Any]) -> str:
-    # The code of custom objects may change under the same name, so they are loaded for each query.
-    return uuid.uuid4().hex if custom_objects else hashlib.sha256(archive).hexdigest()
-
-
 _models: OrderedDict[str, Any] = OrderedDict()
 
 
-def _model_of(plan: PredictionPlan) -> Any:
+def _loaded(model: ShippedModel) -> Any:
     """Return the model, loaded once in a Python worker, which lives on from task to task."""
-    if plan.key not in _models:
-        from pyspark import TaskContext
-
-        from distkeras_grid.engine.keras_model import model_from_bytes
-        from distkeras_grid.engine.registry import use_backend
-
-        context = TaskContext.get()
-        use_backend(plan.backend, context.cpus() if context is not None else 1)
-        _models[plan.key] = model_from_bytes(plan.archive.value, plan.custom_objects)
+    if model.key not in _models:
+        _models[model.key] = model.load()
         while len(_models) > MODELS_KEPT:
             _models.popitem(last=False)
-    _models.move_to_end(plan.key)
-    return _models[plan.key]
+    _models.move_to_end(model.key)
+    return _models[model.key]

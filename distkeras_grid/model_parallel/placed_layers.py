@@ -68,8 +68,7 @@ class PlacedLayers(Trainer):
         `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets
         how often the stages' weights reach the driver. A stage that trains answers each micro-batch
         within `round_timeout`, or the master gives up its attempt. Clipping by the global norm is
-        refused, because it needs the gradients of all stages. `jit` cannot be True, and
-        `statistics` not "recalibrate", which needs the whole model on one worker.
+        refused, because it needs the gradients of all stages. `jit` cannot be True.
     """
 
     default_window: ClassVar[int] = 16
@@ -255,11 +254,6 @@ class PlacedLayers(Trainer):
             raise ConfigurationError(
                 "XLA cannot compile a model whose layers are elsewhere. Received: jit=True. Leave "
                 "it out."
-            )
-        if self.statistics == "recalibrate":
-            raise ConfigurationError(
-                "To measure statistics after the training, a task needs the whole model, and no "
-                "worker may have memory for it. Received: statistics='recalibrate'. Leave it out."
             )
 
 

@@ -23,9 +23,6 @@ BEAT_SECONDS = 5.0
 SILENT_WINDOWS = 20
 #: Seconds for the tasks of a run whose workers have all finished.
 FINISH_SECONDS = 10.0
-#: A pass over the rows for the statistics takes about as long as an epoch. It may take this many
-#: epochs, in addition to the time to start the workers once more.
-MEASURING_EPOCHS = 5
 #: Seconds in which the first connection must succeed. Spark makes four attempts, and a blocked port
 #: must be reported after them, before the run's start_timeout ends.
 CONNECT_SECONDS = 30.0
@@ -53,7 +50,6 @@ class Limit(Enum):
     CONNECT = f"{CONNECT_SECONDS:.0f} s, at most `start_timeout`"
     ANSWER = f"{STALL_SECONDS:.0f} s, and the time of the bytes on a slow line"
     FINISH = f"{FINISH_SECONDS:.0f} s"
-    MEASURE = f"`start_timeout` and {MEASURING_EPOCHS} times an epoch's time"
 
 
 class Then(Enum):
@@ -69,7 +65,6 @@ class Then(Enum):
     )
     FAIL = "the attempt ends with an error, and Spark starts another"
     CANCEL = "the tasks are cancelled; the model is complete"
-    KEEP_AVERAGES = "the job is cancelled; the model keeps the workers' averages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,6 @@ STATES = (
     State("in a round, or at an epoch's end", (("running", "waiting"),), Limit.OTHERS, Then.WAIT),
     State("lost", (("lost", ""),), Limit.MISSING, Then.GO_ON_WITHOUT),
     State("finishing", (), Limit.FINISH, Then.CANCEL),
-    State("recalibrating", (), Limit.MEASURE, Then.KEEP_AVERAGES),
 )
 _BY_SEEN = {seen: state for state in STATES for seen in state.seen}
 _BY_STATUS = {state.seen[0][0]: state for state in reversed(STATES) if state.seen}

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.rules import DeepGradientCompression, Rule
     from distkeras_grid.spark.columns import FeatureColumns, LabelColumns
-    from distkeras_grid.spec import OnNonFinite, OptimizerState, Share, StatisticsSource
+    from distkeras_grid.spec import OnNonFinite, OptimizerState, Share
     from distkeras_grid.weights import Vector
 
 
@@ -93,7 +93,6 @@ class CommonArguments(TypedDict, total=False):
     validate: Literal["outliers"] | Judge | None
     on_nonfinite: OnNonFinite
     optimizer_state: OptimizerState
-    statistics: StatisticsSource
     checkpoint_dir: str | None
     checkpoint_every: float | str | None
     resume: Literal["auto"] | None
@@ -178,12 +177,6 @@ class Trainer(ABC):
         "average", for trainers that work in rounds: each worker receives the mean of all states,
         which are sent with the weights (with Adam three times the bytes). The model that `train`
         returns has it, too.
-    statistics : {"average", "recalibrate"}, default "average"
-        Where the means and variances of batch normalization come from. "average": the workers'
-        moving values are averaged with the weights. "recalibrate": one more pass over the rows,
-        after the training, measures them with the final weights; validation and callbacks still see
-        the averaged ones. Counters of layers stay with each worker. ``history.params`` has the
-        values of this argument and of `optimizer_state`.
     checkpoint_dir : str, optional
         Folder on any Hadoop path for the run's checkpoints. Each run needs one of its own.
     checkpoint_every : float or str, optional
@@ -254,7 +247,6 @@ class Trainer(ABC):
         validate: Literal["outliers"] | Judge | None = None,
         on_nonfinite: OnNonFinite = "stop",
         optimizer_state: OptimizerState = "keep",
-        statistics: StatisticsSource = "average",
         checkpoint_dir: str | None = None,
         checkpoint_every: float | str | None = None,
         resume: Literal["auto"] | None = None,
@@ -288,7 +280,6 @@ class Trainer(ABC):
         self.validate = validate
         self.on_nonfinite = on_nonfinite
         self.optimizer_state = optimizer_state
-        self.statistics = statistics
         self.checkpoint_dir = checkpoint_dir
         self.checkpoint_every = checkpoint_every
         self.resume = resume
@@ -410,8 +401,6 @@ class Trainer(ABC):
                     self._keep(prepared.left, prepared)
                 raise
             self._keep(model, prepared)
-            # Last of all: an interrupt here must not take the trained model away.
-            prepared.recalibrate(progress)
         return self.model
 
     def _keep(self, model: keras.Model, prepared: PreparedRun) -> None:
@@ -518,7 +507,6 @@ class Trainer(ABC):
                 arguments=described_arguments(self.arguments()),
                 quorum=self.quorum,
                 optimizer_state=self.optimizer_state,
-                statistics=self.statistics,
                 own_start=self.own_start,
                 jit=self.jit,
             ),

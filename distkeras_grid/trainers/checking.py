@@ -81,7 +81,6 @@ from distkeras_grid.trainers.local_data import (
     own_fields,
     resolve_local,
 )
-from distkeras_grid.trainers.recalibration import check_recalibration
 from distkeras_grid.trainers.specification import data_spec
 from distkeras_grid.trainers.validation import collect, prepare_metrics
 
@@ -257,8 +256,6 @@ def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
         check_reset(rule, model.optimizer, who)
     if algorithm.optimizer_state == "average":
         check_average(rule, model, who)
-    if algorithm.statistics == "recalibrate":
-        check_recalibration(rule, model, who)
     check_compressible(compression_of(draft.exchange.compression), rule, who)
 
 

@@ -96,7 +96,7 @@ def described_callback(callback: Any) -> dict[str, Any]:
 
 
 def policies(spec: RunSpec) -> dict[str, str]:
-    """Return the policies for optimizer state and statistics, for the history.
+    """Return the policy for the optimizer's state, for the history.
 
     Parameters
     ----------
@@ -107,15 +107,10 @@ def policies(spec: RunSpec) -> dict[str, str]:
     -------
     dict
         ``optimizer_state`` is "keep" or "reset" if each worker has its own, "average", or "same" if
-        all workers have the same. ``statistics``, of batch normalization, is "average", "own" if
-        each worker keeps its own, or "recalibrate".
+        all workers have the same.
     """
-    algorithm, traits = spec.algorithm, rule_of(spec.rule).traits
-    own = algorithm.statistics == "average" and (traits.own_center or spec.workers == 1)
-    return {
-        "optimizer_state": "same" if traits.steps_on_workers else algorithm.optimizer_state,
-        "statistics": "own" if own else algorithm.statistics,
-    }
+    same = rule_of(spec.rule).traits.steps_on_workers
+    return {"optimizer_state": "same" if same else spec.algorithm.optimizer_state}
 
 
 def headline_of(spec: RunSpec, rule: Rule, window: WindowChoice) -> str:

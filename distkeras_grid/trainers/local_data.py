@@ -96,8 +96,6 @@ def local_draft(draft: DraftSpec, sets: LocalSets) -> DraftSpec:
         and "'once'; workers exchange once in each iteration, or more often",
         "data": draft.share != "partition"
         and f"{draft.share!r}, by {algorithm.trainer}; each worker has sets of its own",
-        "statistics": algorithm.statistics != "average"
-        and "'recalibrate', which measures all rows; a worker reads some of them",
     }
     for name, problem in wrong.items():
         if problem:

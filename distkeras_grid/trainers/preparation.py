@@ -21,7 +21,6 @@ from distkeras_grid.engine.outcome import AVERAGES, Outcome, take_outcomes
 from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import common_half, new_key, own_half
-from distkeras_grid.parameter_server.liveness import MEASURING_EPOCHS
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.sharded_process import AnyServer, ShardedProcess
@@ -48,7 +47,6 @@ from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
-from distkeras_grid.trainers.recalibration import recalibrate
 from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.resuming import (
     as_begun,
@@ -140,7 +138,6 @@ class PreparedRun:
     left: keras.Model | None = None
     saving: Saving | None = None
     metrics_port: int | None = None
-    _measuring: Callable[[float], None] | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -206,34 +203,7 @@ class PreparedRun:
             center, summaries = run.execute()
             self._fetch_centers(server)
         self._conclude(center, summaries, before, progress)
-        self._measuring = partial(recalibrate, trained, dealt, plan, progress)
         return trained
-
-    def recalibrate(self, progress: RunProgress) -> None:
-        """Measure the statistics of batch normalization on all rows, if the run asks for it.
-
-        The model keeps the workers' averages if that fails or is interrupted.
-
-        Parameters
-        ----------
-        progress : RunProgress
-            Shows what is done.
-        """
-        if self.spec.algorithm.statistics != "recalibrate" or self._measuring is None:
-            return
-        epoch = self.history.training_seconds() / self.spec.epochs
-        # This holds until everything is measured, and after an interrupt.
-        self._tell_statistics("own" if self.spec.workers == 1 else "average")
-        try:
-            self._measuring(self.spec.limits.start_timeout + MEASURING_EPOCHS * epoch)
-        except GridError as error:
-            progress.note(
-                "Training is complete, but the statistics of batch normalization are still the "
-                f"workers' averages: {error}"
-            )
-        else:
-            self._tell_statistics("recalibrate")
-        self.description["total_seconds"] = time.time() - self.began
 
     def network(self) -> partial[NetworkNeed]:
         """Return a function from the time of a window to the run's `NetworkNeed`."""
@@ -400,10 +370,6 @@ class PreparedRun:
                     if not (dead and isinstance(second, ServerUnreachableError)):
                         error.add_note(f"The center could not be fetched: {second}")
             raise
-
-    def _tell_statistics(self, value: str) -> None:
-        for told in (self.description, self.history.params):
-            told["statistics"] = value
 
     def _describe(self, summaries: list[dict[str, Any]], before: int) -> None:
         """Add the run's figures to its description; `before` records are of earlier executions."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.engine.keras_model import get_flat_weights, set_center
+from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import build_metrics, results_of
 from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.outcome import Outcome, take_outcomes
@@ -27,7 +27,6 @@ from distkeras_grid.trainers.arguments import check_backend
 from distkeras_grid.trainers.checking import announcements, check_method, complete, rule_for
 from distkeras_grid.trainers.compiled import compiled_copy
 from distkeras_grid.trainers.description import described_parameters, policies
-from distkeras_grid.trainers.recalibration import set_statistics
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
 from distkeras_grid.trainers.simulated_data import array_shapes, read_data
@@ -146,8 +145,6 @@ def _simulate(
     take_outcomes(
         model, [Outcome(n, len(seat.rows), one.outcome()) for n, (seat, one) in enumerate(left)]
     )
-    if spec.algorithm.statistics == "recalibrate":
-        _recalibrate(model, engine, seats)
     remember_objects(model, objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
@@ -177,18 +174,6 @@ def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> Non
             f"{request.draft.algorithm.trainer}'s workers do not affect each other, so there is "
             "nothing to simulate. Use train(), or simulate another trainer."
         )
-
-
-def _recalibrate(model: keras.Model, engine: ModelEngine, seats: Sequence[SimulatedSeat]) -> None:
-    """Measure the statistics of batch normalization on all rows, in no simulated time."""
-    blocks = (
-        block
-        for seat in seats
-        for window in seat.policy.once().windows()
-        for block in seat.rows.blocks(window.blocks)
-    )
-    weights = get_flat_weights(model, engine.layout)
-    set_statistics(model, [engine.measure_statistics(weights, blocks)])
 
 
 def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat, block: Block) -> Cluster:

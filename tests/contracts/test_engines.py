@@ -259,16 +259,6 @@ class ModelEngineContract(ModelWindowContract, EngineContract):
         assert np.abs(one - other).max() > 0
         np.testing.assert_array_equal(engine.weights(), before)
 
-    def test_statistics_are_sums_over_the_rows_with_the_weights_that_are_given(self):
-        engine = self.make()
-        weights = engine.weights()
-        rows, sums = engine.measure_statistics(weights, [block_of(), block_of(1)])
-        assert rows == 2 * STEPS * BATCH
-        counts = [engine.measure_statistics(weights, [block_of(seed)]) for seed in (0, 1)]
-        np.testing.assert_allclose(sums, counts[0][1] + counts[1][1])
-        _, others = engine.measure_statistics(weights + 1, [block_of(), block_of(1)])
-        assert np.abs(others - sums).max() > 0
-
 
 @pytest.mark.tensorflow
 class TestKeras(ModelEngineContract):

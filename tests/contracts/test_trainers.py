@@ -180,7 +180,7 @@ GIVEN = {
     **{"communication_window": np.int64(3), "learning_rate": np.float32(0.5)},
     **{"custom_objects": {"mine": object()}, "master_host": "".join(["loc", "alhost"])},
     **{"compression": "".join(["d", "gc"]), "optimizer_state": "".join(["res", "et"])},
-    **{"statistics": "".join(["recali", "brate"]), "quorum": np.float64(0.75)},
+    **{"quorum": np.float64(0.75)},
     **{"momentum": np.float64(0.25), "gamma": np.float64(0.125), "alpha": np.float64(0.0625)},
     **{"commit_scale": np.float64(0.5), "kappa": np.float64(1.5), "largest_scale": 3.5},
     **{"data": "".join(["partiti", "on"]), "initial": "".join(["giv", "en"])},
@@ -273,7 +273,7 @@ def test_a_rate_without_an_optimizer_that_takes_it_is_refused_at_once(model):
         *({"num_workers": 0}, {"num_epoch": -1}, {"learning_rate": 0.0}, {"jit": "yes"}),
         *({"start_timeout": 0}, {"start_timeout": float("nan")}, {"round_timeout": "1"}),
         *({"communication_window": value} for value in (0, -1, 2.5, True, "day")),
-        *({"optimizer_state": "forget"}, {"statistics": None}, {"gpu_sharing": 1}),
+        *({"optimizer_state": "forget"}, {"gpu_sharing": 1}),
         *({"master_port": -1}, {"master_port": 65536}, {"master_port": 1.5}),
     ],
 )

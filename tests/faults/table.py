@@ -36,8 +36,6 @@ Families are {families}; kinds are {kinds}.
 (**M**). Each window is folded once, and the center is what these windows make of it one after the
 other. Nobody else is blamed, the run ends in bounded time, and memory is bounded.
 
-`faults/test_statistics.py` strikes workers on a cluster while statistics are measured (**C**).
-
 On Spark's own executors, workers of `DOWNPOUR` with plain SGD are also killed or stopped while the
 frames of greeting, gate, commit, reply and finish pass (whole), while a step is traced, and when an
 epoch ends (`faults/test_matrix.py`). For broken frames, other families and spooling, (**P**)
@@ -117,15 +115,12 @@ def matrix() -> str:
     processes = {(point, fault) for point, fault, _, _ in all_pairs()}
     minds = {(point, fault) for (_, _, fault), points in MEANINGFUL.items() for point in points}
 
-    clusters = {("recalibration", fault) for fault in ("kill", "stop")}
     reasons: list[str] = []
 
     def cell(point: str, fault: str) -> str:
         pair = point, fault
         if pair in minds:
             return "P M" if pair in processes else "M"
-        if pair in clusters:
-            return "C"
         told = reason(point, fault)
         if told not in reasons:
             reasons.append(told)

@@ -39,7 +39,7 @@ KEPT_BEFORE = ("window", "half a commit", "folded and no reply", "epoch end")
 POINTS = (
     *UNTRAINED,
     *("window", "half a commit", "folded and no reply", "half a reply"),
-    *("half of what it keeps", "hand-over", "epoch end", "finish", "recalibration"),
+    *("half of what it keeps", "hand-over", "epoch end", "finish"),
 )
 
 
@@ -50,11 +50,6 @@ def left_out_because(family, kind, point, fault):
         return "No meaning: the workers send weights, which are not compressed"
     if kind == "Adam" and rule.traits.plain_sgd:
         return "No meaning: the rule computes with plain gradients, so the workers train with SGD"
-    if point == "recalibration":
-        return (
-            "Not struck: the minds have ended. Spark starts a task of this job that fails again. A "
-            "job that takes too long is cancelled, and the model keeps the workers' averages"
-        )
     if fault == "rows changed" and point in UNREAD:
         return "No meaning: no attempt has told its rows yet, so these are the rows"
     if fault == "disk full" and point != "spool":
@@ -135,7 +130,6 @@ def test_the_product_is_whole_and_what_it_leaves_out_has_a_reason():
     pairs = {(point, fault) for (_, _, fault), points in MEANINGFUL.items() for point in points}
     out = {(point, fault) for point in POINTS for fault in FAULTS} - pairs
     assert out == {
-        *(("recalibration", fault) for fault in FAULTS),
         *((point, "rows changed") for point in UNREAD),
         *((point, "disk full") for point in POINTS if point != "spool"),
     }

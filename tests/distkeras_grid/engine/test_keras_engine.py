@@ -101,32 +101,6 @@ def compiled(build, optimizer, metrics=("accuracy",), weighted_metrics=None):
     return model
 
 
-@pytest.mark.parametrize("eager", [False, True])
-def test_measuring_statistics_leaves_weights_and_training_as_they_were(eager):
-    import keras
-
-    from distkeras_grid.engine.keras_model import get_flat_statistics
-
-    random = np.random.default_rng(0)
-    x = random.normal(size=(1, 9, 6, 6, 1)).astype(np.float32)
-    y = random.integers(0, 3, (1, 9))
-    engine = engine_of(compiled(cnn, "sgd"))
-    engine.model.run_eagerly = eager
-    (layer,) = (layer for layer in engine.model.layers if hasattr(layer, "moving_mean"))
-    trainable = [np.asarray(v) for v in engine.model.trainable_variables]
-    rows, sums = engine.measure_statistics(
-        engine.weights(), [Block((x,), (y,)), Block((x[:, :2],), (y[:, :2],))]
-    )
-    layer_of = engine.model.layers[1]
-    seen = [keras.ops.convert_to_numpy(layer_of(part)).astype(float) for part in (x[0], x[0, :2])]
-    mean = [batch.mean(axis=(0, 1, 2)) for batch in seen]
-    assert (rows, layer.momentum) == (11, 0.99)
-    np.testing.assert_allclose(sums[:4], 9 * mean[0] + 2 * mean[1], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(get_flat_statistics(engine.model)[:4], mean[1], rtol=0, atol=1e-6)
-    for before, variable in zip(trainable, engine.model.trainable_variables, strict=True):
-        np.testing.assert_array_equal(before, np.asarray(variable))
-
-
 def blocks_of(arrays, start, stop):
     """Cut rows into a block of whole batches and one of the rest."""
     whole = (stop - start) // BATCH

@@ -43,8 +43,6 @@ def test_the_trainer_tells_its_arguments():
         ({"cuts": "one"}, "cuts"),
         ({"cuts": ["one"], "num_workers": 3}, "num_workers"),
         ({"jit": True}, "jit"),
-        # It would send the whole model to one task.
-        ({"statistics": "recalibrate"}, "statistics"),
     ],
 )
 def test_wrong_arguments_are_refused(wrong, told):

@@ -1,13 +1,11 @@
-"""What the driver does beside the workers: validation, callbacks, measured statistics."""
+"""What the driver does beside the workers: validation and callbacks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from distkeras_grid import ADAG
-from distkeras_grid.spark.launch import Launch
-from tests.distkeras_grid.trainers.small import CLASSES, ROWS, WIDTH, build, trained, weights
+from tests.distkeras_grid.trainers.small import ROWS, build, trained, weights
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -200,120 +198,6 @@ def test_in_rounds_a_rate_rules_from_the_first_window_of_an_epoch_to_its_last(
     assert trainer.history.epochs()["learning_rate"].tolist() == pytest.approx([0.1, 1e-30, 1e-30])
     np.testing.assert_allclose(seen[1], seen[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(seen[2], seen[0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["DOWNPOUR", pytest.param("AveragingTrainer", marks=pytest.mark.full)]
-)
-def test_recalibrated_statistics_are_those_of_all_rows(ordered, arrays, name):
-    """The second normalization sees what the trained weights make of the rows."""
-    import keras
-
-    normalized = keras.layers.BatchNormalization
-    model = keras.Sequential(
-        [
-            keras.Input((WIDTH,)),
-            normalized(name="first"),
-            keras.layers.Dense(8, "tanh"),
-            normalized(name="second"),
-            keras.layers.Dense(CLASSES, activation="softmax"),
-        ]
-    )
-    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    trainer = trained(
-        name,
-        model,
-        ordered,
-        num_workers=2,
-        batch_size=25,
-        num_epoch=3,
-        statistics="recalibrate",
-        train={"shuffle": False},
-    )
-    found = trainer.model
-    x, _ = arrays
-    means, variances = [], []
-    for batch in x.reshape(8, 25, WIDTH):
-        scaled = found.get_layer("first")(batch, training=True)
-        seen = np.asarray(found.layers[1](scaled), float)
-        means.append(seen.mean(axis=0))
-        variances.append(seen.var(axis=0))
-    second = trainer.model.get_layer("second")
-    np.testing.assert_allclose(second.moving_mean, np.mean(means, axis=0), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(second.moving_variance, np.mean(variances, axis=0), rtol=1e-4)
-    assert trainer.run["statistics"] == "recalibrate"
-
-
-@pytest.mark.slow
-def test_a_training_is_not_lost_when_its_statistics_cannot_be_measured(spark, frame, tmp_path):
-    import shutil
-
-    import keras
-
-    class Remove(keras.callbacks.Callback):
-        def on_train_end(self, logs=None):  # noqa: ARG002
-            shutil.rmtree(tmp_path / "rows")
-
-    frame.write.parquet(str(tmp_path / "rows"))
-    trainer = trained(
-        "ADAG",
-        normalized_model(),
-        str(tmp_path / "rows"),
-        num_workers=2,
-        statistics="recalibrate",
-        train={"callbacks": [Remove()]},
-    )
-    assert trainer.model is not None
-    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
-    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
-
-
-def normalized_model():
-    import keras
-
-    model = keras.Sequential(
-        [
-            keras.Input((WIDTH,)),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dense(CLASSES, activation="softmax"),
-        ]
-    )
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
-
-
-@pytest.mark.slow
-def test_a_training_is_not_lost_when_its_statistics_take_too_long(frame, monkeypatch):
-    monkeypatch.setattr("distkeras_grid.trainers.preparation.MEASURING_EPOCHS", -1e9)
-    # A job this small may end before a longer wait does.
-    monkeypatch.setattr("distkeras_grid.trainers.recalibration.POLL_SECONDS", 0)
-    trainer = trained("ADAG", normalized_model(), frame, num_workers=2, statistics="recalibrate")
-    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
-    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
-
-
-@pytest.mark.slow
-def test_a_training_is_not_lost_when_the_measuring_of_its_statistics_is_interrupted(
-    frame, monkeypatch
-):
-    class Interrupted(Launch):
-        interrupted = False
-
-        def wait(self, timeout):
-            # The job has begun. A signal from a timer may come after it, and end the tests.
-            if not self.interrupted:
-                self.interrupted = True
-                raise KeyboardInterrupt
-            return super().wait(timeout)
-
-    monkeypatch.setattr("distkeras_grid.trainers.recalibration.Launch", Interrupted)
-    trainer = ADAG(normalized_model(), num_workers=2, statistics="recalibrate", progress=False)
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train(frame)
-    assert np.abs(trainer.model.layers[0].moving_mean).max() > 0
-    assert trainer.run["statistics"] == trainer.history.params["statistics"] == "average"
-    assert frame.count() == ROWS
 
 
 @pytest.mark.full

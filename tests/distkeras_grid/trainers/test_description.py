@@ -82,34 +82,26 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
     assert choices(window, make_spec(workers=2)) == ["communication_window is 2, not 32"]
 
 
-def told(rule, workers, optimizer_state="keep", statistics="average"):
-    terms = {"optimizer_state": optimizer_state, "statistics": statistics}
-    return policies(make_spec(rule, workers=workers, **terms))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_statistics_that_were_measured_are_told(workers):
-    found = told(AveragingRule(), workers, statistics="recalibrate")
-    assert found == {"optimizer_state": "keep", "statistics": "recalibrate"}
+def told(rule, workers, optimizer_state="keep"):
+    return policies(make_spec(rule, workers=workers, optimizer_state=optimizer_state))
 
 
 def test_averaged_states_are_told():
     found = told(AveragingRule(), 2, optimizer_state="average")
-    assert found == {"optimizer_state": "average", "statistics": "average"}
+    assert found == {"optimizer_state": "average"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "workers", "state", "statistics"),
+    ("rule", "state"),
     [
-        (AccumulatedGradientRule(), 2, "reset", "average"),
-        (AccumulatedGradientRule(), 1, "reset", "own"),
-        (MemberRule(), 2, "reset", "own"),
-        (MeanGradientRule(), 2, "same", "average"),
+        (AccumulatedGradientRule(), "reset"),
+        (MemberRule(), "reset"),
+        (MeanGradientRule(), "same"),
     ],
 )
-def test_both_policies_are_told(rule, workers, state, statistics):
-    found = told(rule, workers, optimizer_state="reset")
-    assert found == {"optimizer_state": state, "statistics": statistics}
+def test_the_optimizers_state_is_told(rule, state):
+    found = told(rule, 2, optimizer_state="reset")
+    assert found == {"optimizer_state": state}
 
 
 @pytest.mark.parametrize(

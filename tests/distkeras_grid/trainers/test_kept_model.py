@@ -38,7 +38,6 @@ def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
         left=left,
         centers=(),
         objects=own,
-        recalibrate=lambda _: None,
     )
     monkeypatch.setattr(base, "prepare", lambda *_: prepared)
     trainer = Stopped(Model(), custom_objects=own, progress=False)

@@ -325,7 +325,6 @@ def test_what_local_sets_cannot_have_is_refused_before_work(spark, tiles):
     wrong = [
         (trainer_of(num_epoch=2), sets, {}),
         (trainer_of(communication_window="once"), sets, {}),
-        (trainer_of(statistics="recalibrate"), sets, {}),
         (trainer_of("EnsembleTrainer"), sets, {}),
         (trainer_of(), sets, {"sample_weight_col": "label"}),
     ]

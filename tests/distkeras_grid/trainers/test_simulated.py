@@ -490,7 +490,6 @@ def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, po
     )
     np.testing.assert_array_equal(weights(found.model), weights(expected))
     assert found.history.params["optimizer_state"] == policy
-    assert found.history.params["statistics"] == "own"
 
 
 def test_the_optimizers_states_are_averaged_with_the_weights(arrays):
@@ -611,62 +610,6 @@ def normalizing():
     )
     model.compile("sgd", "sparse_categorical_crossentropy")
     return model
-
-
-@pytest.mark.parametrize(
-    "name", ["ADAG", *(full(name) for name in ("AveragingTrainer", "SynchronousSGD", "AEASGD"))]
-)
-def test_recalibrated_statistics_are_those_of_all_rows(arrays, name):
-    """A normalization of the inputs: no weights before it, so they are known from the rows."""
-    x, _ = arrays
-    recalibrated, averaged = (
-        simulated(
-            name,
-            arrays,
-            2,
-            model=normalizing(),
-            num_epoch=2,
-            statistics=policy,
-            call={"shuffle": False},
-        )
-        for policy in ("recalibrate", "average")
-    )
-    batches = [seat[at : at + 8] for seat in np.split(x, 2) for at in range(0, ROWS // 2, 8)]
-    rows = [len(batch) for batch in batches]
-    variances = [batch.astype(float).var(axis=0) for batch in batches]
-    layer = recalibrated.model.get_layer("first")
-    np.testing.assert_allclose(layer.moving_mean, x.mean(axis=0), rtol=0, atol=1e-6)
-    expected = np.average(variances, axis=0, weights=rows)
-    np.testing.assert_allclose(layer.moving_variance, expected, rtol=1e-5)
-    assert recalibrated.history.params["statistics"] == "recalibrate"
-    for mine, theirs in zip(
-        recalibrated.model.trainable_variables, averaged.model.trainable_variables, strict=True
-    ):
-        np.testing.assert_array_equal(mine, theirs)
-    other = averaged.model.get_layer("first")
-    assert not np.allclose(other.moving_variance, 1)
-    assert np.abs(np.asarray(other.moving_mean) - x.mean(axis=0)).max() > 1e-3
-
-
-def test_statistics_are_measured_only_where_there_are_any(arrays):
-    with pytest.raises(ConfigurationError, match="no layer of batch normalization that trains"):
-        simulated("ADAG", arrays, statistics="recalibrate")
-    import keras
-
-    class Own(keras.Sequential):
-        def train_step(self, data):
-            return super().train_step(data)
-
-    own = Own(normalizing().layers)
-    own.build((None, WIDTH))
-    own.compile("sgd", "sparse_categorical_crossentropy")
-    objects = {"Own": Own}
-    with pytest.raises(ConfigurationError, match="Own has a train_step of its own"):
-        simulated("ADAG", arrays, model=own, custom_objects=objects, statistics="recalibrate")
-    with pytest.raises(ConfigurationError, match="EnsembleTrainer's members keep their own"):
-        simulated("EnsembleTrainer", arrays, model=normalizing(), statistics="recalibrate")
-    with pytest.raises(ConfigurationError, match="statistics must be"):
-        trainer("ADAG", statistics="sum")
 
 
 @pytest.mark.parametrize("name", ["ADAG", full("AveragingTrainer"), full("AEASGD")])
