@@ -18,7 +18,7 @@ import msgspec
 from distkeras_grid.bounds import Count
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 #: Digits of the digest in the name of a shared piece.
 DIGITS = 16

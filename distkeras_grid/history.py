@@ -209,20 +209,6 @@ class History:
         """Windows folded into the center."""
         return len(self.records)
 
-    def most_steps(self, version: float = math.inf) -> int:
-        """Return the batches of the worker that trained most of them.
-
-        Parameters
-        ----------
-        version : int, optional
-            Version of the center up to which windows count; default all.
-        """
-        steps = Counter[int]()
-        columns = (self.records.column(name) for name in ("worker", "steps", "version"))
-        for worker, count, reached in zip(*columns, strict=True):
-            steps[worker] += count if reached <= version else 0
-        return max(steps.values(), default=0)
-
     @property
     def epoch(self) -> list[int]:
         """Ended epochs as Keras numbers them, from 0."""

@@ -30,7 +30,7 @@ from distkeras_grid.weights import (
 )
 
 #: What becomes of a worker's optimizer state from window to window.
-OptimizerState: TypeAlias = Literal["keep", "reset", "average"]
+OptimizerState: TypeAlias = Literal["keep", "reset"]
 #: How vectors travel, where not as they are.
 CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 #: What happens to a commit with NaN or infinity: it is left out, or the run stops.
@@ -162,7 +162,7 @@ class AlgorithmSpec(Value, frozen=True):
         The arguments that this trainer has beside the common ones, as they were given.
     quorum : float, default 1
         Share of the workers whose commits close a synchronous round, 0.5 to 1.
-    optimizer_state : {"keep", "reset", "average"}, default "keep"
+    optimizer_state : {"keep", "reset"}, default "keep"
         What a worker's optimizer keeps from window to window.
     own_start : bool, default False
         Whether workers but the first draw initial weights of their own.
@@ -198,8 +198,6 @@ class LayoutSpec(Value, frozen=True):
         Scalars that the update rule moves.
     statistics_size : int, default 0
         Scalars that training changes without a gradient; they are averaged.
-    slots_size : int, default 0
-        Scalars of the optimizers' state, where that is averaged too.
     state : tuple of Variable, default ()
         What workers share of an optimizer beside the vector, where they make the same steps.
     kept_limit : int, default 0
@@ -209,14 +207,12 @@ class LayoutSpec(Value, frozen=True):
 
     trainable_size: int
     statistics_size: int = 0
-    slots_size: int = 0
     state: tuple[Variable, ...] = ()
     kept_limit: int = 0
 
     def __post_init__(self) -> None:
         _within("trainable_size", self.trainable_size, 1)
         _within("statistics_size", self.statistics_size, 0)
-        _within("slots_size", self.slots_size, 0)
         _within("kept_limit", self.kept_limit, 0)
         # Refuses types that cannot travel.
         StateSection(self.state)
@@ -229,7 +225,6 @@ class LayoutSpec(Value, frozen=True):
         return cls(
             trainable_size=layout.trainable_size,
             statistics_size=layout.statistics_size,
-            slots_size=layout.slots_size,
             state=() if state is None else state.variables,
             kept_limit=kept_limit,
         )
@@ -237,7 +232,7 @@ class LayoutSpec(Value, frozen=True):
     @property
     def sections(self) -> tuple[Section, ...]:
         """The sections of the vector."""
-        return sections_of_sizes(self.trainable_size, self.statistics_size, self.slots_size)
+        return sections_of_sizes(self.trainable_size, self.statistics_size)
 
     @property
     def size(self) -> int:

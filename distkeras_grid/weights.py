@@ -9,7 +9,6 @@ section         variables                                                       
 ``trainable``   the trainable variables in the model's order                     ``rule``
 ``statistics``  float variables that training changes without a gradient, such   ``average``
                 as the means and variances of batch normalization
-``slots``       the optimizer's float variables, where they are averaged too     ``average``
 =============== ================================================================ =========
 
 Frozen weights are in none of them. What one worker hands to another (an optimizer's whole state,
@@ -31,16 +30,12 @@ from distkeras_grid.errors import ConfigurationError
 
 Vector: TypeAlias = NDArray[np.float32]
 #: The sections of a vector, in their order.
-SectionName: TypeAlias = Literal["trainable", "statistics", "slots"]
+SectionName: TypeAlias = Literal["trainable", "statistics"]
 #: How the server folds a section: by the run's update rule, or by averaging.
 Policy: TypeAlias = Literal["rule", "average"]
 
 SECTIONS: tuple[SectionName, ...] = get_args(SectionName)
-POLICIES: Mapping[SectionName, Policy] = {
-    "trainable": "rule",
-    "statistics": "average",
-    "slots": "average",
-}
+POLICIES: Mapping[SectionName, Policy] = {"trainable": "rule", "statistics": "average"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ class Section:
 
     Parameters
     ----------
-    name : {"trainable", "statistics", "slots"}
+    name : {"trainable", "statistics"}
         Which section.
     start, stop : int
         The slice, in scalars.
@@ -107,20 +102,20 @@ class Section:
         return self.stop - self.start
 
 
-def sections_of_sizes(trainable: int, statistics: int = 0, slots: int = 0) -> tuple[Section, ...]:
+def sections_of_sizes(trainable: int, statistics: int = 0) -> tuple[Section, ...]:
     """Return the sections of a vector of which only the sizes are known.
 
     Parameters
     ----------
-    trainable, statistics, slots : int
+    trainable, statistics : int
         Number of scalars in each.
 
     Examples
     --------
     >>> [(section.start, section.stop) for section in sections_of_sizes(4, 2)]
-    [(0, 4), (4, 6), (6, 6)]
+    [(0, 4), (4, 6)]
     """
-    return _in_order(zip(SECTIONS, (trainable, statistics, slots), ((), (), ()), strict=True))
+    return _in_order(zip(SECTIONS, (trainable, statistics), ((), ()), strict=True))
 
 
 def shard_sections(sections: Sequence[Section], start: int, stop: int) -> tuple[Section, ...]:
@@ -141,7 +136,7 @@ def shard_sections(sections: Sequence[Section], start: int, stop: int) -> tuple[
     Examples
     --------
     >>> [(s.name, s.size) for s in shard_sections(sections_of_sizes(4, 2), start=3, stop=6)]
-    [('trainable', 1), ('statistics', 2), ('slots', 0)]
+    [('trainable', 1), ('statistics', 2)]
     """
     cut = [
         (section.name, max(0, min(section.stop, stop) - max(section.start, start)), ())
@@ -161,7 +156,7 @@ class WeightLayout:
 
     Parameters
     ----------
-    trainable, statistics, slots : tuple of Variable
+    trainable, statistics : tuple of Variable
         The variables of each section, all ``float32``.
 
     Raises
@@ -178,12 +173,11 @@ class WeightLayout:
     >>> [array.shape for array in layout.unflatten(vector)]
     [(2, 3), (3,)]
     >>> [section.span for section in layout.sections]
-    [slice(0, 6, None), slice(6, 9, None), slice(9, 9, None)]
+    [slice(0, 6, None), slice(6, 9, None)]
     """
 
     trainable: tuple[Variable, ...]
     statistics: tuple[Variable, ...] = ()
-    slots: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
         for variable in self.variables:
@@ -196,12 +190,12 @@ class WeightLayout:
     @property
     def variables(self) -> tuple[Variable, ...]:
         """All variables in the order of the vector."""
-        return self.trainable + self.statistics + self.slots
+        return self.trainable + self.statistics
 
     @property
     def sections(self) -> tuple[Section, ...]:
         """All sections in the order of the vector; some may be empty."""
-        parts = (self.trainable, self.statistics, self.slots)
+        parts = (self.trainable, self.statistics)
         return _in_order((name, _size(v), v) for name, v in zip(SECTIONS, parts, strict=True))
 
     @property
@@ -213,11 +207,6 @@ class WeightLayout:
     def statistics_size(self) -> int:
         """Number of scalars in the statistics."""
         return _size(self.statistics)
-
-    @property
-    def slots_size(self) -> int:
-        """Number of scalars of the optimizer's state."""
-        return _size(self.slots)
 
     @property
     def size(self) -> int:

@@ -40,7 +40,6 @@ from distkeras_grid.engine.optimizers import (
     follow_schedules_from,
     has_own_rate,
     rate_of,
-    skip_steps,
 )
 from distkeras_grid.engine.outcome import left_by
 from distkeras_grid.errors import ConfigurationError
@@ -77,7 +76,7 @@ class KerasEngine(ABC):
         What the optimizer does in a window, and what `run` returns.
     momentum : float, default 0.0
         Momentum of the look-ahead.
-    optimizer_state : {"keep", "reset", "average"}, default "keep"
+    optimizer_state : {"keep", "reset"}, default "keep"
         Whether the model's own optimizer keeps its state from window to window, is new in each
         window, or takes its state from the vector, which has a section for it.
 
@@ -115,15 +114,14 @@ class KerasEngine(ABC):
 
         compile_model(model)
         self.model = model
-        slots = optimizer_state == "average"
-        self.layout = weight_layout(model, slots=slots)
+        self.layout = weight_layout(model)
         self.jit = decide_jit(model, jit, self._serves) and block_shape is not None
         self._inputs = input_dtypes(model, len(scaling))
         self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
         outputs = max(1, len(declared(model, "outputs")))
         self._labels = [AS_IT_IS] * outputs if labels is None else list(labels)
         self._block_shape = block_shape
-        self._variables = model_variables(model, slots=slots).all
+        self._variables = model_variables(model).all
         self._own_train_step = has_own_train_step(model)
         self._metrics_built = False
         self._sources = LogSources()
@@ -131,7 +129,6 @@ class KerasEngine(ABC):
             install, kind=local_steps, momentum=momentum, reset=optimizer_state == "reset"
         )
         self._steps = self._install(model)
-        self._slots_travel = slots
         # PyTorch computes no gradient of a whole number.
         self.schedule_offset = keras.Variable(
             0, dtype="int", trainable=False, name="schedule_offset"
@@ -287,10 +284,7 @@ class KerasEngine(ABC):
         steps : int
             Batches, at least 0.
         """
-        if self._slots_travel:
-            skip_steps(self.model.optimizer, steps)
-        else:
-            self.schedule_offset.assign(steps)
+        self.schedule_offset.assign(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on.

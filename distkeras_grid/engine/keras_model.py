@@ -48,18 +48,15 @@ class ModelVariables:
     statistics : tuple of keras.Variable
         Float variables without gradient of layers that train, such as the moving mean and
         variance of batch normalization.
-    slots : tuple of keras.Variable, default ()
-        Variables of the optimizer, if these are sent, too.
     """
 
     trainable: tuple[Any, ...]
     statistics: tuple[Any, ...]
-    slots: tuple[Any, ...] = ()
 
     @property
     def all(self) -> tuple[Any, ...]:
         """All variables in the order of the vector."""
-        return self.trainable + self.statistics + self.slots
+        return self.trainable + self.statistics
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -113,15 +110,13 @@ def _call_of(tensor: Any) -> Any:
     return history.operation._inbound_nodes[history.node_index]
 
 
-def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
+def model_variables(model: Any) -> ModelVariables:
     """Sort a model's variables.
 
     Parameters
     ----------
     model : keras.Model
         A model that is built.
-    slots : bool, default False
-        Whether the optimizer's state is sent, too.
 
     Raises
     ------
@@ -149,7 +144,7 @@ def model_variables(model: Any, *, slots: bool = False) -> ModelVariables:
                 f"Variable {variable.path!r} is {variable.dtype}. Weights travel as float32, so "
                 "build the model with float32 weights (a mixed precision policy keeps them so)."
             )
-    return ModelVariables(trainable, statistics, optimizer_slots(model) if slots else ())
+    return ModelVariables(trainable, statistics)
 
 
 def optimizer_slots(model: Any) -> tuple[Any, ...]:
@@ -171,21 +166,18 @@ def optimizer_slots(model: Any) -> tuple[Any, ...]:
     )
 
 
-def weight_layout(model: Any, *, slots: bool = False) -> WeightLayout:
+def weight_layout(model: Any) -> WeightLayout:
     """Return the layout of a model's flat vector.
 
     Parameters
     ----------
     model : keras.Model
         A model that is built.
-    slots : bool, default False
-        As in `model_variables`.
     """
-    variables = model_variables(model, slots=slots)
+    variables = model_variables(model)
     return WeightLayout(
         _described(variables.trainable),
         _described(variables.statistics),
-        _described(variables.slots),
     )
 
 
@@ -287,10 +279,10 @@ def get_flat_weights(
     model : keras.Model
         A model that is built.
     layout : WeightLayout, optional
-        Which sections the vector has; default the weights alone, without the optimizer's state.
+        That of the model, if it is known.
     """
     layout = layout or weight_layout(model)
-    variables = model_variables(model, slots=bool(layout.slots)).all
+    variables = model_variables(model).all
     return layout.flatten([np.asarray(variable) for variable in variables])
 
 
@@ -308,10 +300,10 @@ def set_flat_weights(
     vector : ndarray
         Shape ``(layout.size,)``, ``float32``.
     layout : WeightLayout, optional
-        Which sections the vector has; default the weights alone, without the optimizer's state.
+        That of the model, if it is known.
     """
     layout = layout or weight_layout(model)
-    variables = model_variables(model, slots=bool(layout.slots)).all
+    variables = model_variables(model).all
     # A copy, because JAX may use aligned memory where it is, and the caller goes on writing there.
     for variable, part in zip(variables, layout.unflatten(vector.copy()), strict=True):
         variable.assign(part)

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.keras_model import optimizer_slots
 from distkeras_grid.engine.optimizers import averages_weights, has_own_rate, making_steps
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import LocalSteps, Rule, SynchronousRule
+from distkeras_grid.rules import LocalSteps, Rule
 from distkeras_grid.weights import Vector
 
 # Options with which SGD is more than "w <- w - learning_rate g". Clipping is not one of them,
@@ -116,40 +115,6 @@ def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
         )
     if reason:
         raise ConfigurationError(f"{reason}. Received: optimizer_state='reset'; leave it out.")
-
-
-def check_average(rule: Rule, model: Any, who: str) -> None:
-    """Refuse to average the optimizers' states if there are no rounds, or no state.
-
-    Parameters
-    ----------
-    rule : Rule
-        Rule of the run.
-    model : keras.Model
-        Compiled; its optimizer is built.
-    who : str
-        Whose rule it is, for the error.
-
-    Raises
-    ------
-    ConfigurationError
-        If the rule is asynchronous, all workers hold the same state, or the optimizer has none or
-        accumulates gradients.
-    """
-    if rule.traits.steps_on_workers:
-        reason = f"{who}'s workers hold the same optimizer state at every step"
-    elif not isinstance(rule, SynchronousRule):
-        reason = (
-            f"{who}'s workers have no rounds in which they all meet; trainers that work in rounds, "
-            "such as AveragingTrainer, have them"
-        )
-    elif _accumulates(model.optimizer):
-        reason = "the state holds gradients that are accumulated, of each worker at its own count"
-    elif not optimizer_slots(model):
-        reason = f"{type(model.optimizer).__name__} without momentum has no state"
-    else:
-        return
-    raise ConfigurationError(f"{reason}. Received: optimizer_state='average'; leave it out.")
 
 
 def check_unscaled(optimizer: Any, who: str) -> None:

@@ -41,24 +41,6 @@ def rate_of(optimizer: Any) -> float | None:
     return float(rate) if isinstance(rate, keras.Variable) else None
 
 
-def skip_steps(optimizer: Any, steps: int) -> None:
-    """Increase an optimizer's count of steps, for a state that comes from elsewhere.
-
-    The state must have the same age. New moments with an old count make Adam's first steps several
-    times too long; for an optimizer that starts as new use `follow_schedules_from`.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        Built.
-    steps : int
-        Batches, at least 0.
-    """
-    for part in making_steps(optimizer):
-        # Not `iterations`, which is a quotient if gradients are accumulated.
-        part._iterations.assign_add(steps)
-
-
 def follow_schedules_from(optimizer: Any, offset: Any) -> None:
     """Start the schedules of an optimizer's learning rates later, without changing its count.
 

@@ -62,7 +62,7 @@ class Content(Enum):
     NOTHING
         Nothing follows.
     VECTOR
-        The flat vector of a run, ``float32``: trainable, statistics, slots.
+        The flat vector of a run, ``float32``: trainable, statistics.
     STATE
         The optimizer's state that workers share, in its variables' own types; a
         `distkeras_grid.weights.StateSection`.

@@ -111,11 +111,10 @@ def shard_spec(spec: RunSpec, shard: Shard) -> RunSpec:
         The server's slice. Only the first server keeps what workers need to go on.
     """
     sections = shard_sections(spec.layout.sections, shard.start, shard.stop)
-    trainable, statistics, slots = (section.size for section in sections)
+    trainable, statistics = (section.size for section in sections)
     layout = LayoutSpec(
         trainable_size=trainable,
         statistics_size=statistics,
-        slots_size=slots,
         kept_limit=0 if shard.number else spec.layout.kept_limit,
     )
     return spec.change(layout=layout)

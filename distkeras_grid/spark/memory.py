@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from distkeras_grid.errors import ConfigurationError
@@ -78,20 +78,6 @@ class ModelSize:
     stages: int = 1
     servers: int = 1
     part_bytes: int = 0
-
-    def with_longer_vectors(self, size: int, workers: int) -> ModelSize:
-        """Return the same for vectors of `size` numbers that include the optimizer's state.
-
-        A worker has `VECTORS` of them: before and after a window, the commit, the reply, the
-        client's own, and one kept aside. The driver has three, the server two and one for each
-        worker.
-        """
-        longer = max(size / self.weights - 1, 0.0)
-        return replace(
-            self,
-            worker_vectors=self.worker_vectors + math.ceil(VECTORS * longer),
-            server_vectors=self.server_vectors + math.ceil((5 + workers) * longer),
-        )
 
     @property
     def vector_mb(self) -> float:

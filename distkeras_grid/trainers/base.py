@@ -171,12 +171,10 @@ class Trainer(ABC):
     on_nonfinite : {"stop", "skip"}, default "stop"
         What happens if a window's loss or weights become NaN or infinite. "stop": the run ends with
         `NonFiniteLossError`. "skip": as for an outlier.
-    optimizer_state : {"keep", "reset", "average"}, default "keep"
+    optimizer_state : {"keep", "reset"}, default "keep"
         What happens to the state of a worker's optimizer, such as its momentum, when the worker
         receives the center. "keep": it is kept. "reset": each window begins with a new optimizer.
-        "average", for trainers that work in rounds: each worker receives the mean of all states,
-        which are sent with the weights (with Adam three times the bytes). The model that `train`
-        returns has it, too.
+        ``history.params`` has the value.
     checkpoint_dir : str, optional
         Folder on any Hadoop path for the run's checkpoints. Each run needs one of its own.
     checkpoint_every : float or str, optional

@@ -7,13 +7,12 @@ learning rate) reaches a worker with its next reply.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import results_of
-from distkeras_grid.engine.optimizers import rate_of, skip_steps
+from distkeras_grid.engine.optimizers import rate_of
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
 from distkeras_grid.trainers.callback_state import callback_states, restore_callbacks
@@ -66,7 +65,6 @@ class EpochObserver:
 
         self._model = model
         self._layout, self._rule = layout, rule
-        self._steps = 0
         self._history = history
         self._validation = validation
         self._own_callbacks = list(callbacks)
@@ -156,7 +154,7 @@ class EpochObserver:
         validation: dict[str, float] = {}
         results = results_of(self._model, event.state)
         if center is not None:
-            self._take_over(center, event.version)
+            set_center(self._model, center, self._layout, self._rule)
         if self._validation is not None:
             validation = evaluate(self._model, self._validation, self._callbacks)
         record = self._history.add_epoch(event, results=results, validation=validation)
@@ -179,7 +177,7 @@ class EpochObserver:
         callback restored. Otherwise it receives the last center.
         """
         if not self.stopped:
-            self._take_over(center)
+            set_center(self._model, center, self._layout, self._rule)
         return self._model
 
     def end(self) -> None:
@@ -188,16 +186,8 @@ class EpochObserver:
 
     def take_over(self, center: Vector) -> keras.Model:
         """Put the center of a run that ends early into the model, and return the model."""
-        self._take_over(center)
-        return self._model
-
-    def _take_over(self, center: Vector, version: float = math.inf) -> None:
-        """Put a center into the model; optimizer state comes with its count of steps."""
         set_center(self._model, center, self._layout, self._rule)
-        if self._layout.slots:
-            steps = self._history.most_steps(version)
-            skip_steps(self._model.optimizer, steps - self._steps)
-            self._steps = steps
+        return self._model
 
     def _set_rate(self, rate: float | None) -> None:
         if rate is not None and self._rate is not None:

@@ -23,7 +23,6 @@ import numpy as np
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import kept_limit, shared_section, weight_layout
 from distkeras_grid.engine.local_steps import (
-    check_average,
     check_plain_sgd,
     check_reset,
     check_unscaled,
@@ -254,8 +253,6 @@ def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
         check_unscaled(model.optimizer, who)
     if algorithm.optimizer_state == "reset":
         check_reset(rule, model.optimizer, who)
-    if algorithm.optimizer_state == "average":
-        check_average(rule, model, who)
     check_compressible(compression_of(draft.exchange.compression), rule, who)
 
 
@@ -309,11 +306,10 @@ def complete(
     rows *= 1 if draft.share == "partition" else workers
     window = request.method.choose_window(largest_seat(rows, workers), workers)
     check_momentum(compression_of(draft.exchange.compression), rule, window, model.optimizer)
-    slots = draft.algorithm.optimizer_state == "average"
     state = shared_section(model) if rule.traits.steps_on_workers else None
     spec = draft.complete(
         rule=spec_of(rule),
-        layout=LayoutSpec.of(weight_layout(model, slots=slots), state, kept_limit(model)),
+        layout=LayoutSpec.of(weight_layout(model), state, kept_limit(model)),
         schedule=draft.schedule(
             rows=rows,
             workers=workers,
@@ -543,6 +539,4 @@ def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSiz
     if optimizer.built:
         held = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
         size = replace(size, optimizer_slots=round(held / max(weights, 1)))
-    if spec.algorithm.optimizer_state == "average":
-        size = size.with_longer_vectors(spec.size, spec.workers)
     return size

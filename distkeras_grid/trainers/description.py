@@ -106,8 +106,8 @@ def policies(spec: RunSpec) -> dict[str, str]:
     Returns
     -------
     dict
-        ``optimizer_state`` is "keep" or "reset" if each worker has its own, "average", or "same" if
-        all workers have the same.
+        ``optimizer_state`` is "keep" or "reset" if each worker has its own, or "same" if all
+        workers have the same.
     """
     same = rule_of(spec.rule).traits.steps_on_workers
     return {"optimizer_state": "same" if same else spec.algorithm.optimizer_state}

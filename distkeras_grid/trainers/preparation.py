@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.request import RunRequest, SavingRequest
     from distkeras_grid.trees import Packed
-    from distkeras_grid.weights import Vector, WeightLayout
+    from distkeras_grid.weights import Vector
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class PreparedRun:
             Archive that tasks receive in place of the model's, for `work` that needs only a part.
         """
         key, spec, trained = new_key(), self.spec, self.checked.compiled.model
-        center = get_flat_weights(trained, layout_of(spec, trained))
+        center = get_flat_weights(trained)
         progress.update(
             total_samples=spec.schedule.samples, epochs=spec.epochs, workers=spec.workers
         )
@@ -207,7 +207,7 @@ class PreparedRun:
 
     def network(self) -> partial[NetworkNeed]:
         """Return a function from the time of a window to the run's `NetworkNeed`."""
-        spec, layout = self.spec, layout_of(self.spec, self.checked.compiled.model)
+        spec, layout = self.spec, weight_layout(self.checked.compiled.model)
         return partial(
             NetworkNeed,
             vector_bytes=vector_bytes(
@@ -462,7 +462,7 @@ def prepare(
     observer = EpochObserver(
         *(model, history, callbacks, checked.validation, spec.epochs),
         math.ceil(spec.largest_share() / spec.batch_size),
-        *(layout_of(spec, model), rule_of(spec.rule)),
+        *(weight_layout(model), rule_of(spec.rule)),
     )
     if observer.needs_center:
         spec = spec.change(snapshots_per_epoch=1, epoch_barrier=bool(callbacks) and _in_step(spec))
@@ -516,8 +516,3 @@ def _in_step(spec: RunSpec) -> bool:
     alone = spec.workers == 1 and spec.exchange.servers == 1
     in_rounds = isinstance(rule_of(spec.rule), SynchronousRule)
     return alone or (in_rounds and spec.quorum_of(spec.workers) == spec.workers)
-
-
-def layout_of(spec: RunSpec, model: keras.Model) -> WeightLayout:
-    """Return the layout of a model's vectors in a run."""
-    return weight_layout(model, slots=spec.algorithm.optimizer_state == "average")

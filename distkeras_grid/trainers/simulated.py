@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import build_metrics, results_of
-from distkeras_grid.engine.optimizers import skip_steps
 from distkeras_grid.engine.outcome import Outcome, take_outcomes
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.engine.registry import current_backend
@@ -139,8 +138,6 @@ def _simulate(
         _watch(simulation, spec, progress, said)
     simulation.history.params.update(data.described(spec, simulation.history))
     set_center(model, simulation.center, engine.layout, rule)
-    if engine.layout.slots:
-        skip_steps(model.optimizer, simulation.history.most_steps())
     left = zip(seats, learners, strict=True)
     take_outcomes(
         model, [Outcome(n, len(seat.rows), one.outcome()) for n, (seat, one) in enumerate(left)]

@@ -326,13 +326,9 @@ class WorkerMind:
         The worker's windows.
     accumulator : callable, optional
         Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
-    slots_travel : bool, default False
-        Whether the optimizer's state comes with the center.
     sends_all : bool, default False
         Whether windows with a loss or weights that are not finite are sent, too. The server then
         skips them; otherwise they end the run.
-    first_version : int, default 0
-        Version of the center with which the run, or its present number of workers, began.
     dtype : dtype, default float32
         Type of the vectors.
     outgoing : ndarray, optional
@@ -360,16 +356,14 @@ class WorkerMind:
         policy: Policy,
         *,
         accumulator: Callable[[], Accumulator] | None = None,
-        slots_travel: bool = False,
         sends_all: bool = False,
-        first_version: int = 0,
         dtype: Any = np.float32,
         outgoing: Vector | None = None,
     ) -> None:
-        self._sends_all, self._first_version = sends_all, first_version
+        self._sends_all = sends_all
         self._worker, self._rule, self._sections = worker, rule, layout.sections
         self._policy = policy
-        self._new_accumulator, self._slots_travel = accumulator, slots_travel
+        self._new_accumulator = accumulator
         self._makes_steps = rule.traits.steps_on_workers
         self._accumulator: Accumulator | None = None
         self._windows: Iterator[Window] = iter(())
@@ -448,7 +442,7 @@ class WorkerMind:
             self._start_message, self.phase = start, "recalling"
             return [Recall()]
         if not self._makes_steps:
-            self.offset = self._batches_done(start.next_sequence, start.version)
+            self.offset = self._batches_done(start.next_sequence)
             return self._begin(start, [BeginAfter(self.offset)])
         return self._begin(start, [])
 
@@ -488,9 +482,9 @@ class WorkerMind:
             self.repeats_until, self.rates, self.offset = due, start.rates, own.offset
             self._plan_from(event.sequence)
             return self._begin(start, orders)
-        gap = self._batches_done(due, newest) - self._batches_done(event.sequence, event.version)
+        gap = self._batches_done(due) - self._batches_done(event.sequence)
         self.offset = own.offset + gap
-        orders.append(BeginAfter(gap if self._slots_travel else self.offset))
+        orders.append(BeginAfter(self.offset))
         return self._begin(start, orders)
 
     def _begin(
@@ -509,13 +503,9 @@ class WorkerMind:
         self.rejoins_for = None
         return orders + self._catch_up()
 
-    def _batches_done(self, sequence: int, version: int) -> int:
-        """Return the batches behind the optimizer's schedule, or behind the state that it gets."""
-        # A state that comes with the center has the age of its rounds. A late worker may have
-        # trained none of them.
-        rounds = version - self._first_version
-        done = max(sequence, rounds) if self._slots_travel else sequence
-        return self._policy.steps_before(done)
+    def _batches_done(self, sequence: int) -> int:
+        """Return the batches behind the optimizer's schedule."""
+        return self._policy.steps_before(sequence)
 
     def _has_windows(self, sequence: int) -> bool:
         return next(self._policy.windows(sequence), None) is not None
@@ -631,7 +621,7 @@ class WorkerMind:
         orders: list[Action] = []
         if message.skipped:
             # The center is in place of the weights; the optimizer may hold what spoiled them.
-            self.offset = self._batches_done(self.sequence, message.version)
+            self.offset = self._batches_done(self.sequence)
             orders = [Renew(), BeginAfter(self.offset)]
         else:
             adopt_vector(self._rule, self._sections, self.after, self.before, out=self.before)

@@ -45,16 +45,13 @@ def worker_mind(
     outgoing : ndarray, optional
         Memory for what is sent; see `WorkerMind`.
     """
-    earlier = spec.schedule.earlier
     return WorkerMind(
         worker,
         rule,
         layout,
         policy,
         accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
-        slots_travel=spec.algorithm.optimizer_state == "average",
         sends_all=spec.skips_nonfinite,
-        first_version=0 if earlier is None else earlier.version,
         dtype=dtype,
         outgoing=outgoing,
     )

@@ -123,10 +123,6 @@ def test_the_time_between_two_executions_of_a_run_is_no_training():
     assert history.add_epoch(epoch(1, 4, 3705.0)).seconds == history.training_seconds()
 
 
-def test_the_steps_of_the_worker_that_made_most_up_to_a_version(history):
-    assert (history.most_steps(4), history.most_steps(), History().most_steps()) == (4, 6, 0)
-
-
 def test_an_empty_history_has_zeros_and_typed_empty_frames():
     empty = History()
     assert (empty.samples, empty.num_updates, empty.training_seconds()) == (0, 0, 0.0)

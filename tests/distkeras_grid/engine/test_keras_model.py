@@ -50,19 +50,6 @@ def test_vector_holds_trainable_variables_then_statistics():
     assert (layout.trainable_size, layout.statistics_size) == (29, 6)
 
 
-def test_the_optimizers_state_has_a_section_of_its_own():
-    model = net()
-    model.compile("adam", "mse")
-    layout = weight_layout(model, slots=True)
-    assert layout.statistics == weight_layout(model).statistics
-    assert layout.slots_size == 2 * layout.trainable_size
-    assert {variable.dtype for variable in layout.slots} == {"float32"}, "no counters"
-    vector = get_flat_weights(model, layout)
-    vector[layout.sections[2].span] = np.arange(layout.slots_size)
-    set_flat_weights(model, vector, layout)
-    np.testing.assert_array_equal(get_flat_weights(model, layout), vector)
-
-
 def test_frozen_layers_are_not_in_the_vector_at_any_depth():
     import keras
 

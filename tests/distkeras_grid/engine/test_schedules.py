@@ -131,16 +131,6 @@ def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
     np.testing.assert_array_equal(trained(again)[1], expected)
 
 
-@pytest.mark.parametrize("optimizer", [adam, scaled, several])
-def test_a_state_that_comes_with_the_weights_comes_with_its_count(optimizer):
-    """Where states are averaged, a late worker goes on from moments that are not new."""
-    whole = engine(optimizer(falling(9)), optimizer_state="average")
-    _, after = trained(whole)
-    late = engine(optimizer(falling(9)), optimizer_state="average")
-    late.begin_after(STEPS)
-    np.testing.assert_array_equal(trained(late, after)[1], trained(whole, after)[1])
-
-
 def test_rates_of_several_optimizers_are_not_set_from_outside():
     with pytest.raises(ConfigurationError):
         engine(several(0.1)).set_learning_rate(0.01)

@@ -33,7 +33,7 @@ from distkeras_grid.rules.magnitudes import CHUNK, is_finite, size_of
 from distkeras_grid.weights import sections_of_sizes
 from tests.specs import make_spec
 
-SIZES = (2 * CHUNK + 3, CHUNK + 1, 2)
+SIZES = (2 * CHUNK + 3, CHUNK + 1)
 SECTIONS = sections_of_sizes(*SIZES)
 SIZE = sum(SIZES)
 INFO = CommitInfo(seat=0, steps=1, samples=1, staleness=0)
@@ -341,7 +341,6 @@ def joined(rule, monkeypatch, workers=2, **changes):
         rows=6 * workers,
         trainable_size=SIZES[0],
         statistics_size=SIZES[1],
-        slots_size=SIZES[2],
         **changes,
     )
     mind = ServerMind(told, constant(0))

@@ -25,12 +25,10 @@ from distkeras_grid.spec import LayoutSpec
 from tests.specs import make_settings, make_spec
 
 
-@given(st.integers(1, 300), st.integers(0, 300), st.integers(0, 300), st.data())
-def test_shards_are_the_vector_in_order_without_gap_or_overlap(trainable, statistics, slots, data):
+@given(st.integers(1, 300), st.integers(0, 300), st.data())
+def test_shards_are_the_vector_in_order_without_gap_or_overlap(trainable, statistics, data):
     servers = data.draw(st.integers(1, trainable))
-    layout = LayoutSpec(
-        trainable_size=trainable, statistics_size=statistics, slots_size=slots, kept_limit=9
-    )
+    layout = LayoutSpec(trainable_size=trainable, statistics_size=statistics, kept_limit=9)
     shards = cut(layout, servers)
     assert [shard.number for shard in shards] == list(range(servers))
     assert (shards[0].start, shards[-1].stop) == (0, layout.size)
@@ -39,7 +37,7 @@ def test_shards_are_the_vector_in_order_without_gap_or_overlap(trainable, statis
     assert [spec.size for spec in specs] == [shard.size for shard in shards]
     # each has something that the rule moves, and together they have every section
     assert all(spec.layout.trainable_size for spec in specs)
-    for name in ("trainable_size", "statistics_size", "slots_size"):
+    for name in ("trainable_size", "statistics_size"):
         assert sum(getattr(s.layout, name) for s in specs) == getattr(layout, name)
     # what exists once is on the first
     assert [spec.layout.kept_limit for spec in specs] == [9] + [0] * (servers - 1)

@@ -153,14 +153,6 @@ def test_what_a_rule_keeps_on_the_server_is_counted():
     assert keeping.worker_mb == plain.worker_mb
 
 
-def test_vectors_with_the_optimizers_state_are_counted():
-    plain = ModelSize(MB)
-    longer = plain.with_longer_vectors(3 * MB, workers=4)
-    assert longer.worker_mb - plain.worker_mb == pytest.approx(6 * 2 * 4)
-    assert longer.driver_mb(4) - plain.driver_mb(4) == pytest.approx(9 * 2 * 4)
-    assert plain.with_longer_vectors(MB, workers=4) == plain
-
-
 def test_what_compression_keeps_in_a_worker_is_counted():
     plain, keeping = ModelSize(MB), ModelSize(MB, worker_vectors=4)
     assert keeping.worker_mb - plain.worker_mb == pytest.approx(4 * 4)

@@ -198,31 +198,3 @@ def test_in_rounds_a_rate_rules_from_the_first_window_of_an_epoch_to_its_last(
     assert trainer.history.epochs()["learning_rate"].tolist() == pytest.approx([0.1, 1e-30, 1e-30])
     np.testing.assert_allclose(seen[1], seen[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(seen[2], seen[0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.full
-def test_averaged_states_come_with_the_steps_in_which_they_became_so(ordered):
-    import keras
-
-    class StopAtOnce(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002
-            self.steps = int(self.model.optimizer.iterations.numpy())
-            self.model.stop_training = True
-
-    stop = StopAtOnce()
-    model = build("adam")
-    model.optimizer.build(model.trainable_variables)
-    model.optimizer.iterations.assign(7)  # As of an earlier training.
-    trainer = trained(
-        "AveragingTrainer",
-        model,
-        ordered,
-        num_workers=2,
-        batch_size=10,
-        num_epoch=50,
-        communication_window=5,
-        optimizer_state="average",
-        train={"callbacks": [stop]},
-    )
-    assert stop.steps == 7 + 10
-    assert int(trainer.model.optimizer.iterations.numpy()) == 7 + 10

@@ -13,7 +13,6 @@ from distkeras_grid.history import History
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
     AccumulatedGradientRule,
-    AveragingRule,
     ElasticRule,
     MeanGradientRule,
     MemberRule,
@@ -84,11 +83,6 @@ def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
 
 def told(rule, workers, optimizer_state="keep"):
     return policies(make_spec(rule, workers=workers, optimizer_state=optimizer_state))
-
-
-def test_averaged_states_are_told():
-    found = told(AveragingRule(), 2, optimizer_state="average")
-    assert found == {"optimizer_state": "average"}
 
 
 @pytest.mark.parametrize(

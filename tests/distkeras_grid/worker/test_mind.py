@@ -135,13 +135,6 @@ def test_a_learning_rate_comes_before_the_window_that_it_is_for():
     assert (second[0], second[-1].window.sequence) == (minds.SetLearningRate(0.5), 1)
 
 
-@pytest.mark.parametrize(("slots_travel", "steps"), [(False, 2), (True, 7)])
-def test_a_state_that_comes_with_the_center_is_as_old_as_its_rounds(slots_travel, steps):
-    worker = mind(AveragingRule(), slots_travel=slots_travel)
-    begin, _ = worker.handle(started(sequence=1, version=4))
-    assert begin == minds.BeginAfter(steps)
-
-
 @pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
 def test_a_loss_that_is_not_finite_is_not_sent(loss):
     worker = mind()
@@ -437,11 +430,6 @@ def test_an_elastic_worker_takes_its_older_weights():
     worker, orders = beginning(ElasticRule(0.5), kept_start(4, 9), recalled(2, 5))
     np.testing.assert_array_equal(orders[-1].before, [5, 6, 7, 8])
     assert (orders[-1].window.sequence, worker.version) == (4, 9)
-
-
-def test_a_state_that_comes_with_the_center_only_skips_what_it_has_not_counted():
-    _, orders = beginning(AveragingRule(), kept_start(4, 4), recalled(2, 2), slots_travel=True)
-    assert orders[1] == minds.BeginAfter(3)
 
 
 def test_a_worker_alone_repeats_what_it_has_lost_and_sends_only_what_is_due():
