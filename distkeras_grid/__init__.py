@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from distkeras_grid.inference.predictor import ModelPredictor
     from distkeras_grid.inference.recalibration import recalibrate
     from distkeras_grid.inference.regression import RegressionEvaluator
-    from distkeras_grid.judges import Outliers
     from distkeras_grid.local_sets.sets import LocalSets
     from distkeras_grid.model_parallel.convolution_split import ConvolutionSplit
     from distkeras_grid.model_parallel.placed_layers import PlacedLayers
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from distkeras_grid.simulation.cluster import Cluster, Outage
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
+    from distkeras_grid.spec import Outliers
     from distkeras_grid.stores.catalogue import catalogue_tiles
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
     from distkeras_grid.trainers.elastic import AEASGD, EAMSGD, EASGD
@@ -60,7 +60,7 @@ _HOMES = {
     "ModelPredictor": "inference.predictor",
     "RegressionEvaluator": "inference.regression",
     "Outage": "simulation.cluster",
-    "Outliers": "judges",
+    "Outliers": "spec",
     "Sandbox": "sandbox.cluster",
     "PlacedLayers": "model_parallel.placed_layers",
     "SavedRun": "trainers.saved_run",

@@ -37,9 +37,8 @@
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
-    │   ├── JudgeFailedError                the judge of commits failed; the center is whole
+    │   ├── JudgeFailedError                the user's function failed; the center is whole
     │   ├── OutlierError                    a commit is an outlier, and the run stops then
-    │   │   └── OutlierRefusedError         its worker trains the window again
     │   └── FencedError                     a newer attempt has taken this seat, or run
     └── TrainingError
         ├── NonFiniteLossError              the loss became NaN or infinite
@@ -306,14 +305,14 @@ class RuleFailedError(ParameterServerError):
 
 
 class JudgeFailedError(ParameterServerError):
-    """The judge of commits failed. What it was to judge is not folded; the center is whole.
+    """The function that a trainer has as `validate` failed. The center is whole.
 
     Attributes
     ----------
     judge : str
-        Name of the judge; empty where only the message is known.
+        Name of the function; empty where only the message is known.
     error : str
-        Class name of what the judge raised, likewise.
+        Class name of what it raised, likewise.
     """
 
     judge: str = ""
@@ -321,24 +320,20 @@ class JudgeFailedError(ParameterServerError):
 
     @classmethod
     def of(cls, judge: str, error: Exception) -> JudgeFailedError:
-        """Build the error of a judge that raised `error`.
+        """Build the error of a function that raised `error`.
 
         Examples
         --------
         >>> JudgeFailedError.of("mine", KeyError("loss"))
-        JudgeFailedError("The judge 'mine' failed with KeyError: 'loss'.")
+        JudgeFailedError("The function 'mine' (validate) failed with KeyError: 'loss'.")
         """
-        failed = cls(f"The judge {judge!r} failed with {name_and_text(error)}.")
+        failed = cls(f"The function {judge!r} (validate) failed with {name_and_text(error)}.")
         failed.judge, failed.error = judge, type(error).__name__
         return failed
 
 
 class OutlierError(ParameterServerError):
-    """A commit was judged to be an outlier, and the run was asked to stop then."""
-
-
-class OutlierRefusedError(OutlierError):
-    """A worker's commit is an outlier and was refused; its next attempt trains the window again."""
+    """A commit is an outlier, and the run was asked to stop then."""
 
 
 class FencedError(ParameterServerError):

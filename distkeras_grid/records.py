@@ -190,7 +190,7 @@ class SkippedRecord(Record, frozen=True, tag="skipped"):
     reason : str
         What was seen, in words.
     version : int
-        Version of the center when the window was judged.
+        Version of the center when the window was skipped.
     at : float
         When that was [s since 1970, the server's clock].
     """
@@ -311,13 +311,12 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
         tasks of an application; see `tries`.
     status : str
         ``joined``, ``ready``, ``continued``, ``resumed``, ``finished``, ``lost``, ``fenced``,
-        ``refused``, ``failed`` or ``given up``.
+        ``failed`` or ``given up``.
     rows : int or None
         Rows of the data that the worker holds; None before it has read them.
     error, message : str
-        Class name and text of the error that ended a failed worker, one that was given up, or one
-        whose commit was refused. Of a lost worker, the message is Spark's reason, such as an exit
-        status.
+        Class name and text of the error that ended a failed worker, or one that was given up. Of a
+        lost worker, the message is Spark's reason, such as an exit status.
     window_seconds : float or None
         How long the batches of a window take, which a worker measures before it is ready [s].
     windows, state_windows : int or None

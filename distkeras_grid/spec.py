@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin
 
@@ -131,22 +132,40 @@ class CompressionSpec(Value, frozen=True):
         _store(self, "parameters", plain(self.parameters))
 
 
-class JudgeSpec(Value, frozen=True):
-    """A judge of commits by its name.
+class Outliers(Value, frozen=True):
+    """Commits whose change or loss is many times as large as those of the others.
+
+    `distkeras_grid.judges.outlier` says what is compared.
 
     Parameters
     ----------
-    name : str
-        A key of `distkeras_grid.judges.JUDGES`.
-    parameters : mapping of str to object, default {}
-        The judge's parameters, JSON values.
+    factor : float, default 10
+        How many times as large; above 1. Norms follow the learning rate and the number of batches,
+        so a factor near 1 would find healthy windows, too.
+    on_outlier : {"skip", "stop"}, default "skip"
+        "skip": the commit is not folded, its rows are lost, and its worker begins anew from the
+        center. "stop": the run ends with `OutlierError`.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is out of its range.
     """
 
-    name: str
-    parameters: dict[str, Any] = {}
+    factor: float = 10.0
+    on_outlier: OnNonFinite = "skip"
 
     def __post_init__(self) -> None:
-        _store(self, "parameters", plain(self.parameters))
+        factor: Any = self.factor
+        number = isinstance(factor, Real) and not isinstance(factor, bool)
+        if not number or not 1 < factor < math.inf:
+            raise ConfigurationError(f"factor must be above 1 and finite. Received: {factor!r}.")
+        _store(self, "factor", float(factor))
+        if self.on_outlier not in get_args(OnNonFinite):
+            raise ConfigurationError(
+                f"on_outlier is one of {', '.join(map(repr, get_args(OnNonFinite)))}. Received: "
+                f"{self.on_outlier!r}."
+            )
 
 
 class AlgorithmSpec(Value, frozen=True):
@@ -390,8 +409,8 @@ class ExchangeSpec(Value, frozen=True):
     ----------
     compression : CompressionSpec, optional
         How vectors are compressed; None sends them as they are.
-    judge : JudgeSpec, optional
-        Judges each commit before it is folded; None takes them all.
+    judge : Outliers, optional
+        Which commits are outliers; None takes them all.
     on_nonfinite : {"stop", "skip"}, default "stop"
         What happens to a commit with NaN or infinity.
     servers : int, default 1
@@ -399,7 +418,7 @@ class ExchangeSpec(Value, frozen=True):
     """
 
     compression: CompressionSpec | None = None
-    judge: JudgeSpec | None = None
+    judge: Outliers | None = None
     on_nonfinite: OnNonFinite = "stop"
     servers: int = 1
 
@@ -946,11 +965,11 @@ __all__ = [
     "DataSpec",
     "DraftSpec",
     "ExchangeSpec",
-    "JudgeSpec",
     "LayoutSpec",
     "LimitsSpec",
     "OnNonFinite",
     "OptimizerState",
+    "Outliers",
     "PaceSpec",
     "RuleSpec",
     "RunSpec",

@@ -48,7 +48,7 @@ SERVER = tuple(
         "center",
         "atomic_folds",
         "mind",
-        "failing_judge",
+        "full_memory",
         "broken_mind",
     )
 )
@@ -70,7 +70,7 @@ SUITES = {
     ),
     "parameter_server/judging.py": (
         "parameter_server/test_mind.py",
-        "parameter_server/test_failing_judge.py",
+        "test_judges.py",
     ),
     "parameter_server/lingering.py": ("parameter_server/test_replacing.py",),
     "parameter_server/shards.py": (
@@ -147,7 +147,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "a run goes on without those it need not wait for": {
         "parameter_server/watch.py": ("_begin", "_enough"),
         "parameter_server/state.py": ("needed", "missing", "finish", "over"),
-        "parameter_server/mind.py": ("_close_round", "_needed"),
+        "parameter_server/mind.py": ("_close_round",),
     },
     "only who is to blame is named": {"parameter_server/watch.py": ("_error", "_told", "told")},
     "a checkpoint is whole, and the newest two are kept": {

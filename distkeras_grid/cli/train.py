@@ -31,10 +31,9 @@ from distkeras_grid.errors import (
     ParameterServerError,
     WorkerFailedError,
 )
-from distkeras_grid.judges import Judge, build_judge
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
-from distkeras_grid.spec import LimitsSpec, OnNonFinite
+from distkeras_grid.spec import LimitsSpec, OnNonFinite, Outliers
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 
@@ -221,10 +220,10 @@ def build_parser(*, names_model: bool = True) -> Parser:
     )
     add(
         "--validate",
-        type=judge,
-        metavar="JUDGE[,NAME=VALUE...]",
-        help="judge every commit of a worker before it is folded, such as outliers, or "
-        "outliers,factor=20,on_outlier=stop (none)",
+        type=outliers,
+        metavar="outliers[,NAME=VALUE...]",
+        help="fold no commit that is an outlier: outliers, or outliers,factor=20,on_outlier=stop "
+        "(none)",
     )
     add(
         "--on-nonfinite",
@@ -285,17 +284,21 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def judge(text: str) -> Judge:
-    """Return the judge of commits that is named, with its parameters.
+def outliers(text: str) -> Outliers:
+    """Return what an outlier is, from a command line.
 
     Examples
     --------
-    >>> judge("outliers,factor=20")
-    Outliers(on_outlier='skip', factor=20, least_cosine=None)
+    >>> outliers("outliers,factor=20")
+    Outliers(factor=20.0, on_outlier='skip')
     """
     name, *settings = text.split(",")
+    if name != "outliers":
+        raise argparse.ArgumentTypeError(
+            f"--validate takes outliers, with factor and on_outlier. Received: {text!r}."
+        )
     try:
-        return build_judge(name, parse_settings(settings))
+        return Outliers.checked(**parse_settings(settings))
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error).replace("--set", "--validate", 1)) from error
 

@@ -778,7 +778,7 @@ class DriverClient:
         Raises
         ------
         RefusedError
-            If the server has ended the run, because a rule or a judge has failed, for example.
+            If the server has ended the run, because a rule has failed, for example.
         """
         self._ask(Gather(at_once), Done)
 

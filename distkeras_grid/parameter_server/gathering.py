@@ -141,24 +141,17 @@ class SavedKept(_Saved, frozen=True):
     version: Count
 
 
-class SavedJudging(_Saved, frozen=True):
-    """What was seen of folded commits, where they are judged."""
-
-    seen: Seen
-    course: Array | None
-
-
 class SavedServer(_Saved, frozen=True):
     """The state of a server between two executions of a run.
 
-    Checkpoints that were written before commits were judged have no `judging`.
+    `judging` is what was seen of folded commits, where they are measured.
     """
 
     books: SavedBooks
     center: SavedCenter
     replay: SavedReplay | None
     kept: dict[str, SavedKept]
-    judging: SavedJudging | None = None
+    judging: Seen | None = None
 
     @classmethod
     def from_bytes(cls, data: Packed, spec: RunSpec) -> SavedServer:
@@ -208,9 +201,6 @@ class SavedServer(_Saved, frozen=True):
             "epochs": spec.schedule.epochs_before <= books.epochs_ended <= spec.epochs,
             "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
             "replay": self.replay is None or self._replays(self.replay, spec),
-            "course": self.judging is None
-            or self.judging.course is None
-            or _is(self.judging.course, (spec.layout.trainable_size,), np.float32),
         }
         if wrong := [name for name, right in numbers.items() if not right]:
             raise DataError(

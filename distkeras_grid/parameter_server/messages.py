@@ -24,6 +24,7 @@ from distkeras_grid.bounds import (
     Seconds,
     Sources,
 )
+from distkeras_grid.judges import LONGEST_REASON
 from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.records import Event, LocalSet
 
@@ -268,6 +269,8 @@ class WindowCommit(Message, frozen=True):
         As in `distkeras_grid.records.WindowResult`.
     learning_rate : float or None
         Rate of the window's steps, if it was a number.
+    reason : str
+        Why the window must not be folded, if the user's function has found something.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
@@ -287,6 +290,7 @@ class WindowCommit(Message, frozen=True):
     state: MetricState = b""
     sources: Sources = {}
     learning_rate: float | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
 class Exchanged(Message, frozen=True):

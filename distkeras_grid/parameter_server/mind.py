@@ -10,7 +10,7 @@ An error that concerns only the sender of an event is raised. After a `RefusedEr
 changed and the conversation continues; any other `ParameterServerError` ends it. Whatever concerns
 other connections is an action.
 
-What ends the run for everybody breaks the mind: a rule or a judge that fails, an outlier where the
+What ends the run for everybody breaks the mind: a rule that fails, an outlier where the
 run is to stop, or anything that is no `ParameterServerError`, such as a `MemoryError`. A commit may
 be in the center then and not in the books, so none is folded any more. Whoever waits is told, and
 the driver is told once.
@@ -29,17 +29,15 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import (
     DataError,
-    JudgeFailedError,
     NonFiniteCenterError,
     OutlierError,
-    OutlierRefusedError,
     ParameterServerError,
     ProtocolError,
     RefusedError,
     RuleFailedError,
     name_and_text,
 )
-from distkeras_grid.judges import Measure, judge_of
+from distkeras_grid.judges import Measure
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import Telling
 from distkeras_grid.parameter_server.gathering import Gathering, SavedServer, kept_in_order
@@ -283,9 +281,9 @@ class ServerMind:
         self._leaving: list[Session] = []
         # Answers that wait at the end of an epoch until the driver's callbacks have acted.
         self._held: dict[int, Send] = {}
-        # Commits of a round, or the first ones of all workers, which are judged together.
+        # Commits of a round.
         self._round: dict[int, _Waiting] = {}
-        judge = judge_of(spec.exchange.judge)
+        judge = spec.exchange.judge
         self._judging = Judging(judge, self._rule.traits, spec.layout.sections)
         self._telling = self._new_telling()
         # What has ended the run: no commit is folded any more, and nobody starts.
@@ -359,9 +357,6 @@ class ServerMind:
             actions = self._join(event)
         else:
             actions = self._lose(event.sender)
-        if self._round and isinstance(self._rule, AsynchronousRule):
-            # Whoever the first commits waited for may have gone.
-            actions = [*actions, *self._close_round(now)]
         return self._hold(actions)
 
     def _break(self, event: Event, waiting: list[Session], error: Exception) -> list[Action]:
@@ -560,12 +555,8 @@ class ServerMind:
         entry = _Waiting(event.sender, _vector(event), arrival, event.size)
         if not self.books.admit(arrival):
             return self._repeat(entry, self.books.repeat(arrival), now)
-        entry.reason = self.books.check_finite(arrival, event.finite)
+        entry.reason = self.books.check_finite(arrival, event.finite) or arrival.commit.reason
         if isinstance(self._rule, AsynchronousRule):
-            if self._judging.waits:
-                # Also one that will be skipped: otherwise the others would wait for its worker.
-                self._round[event.sender.seat] = entry
-                return []
             return self._judge([entry], now)
         if self.books.is_late(arrival):
             if entry.reason:
@@ -579,7 +570,7 @@ class ServerMind:
 
     def _close_round(self, now: float) -> list[Action]:
         """Fold the round if it is complete."""
-        if not self._round or len(self._round) < self._needed():
+        if not self._round or len(self._round) < self.books.needed(self._round):
             return []
         if self._replay is not None and any(map(self.books.waits_for_driver, self._round)):
             return []
@@ -587,88 +578,51 @@ class ServerMind:
         self._round.clear()
         return self._judge(entries, now)
 
-    def _needed(self) -> int:
-        """Return how many commits are waited for: those of a round, or the first of all at work."""
-        if isinstance(self._rule, AsynchronousRule):
-            return len(self._round) + len(set(self.books.at_work) - set(self._round))
-        return self.books.needed(self._round)
-
     def _judge(self, entries: list[_Waiting], now: float) -> list[Action]:
-        """Fold the commits that may be folded, and skip or refuse the others.
+        """Fold the commits that may be folded, and skip the others.
 
-        A commit that is skipped counts as come: its round does not wait for another one. For the
-        next attempt of a worker whose commit is refused it does wait, as for one that has died.
+        A commit that is skipped counts as come: its round does not wait for another one.
         """
         judged = [entry for entry in entries if not entry.reason]
         try:
             self._find_outliers(judged)
         except OutlierError as error:
             return self._not_folded(entries, error, by=next(e for e in judged if e.reason))
-        except JudgeFailedError as error:
-            return self._not_folded(entries, error)
-        refused = [entry for entry in judged if entry.reason] if self._judging.refuses else []
-        actions = [
-            self._refuse(entry.arrival, entry.reason)
-            for entry in refused
-            if entry.arrival is not None
-        ]
-        entries = [entry for entry in entries if entry not in refused]
-        if refused and not isinstance(self._rule, AsynchronousRule):
-            self._round.update({entry.session.seat: entry for entry in entries})
-            return actions + self._close_round(now)
         taken = [entry for entry in entries if not entry.reason]
         skipped = [entry for entry in entries if entry.reason]
-        if isinstance(self._rule, AsynchronousRule):
-            for entry in taken:
-                actions += self._fold([entry], now)
-        elif taken:
-            actions += self._fold(taken, now)
-        return actions + self._skip(skipped, now)
+        folded = self._fold(taken, now) if taken else []
+        return folded + self._skip(skipped, now)
 
     def _find_outliers(self, entries: list[_Waiting]) -> None:
-        """Let the run's judge look at commits; note what is wrong with them.
+        """Measure commits, and note which are outliers.
 
         Raises
         ------
         OutlierError
-            If something is, and the run is to stop then.
-        JudgeFailedError
-            If the judge fails.
+            If one is, and the run is to stop then.
         """
         judging = self._judging
-        if judging.judge is None or not entries:
+        if judging.outliers is None:
             return
         for entry in entries:
-            if entry.arrival is not None:
-                seat, commit = entry.session.seat, entry.arrival.commit
-                own = self._spec.algorithm.own_start and seat > 0 and commit.sequence == 0
-                center = self.center.of(seat)
-                entry.measure = judging.measure(
-                    entry.vector, center, commit.loss or 0.0, from_center=not own
-                )
-        measures = [entry.measure for entry in entries if entry.measure is not None]
-        for entry, reason in zip(entries, judging.find(measures), strict=True):
-            entry.reason = reason
-            if reason and entry.arrival is not None and judging.judge.on_outlier == "stop":
+            if entry.arrival is None:
+                continue
+            seat, commit = entry.session.seat, entry.arrival.commit
+            own = self._spec.algorithm.own_start and seat > 0 and commit.sequence == 0
+            center = self.center.of(seat)
+            entry.measure = judging.measure(
+                entry.vector, center, commit.loss or 0.0, from_center=not own
+            )
+        together = [entry.measure for entry in entries if entry.measure is not None]
+        for entry in entries:
+            if entry.measure is None or entry.arrival is None:
+                continue
+            entry.reason = judging.find(entry.measure, together)
+            if entry.reason and judging.outliers.on_outlier == "stop":
                 raise OutlierError(
-                    f"{self.books.describe(entry.arrival)}: {reason}. The run stops, because "
+                    f"{self.books.describe(entry.arrival)}: {entry.reason}. The run stops, because "
                     "on_outlier is 'stop'. Look at the rows of this worker."
                 )
-
-    def _refuse(self, arrival: Arrival, reason: str) -> Action:
-        """End the conversation with a worker, whose next attempt trains the window again."""
-        session = arrival.session
-        kept = self._keeping.of(session.seat)
-        if kept is not None and kept.sequence == arrival.commit.sequence:
-            # The window began from this state, which may hold the fault. One from which an
-            # earlier window was folded does not.
-            self._keeping.leave(session.seat)
-        error = OutlierRefusedError(
-            f"{self.books.describe(arrival)}: {reason}. The commit was refused, because on_outlier "
-            "is 'refuse'. If this happens again, look at the rows of this worker and at its host."
-        )
-        self.books.log_refused(session, error)
-        return Dismiss(session, error)
 
     def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""
@@ -706,9 +660,7 @@ class ServerMind:
         if self._broken is not None:
             return self._not_folded(entries, self._broken)
         arrivals = [entry.arrival for entry in entries if entry.arrival is not None]
-        centers = [self.center.of(entry.session.seat) for entry in entries]
         try:
-            course = self._judging.course_after([entry.vector for entry in entries], centers)
             self._move_center(entries, arrivals)
         except NonFiniteCenterError as error:
             if not self._spec.skips_nonfinite:
@@ -718,7 +670,7 @@ class ServerMind:
             return self._skip(entries, now)
         except ParameterServerError as error:
             return self._not_folded(entries, error)
-        self._judging.remember([entry.measure for entry in entries], course)
+        self._judging.remember(entry.measure for entry in entries)
         if self._replay is not None:
             step = KeptStep(entries[0].vector.copy(), self.books.learning_rate)
             self._replay.add(self.books.version, step)
@@ -750,7 +702,7 @@ class ServerMind:
     ) -> list[Action]:
         """Say why nothing was folded, or nobody starts.
 
-        Whatever is not refused, such as a rule or a judge that failed, ends the run. The driver is
+        Whatever is not refused, such as a rule that failed, ends the run. The driver is
         told once, of the worker `by`, or the last one, and whoever else waits is not answered any
         more.
         """

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from distkeras_grid.errors import FencedError, OutlierRefusedError, RefusedError
+from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.gathering import SavedBooks
@@ -814,11 +814,6 @@ class ServerState:
         self._log_worker(
             session.seat, "failed", attempt=session.attempt, error=error, message=message
         )
-
-    def log_refused(self, session: Session, error: OutlierRefusedError) -> None:
-        """Tell the driver that a worker's commit was refused, and that it is to train it again."""
-        told = {"error": type(error).__name__, "message": str(error)}
-        self._log_worker(session.seat, "refused", attempt=session.attempt, **told)
 
     def _log_worker(
         self, number: int, status: str, *, attempt: int | None = None, **told: Any

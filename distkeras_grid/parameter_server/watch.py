@@ -386,7 +386,7 @@ class RunWatch:
         return TrainingError(
             f"No window of the last {event.skipped - self._skipped_before} rows could be folded, "
             "and an epoch is not more: history.skipped says what was seen. Lower the learning "
-            "rate, check the data, or give the judge a larger factor."
+            "rate, check the data, or give Outliers a larger factor."
         )
 
     def _wrong_count(self, event: Looked) -> TrainingError | None:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.source import Source
+    from distkeras_grid.judges import Validate
     from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.weights import Vector
 
@@ -104,6 +105,8 @@ class Simulation:
         Added to ``history.params``, which has the run under ``spec``.
     local : sequence of Work, optional
         In a run on local sets, what each worker draws from its `rows` and tests on.
+    validate : callable, optional
+        The user's function, which looks at each window before it is sent.
 
     Attributes
     ----------
@@ -151,6 +154,7 @@ class Simulation:
         results: Results | None = None,
         params: Mapping[str, Any] | None = None,
         local: Sequence[Work] = (),
+        validate: Validate | None = None,
     ) -> None:
         _check_parts(cluster, spec, learners, rows, local)
         self._cluster, self._spec = cluster, spec
@@ -163,7 +167,7 @@ class Simulation:
         self._watch = RunWatch(spec)
         works: Sequence[Work | None] = local or [None] * len(rows)
         self._workers = [
-            SimulatedWorker(number, cluster, spec, *parts)
+            SimulatedWorker(number, cluster, spec, *parts, validate)
             for number, parts in enumerate(zip(learners, rows, works, strict=True))
         ]
         self._up, self._down = (

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.batches import Epochs, Window
     from distkeras_grid.feeding.source import Source
+    from distkeras_grid.judges import Validate
     from distkeras_grid.records import LocalSet
     from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.simulation.wire import SimulatedWire
@@ -51,6 +52,8 @@ class SimulatedWorker:
         Rows of the seat.
     work : Work, optional
         In a run on local sets, what it draws from `rows` and tests on.
+    validate : callable, optional
+        The user's function.
 
     Attributes
     ----------
@@ -78,6 +81,7 @@ class SimulatedWorker:
         learner: Engine,
         rows: Source,
         work: Work | None = None,
+        validate: Validate | None = None,
     ) -> None:
         self.session: Session | None = None
         self.attempt = -1
@@ -85,7 +89,7 @@ class SimulatedWorker:
         self.computed = 0.0
         self.rows = rows
         self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
-        self._first = first_state(learner)
+        self._first, self._validate = first_state(learner), validate
         self._rule = rule_of(spec.rule)
         self._sets = None if work is None else SimulatedSets(work, cluster, number)
         self._policy: Epochs = (
@@ -237,6 +241,7 @@ class SimulatedWorker:
             self._learner.layout,
             self._policy,
             self._number,
+            validate=self._validate,
             dtype=self._dtype,
         )
 

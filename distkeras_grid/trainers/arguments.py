@@ -23,7 +23,7 @@ BALANCED: Literal["balanced"] = "balanced"
 MOST_SERVERS = 64
 #: What needs a single server, by the name of the argument: the value that needs none, and why.
 _NEEDS_ONE: Mapping[str, tuple[Any, str]] = {
-    "validate": (None, "judges whole commits, and each server sees a part of them"),
+    "validate": (None, "looks at whole commits, and each server sees a part of them"),
     "on_nonfinite": ("stop", "leaves out whole commits, and each server sees a part of them"),
 }
 # By numbers or names of classes.

@@ -14,7 +14,7 @@ from distkeras_grid.engine.compile_settings import CompileSettings
 from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
-from distkeras_grid.judges import Judge, judge_spec
+from distkeras_grid.judges import Validate
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
@@ -26,6 +26,7 @@ from distkeras_grid.spec import (
     DraftSpec,
     ExchangeSpec,
     LimitsSpec,
+    Outliers,
     PaceSpec,
     RunSpec,
 )
@@ -90,7 +91,7 @@ class CommonArguments(TypedDict, total=False):
     metrics_port: int | None
     gpu_sharing: bool
     compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
-    validate: Literal["outliers"] | Judge | None
+    validate: Outliers | Validate | None
     on_nonfinite: OnNonFinite
     optimizer_state: OptimizerState
     checkpoint_dir: str | None
@@ -162,12 +163,12 @@ class Trainer(ABC):
         an exchange; the center keeps its digits. "dgc" sends the largest thousandth of each change
         and keeps the rest for later; in the first four epochs it sends more. The last line of a
         run says whether it saved time.
-    validate : "outliers" or Judge, optional
-        Judges every commit before it is folded. `Outliers` finds commits whose change or loss is
-        ten times as large as those of the others. They are not folded, and their worker begins anew
-        from the center; with ``Outliers(on_outlier="refuse")`` the worker is started again and
-        trains the window again, and with ``"stop"`` the run stops. The history's `skipped` and
-        `workers` name worker and window, and say what was seen.
+    validate : Outliers or callable, optional
+        Which windows are not folded; their worker begins anew from the center. `Outliers` finds
+        commits whose change or loss is many times as large as those of the others. A function
+        ``validate(loss, metrics, sent)`` is called by each worker before it sends a window; what
+        it returns says why that must not be folded, and if it raises, the run ends with
+        `JudgeFailedError`. The history's `skipped` names worker and window, and says what was seen.
     on_nonfinite : {"stop", "skip"}, default "stop"
         What happens if a window's loss or weights become NaN or infinite. "stop": the run ends with
         `NonFiniteLossError`. "skip": as for an outlier.
@@ -242,7 +243,7 @@ class Trainer(ABC):
         metrics_port: int | None = None,
         gpu_sharing: bool = False,
         compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
-        validate: Literal["outliers"] | Judge | None = None,
+        validate: Outliers | Validate | None = None,
         on_nonfinite: OnNonFinite = "stop",
         optimizer_state: OptimizerState = "keep",
         checkpoint_dir: str | None = None,
@@ -511,7 +512,7 @@ class Trainer(ABC):
             pace=pace,
             exchange=ExchangeSpec.checked(
                 compression=compression_spec(check_compression(self.compression)),
-                judge=judge_spec(self.validate),
+                judge=self.validate if isinstance(self.validate, Outliers) else None,
                 on_nonfinite=self.on_nonfinite,
                 servers=checked_servers(
                     type(self).__name__, self.num_servers, rule, self.get_params()
@@ -563,6 +564,7 @@ class Trainer(ABC):
             self.introduction,
             self.stages,
             self.devices,
+            self._validate_request(),
         )
         return RunRequest(
             draft,
@@ -707,6 +709,7 @@ class Trainer(ABC):
         self._saving_request()
         self._engine_request(draft)
         self._source()
+        self._validate_request()
 
     def _source(self) -> ModelSource:
         rate = self.optimizer_rate
@@ -718,6 +721,19 @@ class Trainer(ABC):
             learning_rate=None if rate is None else checked_positive("learning_rate", rate),
         )
         return ModelSource(self.keras_model, settings, dict(self.custom_objects or {}))
+
+    def _validate_request(self) -> Validate | None:
+        """Return the user's function, if `validate` is one."""
+        given: Any = self.validate
+        if given is None or isinstance(given, Outliers):
+            return None
+        if not callable(given) or isinstance(given, type):
+            raise ConfigurationError(
+                "validate is Outliers(), or a function of a window's loss, metrics and what is "
+                f"sent. Received: {given!r}."
+            )
+        function: Validate = given
+        return function
 
     def _server_request(self) -> ServerRequest:
         servers = checked_whole("num_servers", self.num_servers, least=1, most=MOST_SERVERS)

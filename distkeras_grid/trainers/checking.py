@@ -31,7 +31,6 @@ from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.feeding.batches import BLOCK_STEPS
 from distkeras_grid.feeding.schema import PADDED
 from distkeras_grid.feeding.shapes import check_fit, check_one_output, outputs_of
-from distkeras_grid.judges import judge_of
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.parameter_server.shards import cut
@@ -527,11 +526,11 @@ def _collect_validation(
 def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSize:
     """Return the size of model and batches; an optimizer that is not built counts as Adam."""
     weights, exchange = int(model.count_params()), spec.exchange
-    compression, judge = compression_of(exchange.compression), judge_of(exchange.judge)
+    compression = compression_of(exchange.compression)
     size = ModelSize(
         weights=weights,
         block_bytes=(spec.window or BLOCK_STEPS) * spec.batch_size * columns.row_bytes,
-        server_vectors=server_vectors(compression, build_from(spec.rule), spec.workers, judge),
+        server_vectors=server_vectors(compression, build_from(spec.rule), spec.workers),
         worker_vectors=worker_vectors(compression),
         servers=exchange.servers,
     )

@@ -10,7 +10,6 @@ from distkeras_grid.rules import gradient_compression
 from distkeras_grid.rules.gradient_compression import is_compressed, number_sent
 
 if TYPE_CHECKING:
-    from distkeras_grid.judges import Judge
     from distkeras_grid.parameter_server.compression import Compression
     from distkeras_grid.rules import Rule
     from distkeras_grid.trainers.defaults import WindowChoice
@@ -100,13 +99,10 @@ def vector_bytes(compression: Compression | None, layout: WeightLayout, workers:
     return min(4 * layout.size, 8 * (workers * sent + dense))
 
 
-def server_vectors(
-    compression: Compression | None, rule: Rule, workers: int, judge: Judge | None = None
-) -> int:
-    """Return how many vectors the server keeps beside the center, for rule, compression, judge."""
+def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
+    """Return how many vectors the server keeps beside the center, for rule and compression."""
     tells_changes = gradient_compression(compression) is not None and rule.traits.reply_has_vector
-    courses = 2 if judge is not None and judge.needs_course else 0
-    return rule.vectors_for(workers) + (workers if tells_changes else 0) + courses
+    return rule.vectors_for(workers) + (workers if tells_changes else 0)
 
 
 def worker_vectors(compression: Compression | None) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.parameter_server.messages import Update
 from distkeras_grid.progress import RecentRate
-from distkeras_grid.records import Event, LateRecord, SkippedRecord, WindowRecord, WorkerRecord
+from distkeras_grid.records import Event, LateRecord, SkippedRecord, WindowRecord
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge, Histogram
@@ -103,8 +103,6 @@ class Figures:
             self._commits.labels("late").inc()
         elif isinstance(event, SkippedRecord):
             self._commits.labels("skipped").inc()
-        elif isinstance(event, WorkerRecord) and event.status == "refused":
-            self._commits.labels("refused").inc()
 
     def see(self, update: Update) -> None:
         """Show the workers and the center as they are."""

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from distkeras_grid.judges import Validate
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.trainers.request import RunRequest, SavingRequest
     from distkeras_grid.trees import Packed
@@ -125,6 +126,8 @@ class PreparedRun:
         The run's checkpoints.
     metrics_port : int or None
         Where the run tells its figures.
+    validate : callable or None
+        The user's function, which looks at each window before it is sent.
     """
 
     settings: ServerSettings
@@ -138,6 +141,7 @@ class PreparedRun:
     left: keras.Model | None = None
     saving: Saving | None = None
     metrics_port: int | None = None
+    validate: Validate | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -272,6 +276,7 @@ class PreparedRun:
             local=self.checked.data.local,
             replaceable=self._replaceable,
             others=addresses[1:],
+            validate=self.validate,
         )
 
     @contextmanager
@@ -490,6 +495,7 @@ def prepare(
     prepared = PreparedRun(
         *(settings, checked, checked.compiled.objects, observer, history, description, began),
         metrics_port=request.server.metrics_port,
+        validate=request.method.validate,
     )
     if store is not None:
         prepared.saving = Saving(store, request.saving.every, xla, resumed)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.engine.compile_settings import CompileSettings
+    from distkeras_grid.judges import Validate
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import DraftSpec
     from distkeras_grid.trainers.arguments import ClassWeight
@@ -65,6 +66,8 @@ class Method:
         Workers that share the layers of one model; 0 for as many as there are slots.
     devices : int, default 1
         Tasks for each worker; 0 for as many as there are slots.
+    validate : callable, optional
+        The user's function, which looks at each window before it is sent.
     """
 
     build_rule: Callable[[int, str], Rule]
@@ -72,6 +75,7 @@ class Method:
     introduction: str
     stages: int = 1
     devices: int = 1
+    validate: Validate | None = None
 
 
 @dataclass(frozen=True)

@@ -393,8 +393,6 @@ class Run:
             if event.window_seconds:
                 self._tell(WindowMeasured(event.worker, event.window_seconds))
             self._losses.take(event, time.monotonic())
-            if event.status == "refused":
-                self._progress.note(event.message)
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
                 told = self._watch.told(self._seats[event.worker], time.monotonic())

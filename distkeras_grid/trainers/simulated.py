@@ -131,6 +131,7 @@ def _simulate(
         results=partial(results_of, model),
         params=policies(spec),
         local=[seat.work for seat in seats if seat.work is not None],
+        validate=request.method.validate,
     )
     headline = _headline(spec, rule, cluster.batch_seconds or 0.0)
     said = [*announcements(request, spec, window, headline), *data.notes(spec)]

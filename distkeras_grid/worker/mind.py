@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
+from distkeras_grid.judges import Validate, ask
 from distkeras_grid.parameter_server.messages import Exchanged, GoOn, Start, Step, WindowCommit
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
@@ -329,6 +330,8 @@ class WorkerMind:
     sends_all : bool, default False
         Whether windows with a loss or weights that are not finite are sent, too. The server then
         skips them; otherwise they end the run.
+    validate : callable, optional
+        The user's function, which says of a window why it must not be folded.
     dtype : dtype, default float32
         Type of the vectors.
     outgoing : ndarray, optional
@@ -357,10 +360,11 @@ class WorkerMind:
         *,
         accumulator: Callable[[], Accumulator] | None = None,
         sends_all: bool = False,
+        validate: Validate | None = None,
         dtype: Any = np.float32,
         outgoing: Vector | None = None,
     ) -> None:
-        self._sends_all = sends_all
+        self._sends_all, self._validate = sends_all, validate
         self._worker, self._rule, self._sections = worker, rule, layout.sections
         self._policy = policy
         self._new_accumulator = accumulator
@@ -409,6 +413,8 @@ class WorkerMind:
         NonFiniteLossError
             If the loss of a window, or a weight after it, is NaN or infinite; nothing of the
             window reaches the center.
+        JudgeFailedError
+            If the user's function fails.
         RefusedError
             If the server refuses something that it must not refuse.
         GridError
@@ -574,6 +580,9 @@ class WorkerMind:
         propose_vector(
             self._rule, self._sections, self.before, self.after, result.steps, self.payload
         )
+        reason = ""
+        if self._validate is not None:
+            reason = ask(self._validate, result.loss, result.metrics, self.payload)
         if self._accumulator is not None:
             self._compress(result.loss, self._accumulator, window.epoch)
         commit = WindowCommit(
@@ -591,6 +600,7 @@ class WorkerMind:
             started=event.started,
             seconds=event.seconds,
             local=event.local,
+            reason=reason,
         )
         self.samples += result.samples
         self.phase = "exchanging"

@@ -11,6 +11,7 @@ from distkeras_grid.worker.mind import WorkerMind
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.batches import Policy
+    from distkeras_grid.judges import Validate
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.weights import Vector, WeightLayout
     from distkeras_grid.worker.mind import Compute
@@ -23,6 +24,7 @@ def worker_mind(
     policy: Policy,
     worker: int,
     *,
+    validate: Validate | None = None,
     dtype: Any = np.float32,
     outgoing: Vector | None = None,
 ) -> WorkerMind:
@@ -40,6 +42,8 @@ def worker_mind(
         Its windows.
     worker : int
         Number of the worker.
+    validate : callable, optional
+        The user's function; see `distkeras_grid.judges.ask`.
     dtype : dtype, default float32
         Type of the vectors.
     outgoing : ndarray, optional
@@ -52,6 +56,7 @@ def worker_mind(
         policy,
         accumulator=accumulators(compression_of(spec.exchange.compression), layout, spec.workers),
         sends_all=spec.skips_nonfinite,
+        validate=validate,
         dtype=dtype,
         outgoing=outgoing,
     )

@@ -15,7 +15,6 @@ from distkeras_grid.errors import (
     GridError,
     LocalDiskError,
     NoSpaceError,
-    OutlierRefusedError,
     RemoteProtocolError,
     ServerRestartedError,
     ServerUnreachableError,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distkeras_grid.engine.base import ModelEngine
+    from distkeras_grid.judges import Validate
     from distkeras_grid.local_sets.store import LocalPlan
     from distkeras_grid.local_sets.work import Report
     from distkeras_grid.parameter_server.messages import Start
@@ -50,10 +50,9 @@ SUMMARY_SCHEMA = (
 )
 
 # Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection, a
-# commit that was refused, a disk of this host, which is full or fails.
+# disk of this host, which is full or fails.
 MAY_HEAL = (
     *(FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError),
-    OutlierRefusedError,
     *(NoSpaceError, LocalDiskError),
 )
 
@@ -120,6 +119,8 @@ class WorkerPlan(EnginePlan):
         Whether a new server takes the place of one that dies.
     others : tuple of ServerAddress, default ()
         Where the servers of the other slices of the center listen, in their order.
+    validate : callable, optional
+        The user's function, which looks at each window before it is sent.
     """
 
     run: str
@@ -128,6 +129,7 @@ class WorkerPlan(EnginePlan):
     local: LocalPlan | None = None
     replaceable: bool = False
     others: tuple[ServerAddress, ...] = ()
+    validate: Validate | None = None
 
 
 #: Builds the engine of a seat.
@@ -289,13 +291,15 @@ def _train(
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
     greet = partial(_greet, spec, client.seat, engine)
-    renews = plan.replaceable or spec.may_skip
+    renews = plan.replaceable or spec.may_skip or plan.validate is not None
     beginning = Beginning.of(engine, greet) if renews else Beginning(None, greet)
     # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")
     mind = worker_mind(
-        spec, plan.rule, engine.layout, policy, client.seat, outgoing=client.outgoing
+        *(spec, plan.rule, engine.layout, policy, client.seat),
+        validate=plan.validate,
+        outgoing=client.outgoing,
     )
     after = None if report is None else partial(_report, report, engine, plan.rule)
     samples = train(mind, engine, client, start, source, after, progress, beginning)

@@ -197,11 +197,17 @@ def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, mod
         return
     trainer = build(name, model, num_servers=np.int64(2), optimizer_state="reset")
     assert trainer.draft().exchange.servers == 2
-    for given in ({"validate": "outliers"}, {"on_nonfinite": "skip"}):
+    for given in ({"validate": distkeras_grid.Outliers()}, {"on_nonfinite": "skip"}):
         with pytest.raises(ConfigurationError, match=next(iter(given))):
             build(name, model, num_servers=2, **given)
     with pytest.raises(ConfigurationError, match="num_servers"):
         trainer.simulate((np.zeros((8, 3)), np.zeros((8, 2))), distkeras_grid.Cluster(workers=2))
+
+
+@pytest.mark.parametrize("given", ["outliers", 7, distkeras_grid.Outliers])
+def test_validate_is_outliers_or_a_function(given, model):
+    with pytest.raises(ConfigurationError, match="validate is Outliers"):
+        build("DOWNPOUR", model, validate=given)
 
 
 @pytest.mark.parametrize("name", TRAINERS)

@@ -1,23 +1,15 @@
-"""Judges of commits."""
+"""Outliers, and a function of the user's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import pickle
 
+import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.judges import (
-    RECENT,
-    Judge,
-    Measure,
-    Outliers,
-    Seen,
-    build_judge,
-    judge_of,
-    judge_spec,
-)
+from distkeras_grid.errors import ConfigurationError, JudgeFailedError
+from distkeras_grid.judges import LONGEST_REASON, RECENT, Measure, Seen, ask, outlier
+from distkeras_grid.spec import ExchangeSpec, Outliers
 
 
 def seen(norm=2.0, loss=1.0, statistics=0.5, count=20):
@@ -25,6 +17,10 @@ def seen(norm=2.0, loss=1.0, statistics=0.5, count=20):
     for _ in range(count):
         found.add(Measure(loss, norm, statistics))
     return found
+
+
+def find(commit, told):
+    return outlier(commit, [commit], told, factor=10.0)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +36,7 @@ def seen(norm=2.0, loss=1.0, statistics=0.5, count=20):
     ],
 )
 def test_a_commit_is_an_outlier_if_one_number_is_many_times_that_of_the_others(commit, word):
-    (reason,) = Outliers().find([commit], seen())
+    reason = find(commit, seen())
     assert (word in reason) if word else reason == ""
 
 
@@ -50,71 +46,99 @@ def test_losses_near_zero_are_compared_with_the_highest():
     for _ in range(RECENT):
         told.add(Measure(1e-4, 2.0, 0.5))
     assert len(told.recent) == RECENT
-    assert Outliers().find([Measure(0.5, 2.0, 0.5)], told) == [""]
-    assert Outliers().find([Measure(24.0, 2.0, 0.5)], told) != [""]
+    assert find(Measure(0.5, 2.0, 0.5), told) == ""
+    assert find(Measure(24.0, 2.0, 0.5), told) != ""
 
 
 @pytest.mark.parametrize("healthy", [1, 2, 3])
-def test_the_first_commits_are_compared_with_each_other(healthy):
+def test_commits_of_the_first_round_are_compared_with_each_other(healthy):
     commits = [*[Measure(2.3, 1.0, 0.0)] * healthy, Measure(9e5, 1.0, 0.0)]
-    reasons = Outliers().find(commits, Seen())
+    reasons = [outlier(each, commits, Seen(), 10.0) for each in commits]
     assert [bool(reason) for reason in reasons] == [False] * healthy + [True]
-    assert Outliers().find([Measure(9e5, 1.0, 0.0)], Seen()) == [""]
+    assert find(Measure(9e5, 1.0, 0.0), Seen()) == "", "alone, it has nothing to compare with"
 
 
 def test_a_change_that_is_not_known_is_not_compared():
     """Members of an ensemble begin with weights of their own."""
     first = [Measure(2.3, 1.0, 0.0), Measure(2.4, None, 0.0), Measure(9e5, None, 0.0)]
-    assert [bool(each) for each in Outliers().find(first, Seen())] == [False, False, True]
-    assert Outliers().find([Measure(2.3, 50.0, 0.0)], Seen([first[1]], 2.4)) == [""]
+    assert [bool(outlier(each, first, Seen(), 10.0)) for each in first] == [False, False, True]
+    assert find(Measure(2.3, 50.0, 0.0), Seen([first[1]], 2.4)) == ""
 
 
 def test_nothing_is_compared_with_zero_or_with_a_negative_loss():
     told = seen(norm=0.0, loss=-1.0, statistics=0.0)
-    assert Outliers().find([Measure(-0.1, 3.0, 1.0)], told) == [""]
-
-
-@pytest.mark.parametrize(("cosine", "wrong"), [(None, False), (-0.4, False), (-0.6, True)])
-def test_a_change_may_point_away_from_the_course(cosine, wrong):
-    judge = Outliers(least_cosine=-0.5)
-    assert judge.needs_course
-    assert not Outliers().needs_course
-    (reason,) = judge.find([Measure(1.0, 2.0, 0.5, cosine)], seen())
-    assert bool(reason) == wrong
+    assert find(Measure(-0.1, 3.0, 1.0), told) == ""
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"factor": 1},
-        {"factor": "10"},
-        {"least_cosine": 2},
-        {"least_cosine": "0"},
-        {"on_outlier": "repeat"},
+        *({"factor": 1}, {"factor": "10"}, {"factor": True}, {"factor": float("nan")}),
+        {"on_outlier": "refuse"},
     ],
 )
 def test_parameters_out_of_range(given):
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=next(iter(given))):
         Outliers(**given)
 
 
-def test_a_judge_travels_by_name_and_parameters():
-    judge = Outliers(on_outlier="stop", factor=20, least_cosine=-0.5)
-    assert judge_of(judge_spec(judge)) == judge
-    assert judge_of(judge_spec("outliers")) == Outliers()
-    assert judge_of(judge_spec(None)) is None
+def test_outliers_travel_as_json():
+    exchange = ExchangeSpec(judge=Outliers(on_outlier="stop", factor=np.float32(20)))
+    assert ExchangeSpec.from_json(exchange.to_json()) == exchange
 
 
-def test_judges_that_are_not_known():
-    @dataclass(frozen=True)
-    class Mine(Judge):
-        name: ClassVar[str] = "outliers"
+def asked(validate, sent=None):
+    return ask(validate, 0.5, {"accuracy": 0.75}, np.zeros(3) if sent is None else sent)
 
-        def find(self, commits, seen):  # noqa: ARG002
-            return [""] * len(commits)
 
-    for given in (Mine(), "mine", 7, Outliers):
-        with pytest.raises(ConfigurationError):
-            judge_spec(given)
-    with pytest.raises(UnknownArgumentError, match="factor"):
-        build_judge("outliers", {"facter": 3})
+def test_a_function_of_the_users_sees_loss_metrics_and_what_is_sent():
+    def told(loss, metrics, sent):
+        return f"{loss} {metrics['accuracy']} {sent.tolist()}"
+
+    assert asked(told) == "0.5 0.75 [0.0, 0.0, 0.0]"
+    assert asked(lambda *_: None) == asked(lambda *_: "") == ""
+
+
+def test_what_a_function_returns_is_kept_as_a_plain_text_that_can_be_sent():
+    class Mine(str):
+        __slots__ = ()
+
+    found = asked(lambda *_: Mine("file \udcff"))
+    assert (type(found), found) == (str, "file \\udcff")
+    assert len(asked(lambda *_: "\udcff" * 5000)) == LONGEST_REASON
+
+
+def spoils(loss, metrics, sent):
+    sent[0] = np.inf
+
+
+@pytest.mark.parametrize(
+    ("validate", "said"),
+    [
+        (lambda loss, *_: loss.typo, "AttributeError"),
+        (lambda *_: True, "TypeError: it returns a text, or None"),
+        (lambda: None, "TypeError"),
+        (spoils, "'spoils' .*ValueError"),
+    ],
+)
+def test_a_function_that_fails_is_named_and_changes_nothing(validate, said):
+    sent = np.zeros(3)
+    with pytest.raises(JudgeFailedError, match=said):
+        asked(validate, sent)
+    assert not sent.any()
+    assert sent.flags.writeable
+
+
+def test_its_error_survives_the_way_to_the_driver():
+    error = pickle.loads(pickle.dumps(JudgeFailedError.of("mine", ValueError("no"))))  # noqa: S301
+    assert (error.judge, error.error) == ("mine", "ValueError")
+    assert str(JudgeFailedError.of("mine", OSError("file \udcff"))).isascii()
+
+
+def test_an_error_that_cannot_be_put_into_words_is_named():
+    class Speechless(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    error = JudgeFailedError.of("mine", Speechless())
+    assert str(error).endswith("failed with Speechless: it cannot be put into words.")

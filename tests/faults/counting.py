@@ -85,43 +85,6 @@ def waiting(counts: Callable[..., object], folder: Path, seat: int) -> Callable[
     return loss
 
 
-#: In the folder of a run: the losses of a worker are too large while this is there.
-SPOILS = "spoils"
-
-
-def spoiled(
-    counts: Callable[..., object], folder: Path, seat: int, *, passing: bool
-) -> Callable[..., object]:
-    """Return a loss that is too large on a seat while `SPOILS` is in the folder.
-
-    If it is `passing`, the first batch that finds the file removes it, so one window is spoiled.
-    """
-    mark = str(Path(folder) / SPOILS)
-
-    def loss(labels, predicted):
-        import tensorflow as tf
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        if context is None or context.partitionId() != seat:
-            return counts(labels, predicted)
-
-        def spoil() -> float:
-            import os
-
-            if not os.path.exists(mark):
-                return 0.0
-            if passing:
-                os.remove(mark)
-            return 1e9
-
-        more = tf.py_function(spoil, [], tf.float32)
-        more.set_shape(())
-        return counts(labels, predicted) * (1.0 + more)
-
-    return loss
-
-
 def counting_data(spark, rows: int):
     return spark.range(rows, numPartitions=3).selectExpr("cast(id as float) x", "0 as label")
 

@@ -48,7 +48,6 @@ EXPECTED = {
     errors.RuleFailedError: 6,
     errors.JudgeFailedError: 6,
     errors.OutlierError: 6,
-    errors.OutlierRefusedError: 6,
     errors.TrainingError: 6,
     errors.NonFiniteLossError: 6,
     errors.WorkerFailedError: 6,

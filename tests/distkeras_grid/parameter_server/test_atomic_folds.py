@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import NonFiniteCenterError, RefusedError, RuleFailedError
-from distkeras_grid.judges import Outliers, judge_spec
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.messages import (
     FetchCenter,
@@ -425,20 +424,6 @@ def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
     assert failures(mind) == ["RuleFailedError"], "told once"
 
 
-def test_who_waits_for_others_is_told_of_a_rule_that_fails_at_a_start(monkeypatch):
-    """The first commits of all workers wait for each other where they are judged."""
-    terms = {"workers": 3, "judge": judge_spec(Outliers())}
-    mind, sessions = mind_of(FailingGreeting(), monkeypatch, **terms)
-    assert send(mind, sessions[0], 1) == []
-    again = mind.handle(Join(2, 1), 0.0)[0].session
-    monkeypatch.setattr(FailingGreeting, "switch", [True])
-    actions = get_ready(mind, again)
-    assert [type(action.error) for action in actions] == [RuleFailedError] * 2
-    assert {action.to for action in actions} == {again, sessions[0]}
-    (failed,) = (e for e in mind.books.update(0).events if getattr(e, "error", None))
-    assert failed.worker == 2
-
-
 def test_a_rule_that_fails_at_a_repetition_ends_the_run(monkeypatch):
     mind, sessions = mind_of(FailingRepeat(), monkeypatch)
     assert send(mind, sessions[0], 1) == []
@@ -455,16 +440,6 @@ def test_a_rule_that_fails_after_a_skipped_commit_ends_the_run_for_all(monkeypat
     assert failures(mind) == ["RuleFailedError"]
     with pytest.raises(RuleFailedError):
         send(mind, sessions[1], 1)
-
-
-@pytest.mark.parametrize("second", [1, np.nan])
-def test_the_first_commits_are_judged_together_and_the_rule_is_told_of_once(monkeypatch, second):
-    changes = {"judge": judge_spec(Outliers()), "on_nonfinite": "skip"}
-    mind, sessions = mind_of(Failing(), monkeypatch, **changes)
-    assert send(mind, sessions[0], 1) == []
-    assert send(mind, sessions[1], second) == [RuleFailedError] * 2
-    assert failures(mind) == ["RuleFailedError"]
-    assert mind.books.samples_dropped == 0
 
 
 def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):

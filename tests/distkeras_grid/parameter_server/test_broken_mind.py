@@ -1,4 +1,4 @@
-"""The server's mind with a rule or a judge that raises, or a judge that stops the run.
+"""The server's mind with a rule that raises, or an outlier that stops the run.
 
 Whoever waits is told, the driver is told once, and nobody is given a center that is folded by half.
 """
@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from distkeras_grid.errors import (
-    JudgeFailedError,
     OutlierError,
     ParameterServerError,
     RefusedError,
     RuleFailedError,
 )
-from distkeras_grid.judges import JUDGES, Outliers
 from distkeras_grid.parameter_server.messages import (
     Command,
     FetchCenter,
@@ -33,6 +31,7 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
+from distkeras_grid.spec import Outliers
 from tests.distkeras_grid.parameter_server.test_mind import (
     LONG,
     NUMBERS,
@@ -48,7 +47,7 @@ from tests.distkeras_grid.parameter_server.test_mind import (
 
 
 class Mistake:
-    """Where the rules and the judge of this file raise, and after how many calls there."""
+    """Where the rules of this file raise, and after how many calls there."""
 
     where: ClassVar[str | None] = None
     after: ClassVar[int] = 0
@@ -97,15 +96,6 @@ class MistakenMean(AveragingRule):
     def repeat(self, center, payload):
         Mistake.at("repeat", center)
         super().repeat(center, payload)
-
-
-@dataclass(frozen=True)
-class MistakenJudge(Outliers):
-    name: ClassVar[str] = "mistaken_judge"
-
-    def find(self, commits, seen):
-        Mistake.at("find", None)
-        return super().find(commits, seen)
 
 
 class Broke(Exception):
@@ -252,37 +242,12 @@ class BreakingRounds(FailingRule, RoundMachine):
     rule_name = MistakenMean.name
 
 
-class BreakingJudged(FailingRule, JudgedMachine):
-    """The first commits are folded one after the other, and the driver is told once."""
-
-    rule_name = MistakenRate.name
-
-
 class WholeCenter(Breaking):
-    """Nothing of what was judged is in the center, which can be had and saved."""
+    """Nothing of an outlier is in the center, which can be had and saved."""
 
     def check_center(self):
         (told,) = self.say(DRIVER, FetchCenter(None, 0))
         assert np.isfinite(told.vector).all()
-
-
-class FailingJudgeMachine(WholeCenter, JudgedMachine):
-    """The judge raises, at the first commits of all workers or at a later one."""
-
-    judge = MistakenJudge()
-    error = JudgeFailedError
-
-    @rule(after=st.sampled_from([0, 0, 1]), payload=VALUES)
-    def the_judge_fails(self, after, payload):
-        self.breaks("find", after, lambda: self.all_commit(payload))
-
-    def find(self, entries):
-        """The model asks the same judge, which does not count."""
-        where, Mistake.where = Mistake.where, None
-        try:
-            return super().find(entries)
-        finally:
-            Mistake.where = where
 
 
 class StoppingMachine(WholeCenter, JudgedMachine):
@@ -305,16 +270,11 @@ class StoppingMachine(WholeCenter, JudgedMachine):
 def _rules(monkeypatch):
     for each in (MistakenRate, MistakenMean):
         monkeypatch.setitem(RULES, each.name, each)
-    monkeypatch.setitem(JUDGES, MistakenJudge.name, MistakenJudge)
 
 
 TestBreaking = pytest.mark.slow(BreakingMachine.TestCase)
 TestBreaking.settings = LONG
 TestBreakingRounds = pytest.mark.slow(BreakingRounds.TestCase)
 TestBreakingRounds.settings = LONG
-TestBreakingJudged = pytest.mark.full(BreakingJudged.TestCase)
-TestBreakingJudged.settings = LONG
 TestStopping = pytest.mark.slow(StoppingMachine.TestCase)
 TestStopping.settings = LONG
-TestFailingJudge = pytest.mark.full(FailingJudgeMachine.TestCase)
-TestFailingJudge.settings = LONG

@@ -272,7 +272,7 @@ def told(number, content, payload, **changes):
     ("state", "data", "match"),
     [
         ("hello", header(magic=b"GET "), "does not speak"),
-        ("hello", header(version=1), "version 1, this side 8"),
+        ("hello", header(version=1), f"version 1, this side {frames.VERSION}"),
         ("hello", header(number=200), "no message of type 200"),
         ("hello", header(length=2**32 - 1), "4294967295 are announced"),
         ("hello", header(length=1005), "1005 are announced"),

@@ -20,10 +20,9 @@ from distkeras_grid.errors import (
     DataError,
     FencedError,
     OutlierError,
-    OutlierRefusedError,
     RefusedError,
 )
-from distkeras_grid.judges import Measure, Outliers, Seen, judge_spec
+from distkeras_grid.judges import Measure, Seen, outlier
 from distkeras_grid.parameter_server.compression import Hearing
 from distkeras_grid.parameter_server.gathering import dealt_anew
 from distkeras_grid.parameter_server.messages import (
@@ -56,7 +55,6 @@ from distkeras_grid.parameter_server.mind import (
     Join,
     Lost,
     Received,
-    Send,
     ServerMind,
     received,
 )
@@ -70,6 +68,7 @@ from distkeras_grid.records import (
     WorkerRecord,
 )
 from distkeras_grid.rules.magnitudes import size_of
+from distkeras_grid.spec import Outliers
 from distkeras_grid.trees import pack, unpack
 from distkeras_grid.weights import Variable
 from tests.specs import make_spec
@@ -167,7 +166,7 @@ class MindMachine(RuleBasedStateMachine):
             epochs=EPOCHS,
             round_timeout=TIMEOUT,
             quorum=self.quorum,
-            judge=judge_spec(self.judge),
+            judge=self.judge,
             on_nonfinite=self.on_nonfinite,
             kept_limit=64,
             snapshots_per_epoch=self.snapshots,
@@ -976,7 +975,7 @@ class Judged:
         """Return which of some commits are folded, and which are skipped."""
         finite = [e for e in entries if np.isfinite(e[2]).all() and math.isfinite(e[1].loss)]
         measures = [Measure(c.loss, self.norm(p), 0.0) for _, c, p in finite]
-        found = self.judge.find(measures, self.seen) if finite else []
+        found = [outlier(each, measures, self.seen, self.judge.factor) for each in measures]
         taken = [e for e, reason in zip(finite, found, strict=True) if not reason]
         for measure, reason in zip(measures, found, strict=True):
             if not reason:
@@ -1007,38 +1006,17 @@ class Judged:
 
 
 class JudgedMachine(Judged, MindMachine):
-    """Asynchronous: the first commits of all who are at work wait for each other."""
+    """Asynchronous: each commit is compared with those before it."""
 
     def take(self, seat, commit, payload):
-        entry = (seat, commit, payload)
-        if self.seen.recent:
-            return self.settle([entry])
-        self.round[seat] = entry
-        self.workers[seat].waits = "others"
-        return self.release()
-
-    def release(self):
-        """Settle the first commits, if nobody at work is still to send one."""
-        at_work = [
-            n
-            for n, w in enumerate(self.workers)
-            if w.status == "running" and not self.is_through(w)
-        ]
-        if not self.round or set(at_work) - set(self.round):
-            return []
-        entries = [self.round[seat] for seat in sorted(self.round)]
-        self.round = {}
-        return self.settle(entries)
-
-    def settle(self, entries):
-        taken, skipped = self.find(entries)
+        taken, skipped = self.find([(seat, commit, payload)])
         self.answers = {}
         for entry in taken:
             self.fold([entry])
             self.answers[entry[0]] = (self.version, self.center)
         self.skip(skipped)
         self.answers |= {seat: (self.version, self.center) for seat, *_ in skipped}
-        return [seat for seat, *_ in entries]
+        return [seat]
 
     def check_answers(self, actions, answered):
         assert sorted(a.to.seat for a in actions) == sorted(answered)
@@ -1049,55 +1027,6 @@ class JudgedMachine(Judged, MindMachine):
             np.testing.assert_array_equal(action.vector, center)
             self.check_asks(action)
         self.check_skips(actions)
-
-    def check_left(self, actions):
-        sent = [action for action in actions if isinstance(action, Send)]
-        self.check_answers(sent, self.release())
-
-    def check_finish(self, rest):
-        starts = [a for a in rest if isinstance(a, Send) and isinstance(a.message, Start)]
-        super().check_finish(starts)
-        self.check_left([a for a in rest if a not in starts])
-
-
-class RefusingMachine(JudgedMachine):
-    """Asynchronous: an outlier ends its conversation, and its next attempt sends the window again.
-
-    What is not finite is skipped all the same.
-    """
-
-    judge = Outliers(on_outlier="refuse")
-
-    def prepare(self):
-        super().prepare()
-        self.refused = []
-
-    def skip(self, entries):
-        finite = [e for e in entries if np.isfinite(e[2]).all() and math.isfinite(e[1].loss)]
-        super().skip([e for e in entries if not any(e is other for other in finite)])
-        for seat, commit, _ in finite:
-            worker = self.workers[seat]
-            worker.waits = None
-            if worker.kept is not None and worker.kept[0] == commit.sequence:
-                worker.kept = None
-            self.refused.append(seat)
-
-    def check_answers(self, actions, answered):
-        refused, self.refused = self.refused, []
-        dismissed = [a for a in actions if isinstance(a, Dismiss)]
-        assert {type(a.error) for a in dismissed} <= {OutlierRefusedError}
-        assert sorted(a.to.seat for a in dismissed) == sorted(refused)
-        assert [self.workers[a.to.seat].session for a in dismissed] == [a.to for a in dismissed]
-        sent = [a for a in actions if isinstance(a, Send)]
-        super().check_answers(sent, [seat for seat in answered if seat not in refused])
-        for seat in refused:
-            # The server closes its connection.
-            self.lose_one(seat)
-
-    def check_left(self, actions):
-        released = self.release()
-        told = [a for a in actions if isinstance(a, Send) or type(a.error) is OutlierRefusedError]
-        self.check_answers(told, released)
 
 
 class JudgedRounds(Judged, RoundMachine):
@@ -1143,8 +1072,6 @@ TestSteps = pytest.mark.slow(StepsMachine.TestCase)
 TestSteps.settings = LONG
 TestJudged = pytest.mark.slow(JudgedMachine.TestCase)
 TestJudged.settings = LONG
-TestRefusing = pytest.mark.full(RefusingMachine.TestCase)
-TestRefusing.settings = LONG
 TestJudgedRounds = pytest.mark.full(JudgedRounds.TestCase)
 TestJudgedRounds.settings = LONG
 
@@ -1291,7 +1218,7 @@ def judged(rule="downpour", workers=2, judge=None, on_nonfinite="stop", **terms)
         rule=rule,
         trainable_size=SIZE,
         rows=workers * ROWS,
-        judge=judge_spec(judge),
+        judge=judge,
         on_nonfinite=on_nonfinite,
         **terms,
     )
@@ -1331,8 +1258,7 @@ def test_a_poisoned_worker_is_named_with_its_host():
     _, mind = judged(judge=Outliers())
     first, second = started(mind)
     mind.handle(Received(second, Beat("training", 1, "node-7", "")), 0.0)
-    assert send(mind, first, 0, 0.5) == []
-    replies = send(mind, second, 0, 1e6)
+    replies = [*send(mind, first, 0, 0.5), *send(mind, second, 0, 1e6)]
     assert [(reply.to, reply.message.skipped) for reply in replies] == [
         (first, False),
         (second, True),
@@ -1346,8 +1272,8 @@ def test_an_outlier_may_stop_the_run():
     _, mind = judged(judge=Outliers(on_outlier="stop"))
     first, second = started(mind)
     send(mind, first, 0, 0.5)
-    dismissed = send(mind, second, 0, 1e6)
-    assert {type(action.error) for action in dismissed} == {OutlierError}
+    (dismissed,) = send(mind, second, 0, 1e6)
+    assert (dismissed.to, type(dismissed.error)) == (second, OutlierError)
     with pytest.raises(OutlierError, match="Worker 1, epoch 1, window 0"):
         send(mind, first, 0, 0.5)
     (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
@@ -1356,126 +1282,11 @@ def test_an_outlier_may_stop_the_run():
 
 @pytest.mark.parametrize("poisoned", range(3))
 def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poisoned):
-    _, mind = judged(judge=Outliers(on_outlier="stop"), workers=3)
+    _, mind = judged("averaging", judge=Outliers(on_outlier="stop"), workers=3)
     for seat, session in enumerate(started(mind, 3)):
         send(mind, session, 0, 1e6 if seat == poisoned else 0.5)
     (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
     assert (failed.worker, failed.error) == (poisoned, "OutlierError")
-
-
-def refusals(mind):
-    return [
-        (event.worker, event.attempt, event.error)
-        for event in events(mind, WorkerRecord)
-        if event.status == "refused"
-    ]
-
-
-def back(mind, seat, attempt=1):
-    """Let a worker whose conversation was ended come again; return its session and start."""
-    (seated, *_) = mind.handle(Join(seat, attempt), 2.0)
-    ready = Received(seated.session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
-    (sent,) = mind.handle(ready, 2.0)
-    return seated.session, sent.message
-
-
-@pytest.mark.parametrize("first", ["folded", "waiting"])
-def test_a_window_that_is_refused_is_trained_again_and_counts_once(first):
-    """Also if its commit is among the first ones, which are judged together."""
-    _, mind = judged(judge=Outliers(on_outlier="refuse"))
-    one, other = started(mind)
-    send(mind, one, 0, 0.5)
-    if first == "folded":
-        send(mind, other, 0, 0.5)
-    at = 1 if first == "folded" else 0
-    folded = mind.books.version
-    answers = send(mind, other, at, 1e6)
-    dismissed = [each for each in answers if isinstance(each, Dismiss)]
-    assert [(each.to, type(each.error)) for each in dismissed] == [(other, OutlierRefusedError)]
-    assert str(dismissed[0].error).startswith(f"Worker 1, epoch 1, window {at}, Spark task 0")
-    # The others' commits are folded as if this one had not come.
-    assert mind.books.version == max(folded, 1)
-    mind.handle(Lost(other), 1.0)
-    assert refusals(mind) == [(1, 0, "OutlierRefusedError")]
-    again, start = back(mind, 1)
-    assert start.next_sequence == at
-    (reply,) = send(mind, again, at, 0.5)
-    assert not reply.message.skipped
-    assert events(mind, SkippedRecord) == []
-    assert mind.books.version == max(folded, 1) + 1
-    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 1 + 0.5 * (2 + at)))
-
-
-def test_a_round_waits_for_the_next_attempt_of_a_worker_that_was_refused():
-    _, mind = judged({"name": "averaging"}, judge=Outliers(on_outlier="refuse"), workers=3)
-    sessions = started(mind, 3)
-    for session, value in zip(sessions, (2, 2, 1e6), strict=True):
-        answers = send(mind, session, 0, value)
-    assert [(each.to, type(each.error)) for each in answers] == [(sessions[2], OutlierRefusedError)]
-    mind.handle(Lost(sessions[2]), 1.0)
-    assert mind.books.version == 0
-    again, _ = back(mind, 2)
-    replies = send(mind, again, 0, 2)
-    assert {each.to for each in replies} == {*sessions[:2], again}
-    assert mind.books.version == 1
-    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 2))
-
-
-@pytest.mark.parametrize(("windows", "kept"), [(0, False), (1, True)])
-def test_a_state_from_which_a_refused_window_began_is_not_used_again(windows, kept):
-    """It may hold the fault, and each attempt would begin with it. A later window clears it."""
-    _, mind = judged(judge=Outliers(on_outlier="refuse"), workers=1, kept_limit=64)
-    (session,) = started(mind, 1)
-    send(mind, session, 0, 0.5)
-    mind.handle(Received(session, Keep(1, 1), state=state_of(7)), 1.0)
-    for number in range(1, 1 + windows):
-        send(mind, session, number, 0.5, version=number)
-    send(mind, session, 1 + windows, 1e6, version=1 + windows)
-    mind.handle(Lost(session), 1.0)
-    _, start = back(mind, 0)
-    assert (start.next_sequence, start.has_kept) == (1 + windows, kept)
-
-
-def test_a_window_may_be_refused_again():
-    _, mind = judged(judge=Outliers(on_outlier="refuse"), workers=1)
-    (session,) = started(mind, 1)
-    send(mind, session, 0, 0.5)
-    for attempt in (1, 2, 3):
-        (dismissed,) = send(mind, session, 1, 1e6, version=1)
-        assert type(dismissed.error) is OutlierRefusedError
-        mind.handle(Lost(session), 1.0)
-        session, start = back(mind, 0, attempt)
-        assert start.next_sequence == 1
-    assert [attempt for _, attempt, _ in refusals(mind)] == [0, 1, 2]
-    send(mind, session, 1, 0.5, version=1)
-    assert mind.books.version == 2
-
-
-def test_a_round_may_have_a_commit_that_is_skipped_and_one_that_is_refused():
-    judge = Outliers(on_outlier="refuse")
-    _, mind = judged({"name": "averaging"}, 4, judge, on_nonfinite="skip")
-    sessions = started(mind, 4)
-    for session, value in zip(sessions, (2, np.nan, 2, 1e6), strict=True):
-        answers = send(mind, session, 0, value)
-    assert [each.to for each in answers] == [sessions[3]]
-    mind.handle(Lost(sessions[3]), 1.0)
-    again, _ = back(mind, 3)
-    replies = {each.to: each.message.skipped for each in send(mind, again, 0, 2)}
-    assert replies == {sessions[0]: False, sessions[1]: True, sessions[2]: False, again: False}
-    assert [event.worker for event in events(mind, SkippedRecord)] == [1]
-    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 2))
-
-
-def test_a_quorum_does_not_wait_for_a_worker_that_was_refused():
-    judge = Outliers(on_outlier="refuse")
-    _, mind = judged({"name": "averaging"}, judge=judge, workers=3, quorum=2 / 3)
-    sessions = started(mind, 3)
-    assert send(mind, sessions[2], 0, 2) == []
-    (dismissed,) = send(mind, sessions[1], 0, 1e6)
-    assert (dismissed.to, type(dismissed.error)) == (sessions[1], OutlierRefusedError)
-    replies = send(mind, sessions[0], 0, 2)
-    assert {each.to for each in replies} == {sessions[0], sessions[2]}
-    assert mind.books.version == 1
 
 
 def test_a_run_that_an_outlier_has_stopped_is_not_saved_and_its_center_can_be_had():
@@ -1489,17 +1300,24 @@ def test_a_run_that_an_outlier_has_stopped_is_not_saved_and_its_center_can_be_ha
         mind.handle(Received(DRIVER, Gather(at_once=True)), 1.0)
     # Nothing of the outlier is in it, so the user may have it.
     (told,) = mind.handle(Received(DRIVER, FetchCenter(None, 0)), 1.0)
-    np.testing.assert_array_equal(told.vector, np.ones(SIZE))
+    np.testing.assert_array_equal(told.vector, np.full(SIZE, 1.5))
 
 
-def test_a_change_against_the_course_of_the_center_is_found():
-    _, mind = judged(judge=Outliers(least_cosine=-0.5), workers=1)
-    (session,) = started(mind, 1)
-    for sequence in range(3):
-        send(mind, session, sequence, 1, version=sequence)
-    (reply,) = send(mind, session, 3, -1, version=3)
-    assert reply.message.skipped
-    assert events(mind, SkippedRecord)[0].norm == pytest.approx(2.0)
+@pytest.mark.parametrize("rule", ["downpour", "averaging"])
+def test_a_window_that_the_users_function_is_against_is_skipped(rule):
+    _, mind = judged(rule)
+    first, second = started(mind)
+    commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0, reason="too far")
+    vector = np.full(SIZE, 7, np.float32)
+    replies = [
+        *mind.handle(Received(second, commit, vector, 10, size_of(vector)), 1.0),
+        *send(mind, first, 0, 0.5),
+    ]
+    assert {reply.to: reply.message.skipped for reply in replies} == {first: False, second: True}
+    (skip,) = events(mind, SkippedRecord)
+    assert (skip.worker, skip.reason, skip.norm) == (1, "too far", None)
+    expected = 0.5 if rule == "averaging" else 1.5
+    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, expected))
 
 
 def test_a_learning_rate_that_is_set_begins_the_comparison_anew():
@@ -1522,7 +1340,7 @@ def test_a_center_that_would_overflow_skips_the_commit_where_nothing_is_to_stop(
 
 def test_a_checkpoint_has_what_was_seen():
     """A server that goes on finds at once what its predecessor would have found."""
-    spec, mind = judged(judge=Outliers(least_cosine=-0.5), workers=1)
+    spec, mind = judged(judge=Outliers(), workers=1)
     (session,) = started(mind, 1)
     for sequence in range(3):
         send(mind, session, sequence, 1, version=sequence)
@@ -1530,11 +1348,9 @@ def test_a_checkpoint_has_what_was_seen():
     (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
     again = ServerMind.resumed(spec, [pack(part.tree)])
     (session,) = started(again, 1)
-    (against,) = send(again, session, 3, -1, version=3)
-    (large,) = send(again, session, 4, 1e6, version=3)
-    assert against.message.skipped
+    (large,) = send(again, session, 3, 1e6, version=3)
     assert large.message.skipped
-    assert len(events(again, SkippedRecord)) == 2
+    assert len(events(again, SkippedRecord)) == 1
 
 
 def no_centers(center):
@@ -1592,7 +1408,7 @@ def test_members_that_begin_with_weights_of_their_own_are_no_outliers():
     _, mind = judged("member", judge=Outliers(), own_start=True)
     first, second = started(mind)
     send(mind, first, 0, 1.001)
-    replies = send(mind, second, 0, 9.0)
-    assert [reply.message.skipped for reply in replies] == [False, False]
+    (reply,) = send(mind, second, 0, 9.0)
+    assert not reply.message.skipped
     (reply,) = send(mind, second, 1, 9.5, version=1)
     assert reply.message.skipped

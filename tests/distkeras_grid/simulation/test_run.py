@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ from distkeras_grid.errors import (
     WorkerFailedError,
 )
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.judges import JUDGES, Outliers, judge_spec
 from distkeras_grid.rules import (
     AveragingRule,
     DeepGradientCompression,
@@ -35,7 +32,7 @@ from distkeras_grid.rules import (
 from distkeras_grid.simulation.cluster import Cluster, Outage
 from distkeras_grid.simulation.learners import QuadraticLearner
 from distkeras_grid.simulation.run import Simulation
-from distkeras_grid.spec import RunSpec
+from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.weights import Variable, WeightLayout
 from tests.specs import simulated_spec
 
@@ -50,6 +47,7 @@ def build(
     run=None,
     layout=None,
     targets=(),
+    validate=None,
     **cluster,
 ):
     """A run on vectors of 2 scalars, 8 bytes, with one row a batch."""
@@ -72,6 +70,7 @@ def build(
         learners,
         seats,
         evaluate,
+        validate=validate,
     )
 
 
@@ -109,48 +108,44 @@ def test_a_step_is_asked_for_after_its_round():
 )
 @pytest.mark.parametrize("aim", [1e6, np.nan])
 def test_a_poisoned_worker_is_left_out_and_the_others_reach_their_aim(rule, aim):
-    """Worker 0 has targets that are wrong, from its first window on."""
-    judged = {"judge": judge_spec("outliers"), "on_nonfinite": "skip", "epochs": 4}
-    found = finished(rule, rows=(8, 8, 8), targets=[aim], run=judged)
+    """Worker 2 has targets that are wrong, from its first window on."""
+    judged = {"judge": Outliers(), "on_nonfinite": "skip", "epochs": 4}
+    found = finished(rule, rows=(8, 8, 8), targets=[1.0, 1.0, aim], run=judged)
     assert np.abs(found.center - 1).max() < 0.5
-    assert {(record.worker, record.samples) for record in found.history.skipped} == {(0, 1)}
+    assert {(record.worker, record.samples) for record in found.history.skipped} == {(2, 1)}
     assert len(found.history.skipped) == 8 * 4
     assert found.samples == found.history.samples == 2 * 8 * 4
 
 
-def test_without_a_judge_a_poisoned_worker_spoils_the_center():
+def test_without_a_filter_a_poisoned_worker_spoils_the_center():
     found = finished(rows=(8, 8, 8), targets=[1e6], run={"epochs": 4})
     assert np.abs(found.center).max() > 1e5
     with pytest.raises(NonFiniteLossError):
         finished(rows=(8, 8, 8), targets=[np.nan])
 
 
+@pytest.mark.parametrize("rule", [DownpourRule(0.3), AveragingRule(), MeanGradientRule()])
+def test_windows_that_a_function_of_the_users_is_against_are_left_out(rule):
+    found = finished(
+        rule,
+        rows=(8, 8, 8),
+        targets=[1e6],
+        run={"epochs": 4},
+        validate=lambda loss, *_: "far" if loss > 1e6 else None,
+    )
+    assert np.abs(found.center - 1).max() < 0.5
+    assert {(record.worker, record.reason) for record in found.history.skipped} == {(0, "far")}
+    assert found.samples == 2 * 8 * 4
+
+
+def test_a_function_of_the_users_that_fails_ends_the_run():
+    with pytest.raises(JudgeFailedError, match="ZeroDivisionError"):
+        finished(validate=lambda *_: 1 / 0)
+
+
 def test_a_run_of_which_nothing_can_be_folded_ends():
     with pytest.raises(TrainingError, match="could be folded"):
         finished(rows=(8, 8), targets=[np.nan, np.nan], run={"on_nonfinite": "skip", "epochs": 3})
-
-
-@pytest.mark.parametrize("rule", [DownpourRule(), AveragingRule()])
-def test_a_judge_that_fails_ends_the_run_with_its_own_error(rule, monkeypatch):
-    @dataclass(frozen=True)
-    class Mistaken(Outliers):
-        name: ClassVar[str] = "mistaken"
-
-        def find(self, commits, seen):
-            return super().find(commits, seen)[1:]
-
-    monkeypatch.setitem(JUDGES, Mistaken.name, Mistaken)
-    with pytest.raises(JudgeFailedError, match="'mistaken' failed with ValueError"):
-        finished(rule, rows=(4, 4), run={"judge": judge_spec(Mistaken())})
-
-
-def test_the_first_commits_do_not_wait_for_a_worker_that_hangs():
-    """They wait for it until the driver has its task started again."""
-    judged = {"judge": judge_spec("outliers"), "round_timeout": 50.0}
-    outages = [Outage(0, at=0.5, seconds=1.0, silent=True)]
-    found = finished(rows=(4, 4), outages=outages, run=judged)
-    assert found.samples == 8
-    assert 50 < folds(found, 1)[0] < 52
 
 
 def test_who_was_late_asks_for_all_steps_since():

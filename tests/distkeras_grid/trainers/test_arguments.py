@@ -10,6 +10,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import RULES, build_rule
+from distkeras_grid.spec import Outliers
 from distkeras_grid.trainers.arguments import (
     check_backend,
     check_tensorflow,
@@ -79,12 +80,12 @@ def test_rules_that_fold_commit_by_commit_take_several_servers(name):
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_other_rules_need_one_server(name):
     rule = build_rule(name, WHOLE[name])
-    assert checked_servers("A", 1, rule, {"validate": "outliers"}) == 1
+    assert checked_servers("A", 1, rule, {"validate": Outliers()}) == 1
     with pytest.raises(ConfigurationError, match="num_servers=2 for A"):
         checked_servers("A", 2, rule, {})
 
 
-@pytest.mark.parametrize("given", [{"validate": "outliers"}, {"on_nonfinite": "skip"}])
+@pytest.mark.parametrize("given", [{"validate": Outliers()}, {"on_nonfinite": "skip"}])
 def test_what_needs_one_server_is_named(given):
     rule = build_rule("downpour", {})
     assert checked_servers("A", 1, rule, given) == 1

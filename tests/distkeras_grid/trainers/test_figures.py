@@ -36,13 +36,12 @@ def test_what_happens_is_told():
         figures.take(LateRecord(1, 0, 1, 0, 64, 1, 3, 2.0))
         figures.take(SkippedRecord(1, 0, "", 1, 0, 64, math.nan, None, "NaN", 3, 2.0))
         figures.take(WorkerRecord(1, 0, "joined"))
-        figures.take(WorkerRecord(1, 0, "refused", 64, "OutlierRefusedError", "its change"))
         seats = (SeatStatus(0, 0, "running", 9, 9), SeatStatus(1, 0, "lost", 9, 9))
         figures.see(Update(3, 192, seats, ()))
         told = read(figures)
     assert told['samples_total{worker="1"}'] == 128
-    outcomes = ("folded", "late", "skipped", "refused")
-    assert [told[f'commits_total{{outcome="{o}"}}'] for o in outcomes] == [3, 1, 1, 1]
+    outcomes = ("folded", "late", "skipped")
+    assert [told[f'commits_total{{outcome="{o}"}}'] for o in outcomes] == [3, 1, 1]
     assert (told['bytes_total{direction="up"}'], told['bytes_total{direction="down"}']) == (
         *(1200, 900),
     )

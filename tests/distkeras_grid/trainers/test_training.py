@@ -8,6 +8,7 @@ is right is tested without Spark: ``tests/invariants``, ``test_simulated.py``.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from urllib.request import urlopen
@@ -17,17 +18,16 @@ import pytest
 
 from distkeras_grid.errors import (
     ConfigurationError,
+    JudgeFailedError,
     LabelError,
     NonFiniteLossError,
     NotEnoughSlotsError,
-    OutlierRefusedError,
     OutputExistsError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.judges import Outliers
 from distkeras_grid.rules import RULES, build_rule, compression_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.spec import RunSpec
+from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.saved_run import load
 from tests.distkeras_grid.trainers.small import (
@@ -39,7 +39,6 @@ from tests.distkeras_grid.trainers.small import (
     trained,
     weights,
 )
-from tests.faults import counting
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -392,16 +391,11 @@ def poisoned(spark, arrays):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["DOWNPOUR", pytest.param("AveragingTrainer", marks=pytest.mark.full)]
-)
-def test_a_poisoned_worker_is_named_and_the_others_train_on(
-    ordered, poisoned, arrays, name, capsys
-):
-    import distkeras_grid
+def test_a_poisoned_worker_is_named_and_the_others_train_on(ordered, poisoned, arrays, capsys):
+    from distkeras_grid import AveragingTrainer
 
     def run(data, **arguments):
-        trainer = getattr(distkeras_grid, name)(
+        trainer = AveragingTrainer(
             linear(),
             "sgd",
             learning_rate=0.1,
@@ -415,7 +409,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
 
     _, healthy = run(ordered, progress=False)
     _, spoiled = run(poisoned, progress=False)
-    history, judged = run(poisoned, validate="outliers")
+    history, judged = run(poisoned, validate=Outliers())
     assert judged < healthy + 0.3
     assert spoiled > 10 * judged
     assert {record.worker for record in history.skipped} == {1}
@@ -429,58 +423,34 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(
 
 @pytest.mark.slow
 @pytest.mark.promise(
-    'worker: a passing fault spoils its commit, with `on_outlier="refuse"`',
-    "Its next attempt trains the window again; exact.",
+    "user's function of `validate`: raises an error on a worker",
+    "One `JudgeFailedError` with the error, without further attempts; the center is whole.",
 )
-@pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer"])
-def test_a_window_that_a_passing_fault_has_spoiled_is_trained_again(spark, tmp_path, name, capsys):
-    """Each weight counts how often its row was trained: no row is lost, and none counts twice."""
-    trainer = counting_trainer(name, tmp_path, passing=True, num_epoch=40)
-    spoil = counting.at_epoch(2, (tmp_path / counting.SPOILS).touch)
-    trainer.train(counting.counting_data(spark, 40), seed=1, callbacks=[spoil])
-    refused = [record for record in trainer.history.workers if record.status == "refused"]
-    assert [(record.worker, record.error) for record in refused] == [(1, "OutlierRefusedError")]
-    assert trainer.history.skipped == []
-    assert trainer.history.samples == 40 * 40
-    assert len({record.attempt for record in trainer.history.records if record.worker == 1}) == 2
-    if name == "DOWNPOUR":
-        assert weights(trainer.model).tolist() == [40.0] * 40
-    # The progress names the worker and the window.
-    assert "Worker 1, epoch" in capsys.readouterr().err
+def test_a_function_of_the_users_leaves_windows_out_until_it_fails(ordered):
+    from distkeras_grid import DOWNPOUR
 
+    calls = itertools.count()
 
-@pytest.mark.slow
-@pytest.mark.full
-@pytest.mark.promise(
-    'worker: all its commits are spoiled, with `on_outlier="refuse"`',
-    "It is given up, as one that dies each time, with one error that says what was seen.",
-)
-def test_a_worker_that_is_refused_each_time_is_given_up(spark, tmp_path):
-    trainer = counting_trainer("AveragingTrainer", tmp_path, passing=False, num_epoch=40)
-    spoil = counting.at_epoch(2, (tmp_path / counting.SPOILS).touch)
-    with pytest.raises(OutlierRefusedError, match="worker 1 on "):
-        trainer.train(counting.counting_data(spark, 40), seed=1, callbacks=[spoil])
-    refused = [record for record in trainer.history.workers if record.status == "refused"]
-    assert {record.worker for record in refused} == {1}
-    # Spark's own four attempts, and as many more, because it had trained before the first of them.
-    assert 4 <= len(refused) <= 8
+    def mine(loss, metrics, sent):
+        """Of each worker, the first window is left out, and the third is one too many."""
+        number = next(calls)
+        if number == 2:
+            raise LookupError("my own mistake")
+        return None if number else f"{type(sent).__name__} {sorted(metrics)}"
 
-
-def counting_trainer(name, folder, *, passing, num_epoch):
-    """Return a trainer whose worker 1 sends a wrong loss when the folder says so."""
-    import distkeras_grid
-
-    loss = counting.spoiled(counting.negative_sum(folder), folder, seat=1, passing=passing)
-    return getattr(distkeras_grid, name)(
-        counting.counting_model(40, loss),
-        features_col="x",
-        custom_objects={"loss": loss},
+    trainer = DOWNPOUR(
+        linear(),
+        "sgd",
+        learning_rate=0.1,
         num_workers=2,
         batch_size=4,
-        num_epoch=num_epoch,
-        communication_window=2,
-        validate=Outliers(on_outlier="refuse"),
+        communication_window=1,
+        validate=mine,
     )
+    with pytest.raises(JudgeFailedError, match=r"'.*mine' .*LookupError: my own mistake"):
+        trainer.train(ordered, seed=5)
+    assert {record.reason for record in trainer.history.skipped} == {"ndarray ['accuracy']"}
+    assert all(np.isfinite(each).all() for each in trainer.model.get_weights())
 
 
 @pytest.mark.slow

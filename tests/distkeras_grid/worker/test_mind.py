@@ -8,6 +8,7 @@ import pytest
 from distkeras_grid.errors import (
     DataError,
     GridError,
+    JudgeFailedError,
     NonFiniteLossError,
     RefusedError,
 )
@@ -98,6 +99,29 @@ def test_a_commit_tells_its_window_and_what_the_rule_proposes():
     (compute,) = worker.handle(replied(10))
     np.testing.assert_array_equal(compute.before, [5, 6, 7, 8])
     assert worker.version == 10
+
+
+def test_a_function_of_the_users_sees_the_window_before_it_is_sent():
+    seen = []
+
+    def validate(loss, metrics, sent):
+        seen.append((loss, metrics, sent.tolist()))
+        return "too far"
+
+    worker = mind(validate=validate)
+    *_, compute = worker.handle(started())
+    compute.after[:] = [2, 2, 2, 7]
+    (exchange,) = worker.handle(computed())
+    assert seen == [(0.5, {"accuracy": 0.25}, [1, 0, -1, 7])]
+    assert exchange.commit.reason == "too far"
+
+
+def test_a_function_of_the_users_that_raises_ends_the_worker_before_anything_is_sent():
+    worker = mind(validate=lambda *_: 1 / 0)
+    *_, compute = worker.handle(started())
+    compute.after[:] = 0
+    with pytest.raises(JudgeFailedError, match="ZeroDivisionError"):
+        worker.handle(computed())
 
 
 def test_what_is_sent_lies_where_it_was_asked_for():

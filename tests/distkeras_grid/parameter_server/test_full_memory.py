@@ -1,0 +1,141 @@
+"""Memory that is used up ends the run for everybody, who are told why."""
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ParameterServerError, RefusedError
+from distkeras_grid.parameter_server.messages import (
+    Gather,
+    Poll,
+    Ready,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.mind import (
+    DRIVER,
+    Dismiss,
+    Join,
+    Lost,
+    Received,
+    ServerMind,
+)
+from distkeras_grid.parameter_server.snapshots import IN_MEMORY, MemoryShelf
+from distkeras_grid.records import WorkerRecord
+from distkeras_grid.rules.magnitudes import size_of
+from tests.specs import make_spec
+
+SIZE, ROWS = 3, 6
+
+
+def built(rule="downpour", workers=2, center=None, shelf=None, **terms):
+    rule = rule if isinstance(rule, dict) else {"name": rule, "parameters": {}}
+    spec = make_spec(
+        workers=workers,
+        rule=rule,
+        trainable_size=SIZE,
+        rows=workers * ROWS,
+        **terms,
+    )
+    center = np.ones(SIZE, np.float32) if center is None else center
+    mind = ServerMind(spec, center, shelf)
+    sessions = [mind.handle(Join(seat, 0), 0.0)[0].session for seat in range(workers)]
+    for session in sessions:
+        mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+    return spec, mind, sessions
+
+
+def send(mind, session, sequence=0, value=0.5, version=0, vector=None, now=1.0):
+    sent = np.full(SIZE, value, np.float32) if vector is None else vector
+    commit = WindowCommit(sequence, version, 1, sequence, 1, 1, 0.5, {}, 0, 0)
+    return mind.handle(Received(session, commit, sent, 10, size_of(sent)), now)
+
+
+def failures(mind):
+    (told,) = mind.handle(Received(DRIVER, Poll(0)), 2.0)
+    return [e for e in told.message.events if isinstance(e, WorkerRecord) and e.error]
+
+
+def dismissed(actions):
+    assert all(isinstance(action, Dismiss) for action in actions)
+    return {action.to: type(action.error) for action in actions}
+
+
+def check_broken(mind, sessions, error, said):
+    """Everybody is told, the driver once, and nobody goes on."""
+    for session in sessions:
+        with pytest.raises(error, match=said):
+            send(mind, session)
+    again = mind.handle(Join(0, 1), 2.0)[0].session
+    with pytest.raises(error, match=said):
+        mind.handle(Received(again, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 2.0)
+    with pytest.raises(RefusedError):
+        mind.handle(Received(DRIVER, Gather(at_once=True)), 2.0)
+    (told,) = failures(mind)
+    assert told.error == error.__name__
+    assert said in told.message
+
+
+class Full(np.ndarray):
+    """A vector of which there is no room for a copy."""
+
+    def copy(self, *_):
+        raise MemoryError("no room")
+
+
+def test_a_commit_that_is_in_the_center_and_not_in_the_books_never_counts_twice():
+    """Between the two the server keeps a copy of the gradient, for which there is no memory."""
+    _, mind, sessions = built("mean_gradient")
+    assert send(mind, sessions[0], vector=np.full(SIZE, 0.5, np.float32).view(Full)) == []
+    assert dismissed(send(mind, sessions[1])) == dict.fromkeys(sessions, ParameterServerError)
+    assert mind.books.version == 0
+    check_broken(mind, sessions, ParameterServerError, "failed with MemoryError: no room")
+
+
+class FullShelf(MemoryShelf):
+    """A full disk, and memory that is full, too."""
+
+    def put(self, number, vector):  # noqa: ARG002
+        raise MemoryError("no room")
+
+
+def test_a_snapshot_for_which_there_is_no_room_ends_an_asynchronous_run():
+    """Before, its worker sent the commit again, and the driver waited for the snapshot."""
+    terms = {"epochs": 1, "snapshots_per_epoch": 12}
+    _, mind, sessions = built(shelf=FullShelf(), **terms)
+    for number in range(IN_MEMORY):
+        send(mind, sessions[0], number, version=number)
+    (action,) = send(mind, sessions[0], IN_MEMORY, version=IN_MEMORY)
+    assert (action.to, type(action.error)) == (sessions[0], ParameterServerError)
+    check_broken(mind, sessions, ParameterServerError, "failed with MemoryError: no room")
+
+
+def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
+    center = np.ones(SIZE, np.float32).view(Full)
+    _, mind, sessions = built("averaging", center=center)
+    assert send(mind, sessions[0]) == []
+    actions = mind.handle(Received(DRIVER, Gather(at_once=False)), 1.0)
+    assert [(a.to, type(a.error)) for a in actions] == [
+        (DRIVER, ParameterServerError),
+        (sessions[0], ParameterServerError),
+    ]
+    assert failures(mind) == [], "the driver has it as the answer to its request"
+    assert mind.handle(Lost(sessions[1]), 2.0) == [], "told once"
+    with pytest.raises(ParameterServerError) as caught:
+        send(mind, sessions[0])
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+@pytest.mark.parametrize("event", [Lost, lambda _: Join(1, 1)])
+def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goes(event):
+    center = np.ones(SIZE, np.float32).view(Full)
+    _, mind, sessions = built("averaging", center=center, kept_limit=64)
+    mind.handle(Received(DRIVER, Gather(at_once=False)), 1.0)
+    assert send(mind, sessions[0]) == []
+    # The checkpoint waits for both; the first one has nothing to tell.
+    mind._gathering.lost(0)
+    first, *rest = mind.handle(event(sessions[1]), 1.0)
+    assert (first.to.seat, type(first.error)) == (1, ParameterServerError)
+    assert dismissed(rest) == {sessions[0]: ParameterServerError}
+    (told,) = failures(mind)
+    assert (told.worker, told.error) == (1, "ParameterServerError")
+    with pytest.raises(ParameterServerError, match="MemoryError"):
+        send(mind, sessions[0])
