@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distkeras_grid.errors import StartTimeoutError
+from distkeras_grid.errors import GridError, StartTimeoutError
 from distkeras_grid.model_parallel.directory import Directory, Guide
 from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan, number_of
 from distkeras_grid.model_parallel.reports import Recorder
-from distkeras_grid.parameter_server.auth import common_half, new_key, own_half, seat_key
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.settings import ServerPlace
 from distkeras_grid.spark.launch import Launch
 from distkeras_grid.spark.session import active_session
-from distkeras_grid.worker.own_half import task_key
 
 if TYPE_CHECKING:
     import keras
+    import pyarrow as pa
 
     from distkeras_grid.trainers.preparation import PreparedRun
     from distkeras_grid.trainers.run_status import RunProgress
@@ -65,7 +66,7 @@ def run_devices(
     spark, run, key = active_session(), prepared.settings.run, new_key()
     told = Recorder((prepared.description, prepared.history.params), progress.note)
     place, model = _next_port(prepared.settings.place), parts[0] if parts else None
-    all_keys, own_key = partial(seat_key, key), partial(task_key, common_half(key))
+    all_keys = partial(seat_key, key)
     with Directory(place, all_keys, run, told, dict(enumerate(parts))) as directory:
         work = partial(master, plan_of(Guide(run, all_keys, directory.address)))
         if count == 1:
@@ -73,10 +74,10 @@ def run_devices(
         frame = spark.range(0, count - 1, numPartitions=count - 1)
         launch = Launch(
             frame,
-            partial(device, plan_of(Guide(run, own_key, directory.address))),
+            partial(_with_key, device, plan_of(Guide(run, _no_key, directory.address))),
             DEVICE_SCHEMA,
             f"{run} devices",
-            secret_of=lambda partition: own_half(key, number_of(partition)),
+            key_of=lambda partition: all_keys(number_of(partition)),
         )
         launch.start()
         try:
@@ -86,6 +87,18 @@ def run_devices(
             raise (launch.error() or error) from error
         finally:
             launch.cancel()
+
+
+def _no_key(number: int) -> bytes:
+    """Stand for a key in the plan that the tasks of all devices share."""
+    raise GridError(f"The key of device {number} is in the closure of its own task only.")
+
+
+def _with_key(
+    device: Callable[..., Any], plan: DevicesPlan, key: bytes, batches: Iterator[pa.RecordBatch]
+) -> Any:
+    """Run a device with the plan that all share and the key of its number."""
+    return device(replace(plan, guide=replace(plan.guide, key_of=lambda _: key)), batches)
 
 
 def _next_port(place: ServerPlace) -> ServerPlace:

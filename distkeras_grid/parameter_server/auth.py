@@ -3,9 +3,8 @@
 The driver and the server have the run's key, from which the driver's key and the key of each seat
 are derived. The key of a seat is valid only for that seat, and not for the driver's requests.
 
-A worker receives the key of its seat in two halves. The common half is in the function that all
-tasks run; the seat's own half goes only to the tasks of this seat. So a worker cannot make the key
-of another seat, and whoever sees one of the two ways cannot make any.
+A worker receives the key of its seat in the closure of its own task, so it cannot make the key of
+another seat.
 
 Each end sends a fresh 32-byte nonce and proves that it has the key by an HMAC-SHA256 over both
 nonces, its own role and all claims of the hello. So neither a proof nor a claim can be used in
@@ -28,7 +27,7 @@ from distkeras_grid.parameter_server.messages import DriverHello, Side, WorkerHe
 
 KEY_BYTES = 32
 _NONCE_DIGITS = 64
-_CONTEXT = "distkeras_grid parameter server 3"
+_CONTEXT = "distkeras_grid parameter server 4"
 
 
 def new_key() -> bytes:
@@ -41,29 +40,6 @@ def driver_key(run_key: bytes) -> bytes:
     return _derive(run_key, "driver")
 
 
-def common_half(run_key: bytes) -> bytes:
-    """Return the half of the seats' keys that all workers' tasks receive."""
-    return _derive(run_key, "workers")
-
-
-def own_half(run_key: bytes, seat: int) -> bytes:
-    """Return the half of a seat's key that only the tasks of this seat receive."""
-    return _derive(run_key, f"own half of seat {seat}")
-
-
-def join_halves(common: bytes, own: bytes) -> bytes:
-    """Return the key of a seat.
-
-    Parameters
-    ----------
-    common : bytes
-        What `common_half` returned.
-    own : bytes
-        What `own_half` returned for the seat.
-    """
-    return _derive(common + own, "seat")
-
-
 def seat_key(run_key: bytes, seat: int) -> bytes:
     """Return the key with which the worker of one seat authenticates.
 
@@ -74,7 +50,7 @@ def seat_key(run_key: bytes, seat: int) -> bytes:
     seat : int
         Number of the worker, from 0.
     """
-    return join_halves(common_half(run_key), own_half(run_key, seat))
+    return _derive(run_key, f"seat {seat}")
 
 
 def key_of(run_key: bytes, hello: WorkerHello | DriverHello) -> bytes:

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.errors import (
@@ -28,11 +29,10 @@ from distkeras_grid.errors import (
 from distkeras_grid.file_systems import FORBIDDEN, NODES, STRANGER, full, meaning
 from distkeras_grid.spark.memory import Container, megabytes, up
 from distkeras_grid.spark.session import setting_of_session
-from distkeras_grid.worker.own_half import PROPERTY
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import RDD, SparkContext
+    from pyspark import RDD, Broadcast, SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
 
 DIED = (
@@ -65,7 +65,7 @@ _MOST_TASKS = 100_000
 # Spark cancels a job in less than 0.2 s; a driver that is busy may need more.
 CANCEL_SECONDS = 5.0
 
-Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+Task = Callable[..., Iterator["pa.RecordBatch"]]
 
 
 class Launch:
@@ -81,9 +81,9 @@ class Launch:
         Spark DDL of what the task yields.
     name : str
         Name of the jobs in Spark's pages; also the tag by which they are cancelled.
-    secret_of : callable, optional
-        Takes the number of a seat and returns what its tasks alone receive; see
-        `distkeras_grid.worker.own_half`.
+    key_of : callable, optional
+        Takes the number of a seat and returns its key, which only the closure of this seat's tasks
+        has; `task` then takes it before the batches.
     """
 
     def __init__(
@@ -92,14 +92,15 @@ class Launch:
         task: Task,
         schema: str,
         name: str,
-        secret_of: Callable[[int], bytes] | None = None,
+        key_of: Callable[[int], bytes] | None = None,
     ) -> None:
-        self._secret_of = secret_of
+        self._key_of = key_of
         self._context = frame.sparkSession.sparkContext
         self._frame, self._task, self._schema, self._tag = frame, task, schema, name
         # Guards everything below, which the jobs' threads change.
         self._changed = threading.Condition()
-        self._rdd: RDD[Row] | None = None
+        # What each seat's job computes.
+        self._rdds: list[RDD[Row]] = []
         self._dealt = self._cancelled = False
         self._running = 0
         self._rows: dict[int, list[Row]] = {}
@@ -235,19 +236,43 @@ class Launch:
         error = None
         try:
             with self._tagged(self._tag), small_pieces(self._frame.sparkSession):
-                rdd = self._frame.mapInArrow(self._task, self._schema).rdd
-                seats = rdd.getNumPartitions()
+                rdds = self._planned()
         except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             error = raised
         with self._changed:
             if error is None:
-                self._rdd = rdd
-                for seat in range(seats):
+                self._rdds = rdds
+                for seat in range(len(rdds)):
                     self._submit(seat)
             else:
                 self._errors[None] = error
             self._dealt = True
             self._changed.notify_all()
+
+    def _planned(self) -> list[RDD[Row]]:
+        """Deal the rows, and return what the job of each seat computes on them.
+
+        With keys, each seat has a function of its own, on the rows that all share: a frame for each
+        seat would deal them anew. What the functions have in common, such as the model, Spark
+        sends to an executor once.
+        """
+        from pyspark.serializers import CloudPickleSerializer
+        from pyspark.sql import DataFrame
+
+        if self._key_of is None:
+            rdd = self._frame.mapInArrow(self._task, self._schema).rdd
+            return [rdd] * rdd.getNumPartitions()
+        session: Any = self._frame.sparkSession
+        frame: Any = self._frame._jdf
+        rows = frame.queryExecution().toRdd()
+        serializer: Any = CloudPickleSerializer
+        shared = self._context.broadcast(serializer().dumps(self._task))
+        rdds = []
+        for seat in range(rows.getNumPartitions()):
+            dealt = session._jsparkSession.internalCreateDataFrame(rows, frame.schema(), False)
+            own = partial(_with_key, shared, self._key_of(seat))
+            rdds.append(DataFrame(dealt, session).mapInArrow(own, self._schema).rdd)
+        return rdds
 
     def _submit(self, seat: int) -> None:
         with self._changed:
@@ -264,10 +289,7 @@ class Launch:
     def _collect(self, seat: int) -> None:
         rows, error = None, None
         try:
-            with (
-                self._tagged(self._tag, self._seat_tag(seat)),
-                self._with_secret(seat),
-            ):
+            with self._tagged(self._tag, self._seat_tag(seat)):
                 rows = self._rows_of(seat)
         except Exception as raised:  # noqa: BLE001 - kept, and raised by result() in the caller's thread
             error = raised
@@ -294,7 +316,7 @@ class Launch:
         context: Any = self._context
         # When a job fails, Spark ends all jobs whose lineage has the RDD that it has computed. So
         # each job computes one of its own, on top of the rows that all share.
-        rdd: Any = context.union([self._rdd])
+        rdd: Any = context.union([self._rdds[seat]])
         socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [seat])
         found: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
         # Older versions of Spark return the rows themselves.
@@ -312,18 +334,15 @@ class Launch:
             for tag in tags:
                 self._context.removeJobTag(tag)
 
-    @contextmanager
-    def _with_secret(self, seat: int) -> Iterator[None]:
-        """Give jobs of this thread what only the tasks of a seat may know."""
-        if self._secret_of is None:
-            yield
-            return
-        self._context.setLocalProperty(PROPERTY, self._secret_of(seat).hex())
-        try:
-            yield
-        finally:
-            removed: Any = None
-            self._context.setLocalProperty(PROPERTY, removed)
+
+def _with_key(
+    shared: Broadcast[bytes], key: bytes, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run the function that all tasks share with the key of this one."""
+    from pyspark.serializers import CloudPickleSerializer
+
+    serializer: Any = CloudPickleSerializer
+    yield from serializer().loads(shared.value)(key, batches)
 
 
 def _failure_of(context: SparkContext, tag: str, attempt: int) -> str:

@@ -20,7 +20,7 @@ from distkeras_grid.engine.optimizers import averages_weights
 from distkeras_grid.engine.outcome import AVERAGES, Outcome, take_outcomes
 from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.auth import common_half, new_key, own_half
+from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.sharded_process import AnyServer, ShardedProcess
@@ -61,8 +61,7 @@ from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.trainers.validation import prepare_metrics
 from distkeras_grid.trees import unpack
-from distkeras_grid.worker.own_half import task_key
-from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker
+from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker, with_key
 
 if TYPE_CHECKING:
     import keras
@@ -187,14 +186,14 @@ class PreparedRun:
         ):
             if moved := port_note(self.settings.place.port, server.address.port):
                 progress.note(moved)
-            plan = self._plan(server.addresses, common_half(key))
+            plan = self._plan(server.addresses)
             sent = plan if model is None else replace(plan, model=model)
             launch = Launch(
                 dealt,
-                partial(work, sent),
+                partial(with_key, work, sent),
                 SUMMARY_SCHEMA,
                 self.settings.run,
-                secret_of=partial(own_half, key),
+                key_of=partial(seat_key, key),
             )
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
@@ -261,15 +260,11 @@ class PreparedRun:
         """
         return self.saving is not None and self.spec.exchange.servers == 1
 
-    def _plan(self, addresses: tuple[ServerAddress, ...], common: bytes) -> WorkerPlan:
-        """Return the plan of the workers, after the servers have started.
-
-        It has the common half of their keys only.
-        """
+    def _plan(self, addresses: tuple[ServerAddress, ...]) -> WorkerPlan:
+        """Return the plan of the workers, without their keys, after the servers have started."""
         return WorkerPlan(
             run=self.settings.run,
             spec=self.spec,
-            key_of=partial(task_key, common),
             address=addresses[0],
             model=self.checked.compiled.archive,
             custom_objects=self.objects,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -109,8 +109,6 @@ class WorkerPlan(EnginePlan):
         As in `EnginePlan`.
     run : str
         Name of the run.
-    key_of : callable
-        Returns the key of a seat; in a Spark task, of this task's seat only.
     address : ServerAddress
         Where the parameter server listens; the first one, where there are several.
     local : LocalPlan, optional
@@ -121,19 +119,31 @@ class WorkerPlan(EnginePlan):
         Where the servers of the other slices of the center listen, in their order.
     validate : callable, optional
         The user's function, which looks at each window before it is sent.
+    key : bytes, default b""
+        The key of the seat, in its own task; empty in what all tasks share.
     """
 
     run: str
-    key_of: Callable[[int], bytes] = field(repr=False)
     address: ServerAddress
     local: LocalPlan | None = None
     replaceable: bool = False
     others: tuple[ServerAddress, ...] = ()
     validate: Validate | None = None
+    key: bytes = field(default=b"", repr=False)
 
 
 #: Builds the engine of a seat.
 EngineBuilder: TypeAlias = "Callable[[WorkerPlan, int], ModelEngine]"
+
+
+def with_key(
+    work: Callable[[WorkerPlan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    plan: WorkerPlan,
+    key: bytes,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Work with the plan that all tasks share and the key of this task's seat."""
+    return work(replace(plan, key=key), batches)
 
 
 def run_worker(
@@ -146,7 +156,7 @@ def run_worker(
     Parameters
     ----------
     plan : WorkerPlan
-        The same for every worker.
+        The same for every worker, but for the key.
     batches : iterator of pyarrow.RecordBatch
         The seat's rows, in any order, as `distkeras_grid.spark.seats.deal` dealt them.
     build : callable, optional
@@ -179,12 +189,10 @@ def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
     ------
     ParameterServerError
         As `WorkerClient.connect`.
-    GridError
-        If this task has no key.
     """
     spec = plan.spec
     deadline = min(CONNECT_SECONDS, spec.limits.start_timeout)
-    key, of = plan.key_of(seat), (plan.run, seat, attempt)
+    key, of = plan.key, (plan.run, seat, attempt)
     if plan.others:
         addresses = (plan.address, *plan.others)
         return ShardedClient.connect(addresses, key, *of, spec, deadline)

@@ -25,12 +25,9 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server import frames, service, transports
 from distkeras_grid.parameter_server.auth import (
-    common_half,
     driver_key,
-    join_halves,
     new_key,
     new_nonce,
-    own_half,
     prove,
     seat_key,
 )
@@ -136,16 +133,13 @@ def test_a_client_without_the_key_is_turned_away(serve, tools, unix):
 
 
 def test_a_key_opens_its_own_door_only(serve, tools):
-    """Nor does what a task holds beside it: the common half, and its seat's own."""
     bench = serve(seats=2)
     own = seat_key(bench.key, 0)
-    halves = common_half(bench.key), own_half(bench.key, 0)
-    assert own == join_halves(*halves)
     assert bench.worker(0, key=own).seat == 0
-    for key in (own, *halves, bench.key, driver_key(bench.key)):
+    for key in (own, bench.key, driver_key(bench.key)):
         with pytest.raises(AuthenticationError):
             bench.worker(1, key=key)
-    for key in (own, *halves, bench.key):
+    for key in (own, bench.key):
         with pytest.raises(AuthenticationError):
             DriverClient.connect(bench.address, key, "test", bench.settings.spec.size, 5)
     assert_alive(bench, tools, 0)

@@ -563,7 +563,7 @@ def test_what_a_worker_holds_opens_neither_another_seat_nor_the_drivers_door(fra
         doors = {
             "seat": lambda: connect(plan, 1 - seat, attempt),
             "driver": lambda: DriverClient.connect(
-                plan.address, plan.key_of(seat), plan.run, plan.spec.size, 10
+                plan.address, plan.key, plan.run, plan.spec.size, 10
             ),
         }
         for name, enter in doors.items():

@@ -1,6 +1,5 @@
 """How a worker's task finds its servers, with which key, and what it reports to them."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,18 +7,16 @@ import pytest
 from distkeras_grid.errors import (
     AuthenticationError,
     FencedError,
-    GridError,
     LocalDiskError,
     NoSpaceError,
     ServerUnreachableError,
     StorageError,
 )
-from distkeras_grid.parameter_server.auth import common_half, own_half, seat_key
+from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.worker.own_half import PROPERTY, task_key
 from distkeras_grid.worker.task import WorkerPlan, connect, reported
 from tests.distkeras_grid.parameter_server.several import Several, commit_of
 from tests.specs import make_settings
@@ -34,7 +31,7 @@ def plan_of(several, **changes):
         run=several.settings.run,
         address=first,
         others=tuple(others),
-        **{"key_of": partial(seat_key, several.key), **changes},
+        **{"key": seat_key(several.key, 0), **changes},
     )
 
 
@@ -68,30 +65,15 @@ def test_it_waits_longer_for_a_server_that_may_be_replaced(replaceable):
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-def test_what_a_task_holds_opens_its_own_seat_only(monkeypatch, servers):
+def test_what_a_task_holds_opens_its_own_seat_only(servers):
     with Several(settings_of(servers, seats=2), servers) as several:
-        holds(monkeypatch, own_half(several.key, 1).hex())
-        plan = plan_of(several, key_of=partial(task_key, common_half(several.key)))
+        plan = plan_of(several, key=seat_key(several.key, 1))
+        assert several.key.hex() not in repr(plan)
+        assert repr(plan.key) not in repr(plan)
         with pytest.raises(AuthenticationError):
             connect(plan, 0, 7)
         with connect(plan, 1, 7) as client:
             assert client.seat == 1
-
-
-def test_a_task_without_a_key_says_what_to_do(monkeypatch):
-    holds(monkeypatch, None)
-    with Several(settings_of(1), 1) as several:
-        plan = plan_of(several, key_of=partial(task_key, common_half(several.key)))
-        with pytest.raises(GridError, match="PYSPARK_PIN_THREAD"):
-            connect(plan, 0, 0)
-
-
-def holds(monkeypatch, own):
-    """Give this process what Spark gives to a task."""
-    from pyspark import TaskContext
-
-    told = SimpleNamespace(getLocalProperty={PROPERTY: own}.get)
-    monkeypatch.setattr(TaskContext, "get", lambda: told)
 
 
 @pytest.mark.parametrize(
