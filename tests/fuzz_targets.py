@@ -64,7 +64,7 @@ SECTIONS = {
 }
 GENERATION = Generation(3, Driver("application_17_0001", attempt=2), "token")
 DAEMON = Daemon("namenode", 2**22 + 1, "boot 17", "/logs/namenode.log")
-SANDBOX = State(Ports(*range(20000, 20008)), 1, 1024, 8, (DAEMON,))
+SANDBOX = State(Ports(*range(20000, 20007)), 1, 1024, 8, (DAEMON,))
 FIELD = Field("image", (32, 32, 1), classes=("a",))
 
 
@@ -92,9 +92,8 @@ def frame_targets(examples: list[Message]) -> list[Target]:
             (sender_side,) = {kind.sender for kind in legal}
             (receiver,) = set(Side) - {sender_side}
             read = partial(_receive, state, receiver)
-            # From its own server, which has proved the key, the driver takes parts of checkpoints
-            # of any size, and a thousand events with the sums of their metrics: `UPDATE_LIMIT`.
-            trusted = state in ("fetching a part", "polling")
+            # The driver takes parts of checkpoints of any size from its own server.
+            trusted = state == "fetching a part"
             errors = (RemoteProtocolError,)
             found.append(Target(f"frames: {state}", seeds, read, errors, trusted=trusted))
     return found

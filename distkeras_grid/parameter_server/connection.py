@@ -17,6 +17,7 @@ from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.compression import Wire, build_wire
 from distkeras_grid.parameter_server.messages import (
+    HEADER_LIMIT,
     PRE_AUTHENTICATION_LIMIT,
     Beat,
     Center,
@@ -422,7 +423,21 @@ class Connection:
     def _take_header(self) -> None:
         header = self._check(frames.decode_header(self._fixed))
         self._header = header
-        self._expect(memoryview(bytearray(header.length)), lambda: self._take_fields(header))
+        self._expect_fields(header, memoryview(b""))
+
+    def _expect_fields(self, header: frames.FrameHeader, have: memoryview) -> None:
+        # Memory grows with the bytes that come: what a peer announces costs nothing.
+        more = memoryview(bytearray(min(header.length, max(2 * len(have), HEADER_LIMIT))))
+        more[: len(have)] = have
+
+        def complete() -> Message | None:
+            if len(more) == header.length:
+                return self._take_fields(header)
+            self._expect_fields(header, more)
+            return None
+
+        self._expect(more, complete)
+        self._filled = len(have)
 
     def _take_fields(self, header: frames.FrameHeader) -> Message | None:
         fields = self._target

@@ -315,6 +315,23 @@ def test_a_stranger_that_answers_gets_no_more_memory_than_one_that_asks():
         client.receive(header(number=goodbye, length=1005))
 
 
+def test_memory_for_a_long_message_comes_with_its_bytes():
+    sender, receiver = ends(messages.Update)
+    seats = tuple(
+        messages.SeatStatus(seat, -1, "absent", None, 0, log="/logs/" + 200 * "x")
+        for seat in range(2000)
+    )
+    update = messages.Update(4, 5, seats, ())
+    data = sender.send(update)
+    assert len(data) > 6 * messages.HEADER_LIMIT
+    announcing = header(number=MESSAGES.index(messages.Update), length=2**28)
+    tracemalloc.start()
+    assert ends(messages.Update)[1].receive(announcing + bytes(9)) == []
+    assert tracemalloc.get_traced_memory()[1] < 4 * messages.HEADER_LIMIT
+    tracemalloc.stop()
+    assert receiver.receive(data) == [update]
+
+
 def test_a_vector_that_nobody_waits_for_is_refused():
     connection = Connection(Side.SERVER, SIZE)
     connection.state = "running"
