@@ -33,7 +33,7 @@ PARAMETERS = {
 }
 #: Rules whose workers keep their own weights when a reply was lost.
 TRAINABLE, SIZE = 150_000, 290_000  # more than one chunk of trainable and statistics
-SECTIONS = sections_of_sizes(TRAINABLE, 70_000, 70_000)
+SECTIONS = sections_of_sizes(TRAINABLE, 140_000)
 
 
 def built():

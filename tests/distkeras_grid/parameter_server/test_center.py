@@ -33,7 +33,7 @@ def test_the_statistics_have_their_own_arithmetic():
 
 
 def test_a_round_gives_everyone_the_new_center():
-    sections = sections_of_sizes(2 * CHUNK, CHUNK, 1)
+    sections = sections_of_sizes(2 * CHUNK, CHUNK + 1)
     center = Center(AveragingRule(), np.zeros(3 * CHUNK + 1, np.float32), sections, seats=2)
     payloads = [np.full_like(center.vector, value) for value in (1, 5)]
     center.combine(payloads, [CommitInfo(0, 1, 3, 0), CommitInfo(1, 1, 1, 0)])
@@ -64,7 +64,7 @@ def test_each_seat_has_a_memory_of_its_own_and_a_start_or_a_repeat_renews_it():
 
 @pytest.mark.parametrize("rule", [DistanceRule(), MemberRule()])
 def test_a_center_that_was_saved_goes_on_as_if_nothing_had_been(rule):
-    sections = sections_of_sizes(3, 1, 1)
+    sections = sections_of_sizes(3, 2)
     center, out = Center(rule, np.arange(5, dtype=np.float32), sections, 2), np.empty(5, "f")
     for seat in (0, 1):
         center.greet(seat, out)

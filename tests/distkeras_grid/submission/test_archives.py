@@ -15,7 +15,7 @@ from distkeras_grid.cli.environments import build_parser, table
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.archive import DIGEST
 from distkeras_grid.submission.archives import DAY, Archive, archives_in, delete, outdated
-from tests.distkeras_grid.submission.test_yarn import RUNNING
+from tests.distkeras_grid.submission.test_applications import RUNNING
 
 NAMES = [f"environment-3.11.7-{number:016x}.tar.gz" for number in range(4)]
 
