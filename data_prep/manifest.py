@@ -27,7 +27,7 @@ VERSION = 1
 # Findings about an image that are reported.
 COPIED = (
     *("notes", "bits", "pixel_size", "zones", "excluded"),
-    *("uncovered", "uncovered_by_angle", "empty_angles", "marks", "low", "high", "stain"),
+    *("uncovered", "uncovered_by_angle", "empty_angles", "low", "high", "stain"),
 )
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # Status of an image that is left out, and not read again until it changes.
@@ -94,8 +94,6 @@ class Entry:
         Part of the image that no tile shows at any angle, and the mean over the angles.
     empty_angles : int, optional
         Number of angles without a tile.
-    marks : str, optional
-        Marks that seem to be drawn into the image and lie in no zone.
     low, high : float, optional
         Values of the image that became 0 and white when it was normalised.
     stain : str, optional
@@ -136,7 +134,6 @@ class Entry:
     uncovered: float | None = None
     uncovered_by_angle: float | None = None
     empty_angles: int | None = None
-    marks: str | None = None
     low: float | None = None
     high: float | None = None
     stain: str | None = None

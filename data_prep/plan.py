@@ -53,7 +53,7 @@ class PlannedSource:
         Digest of the decoded pixels; see `data_prep.digests.pixel_digest`.
     bits : int
         Significant bits of its values.
-    pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles, marks
+    pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles
         See `data_prep.manifest.Entry`.
     low, high, stain, filtered
         See `data_prep.manifest.Entry`.
@@ -87,7 +87,6 @@ class PlannedSource:
     uncovered: float = 0.0
     uncovered_by_angle: float = 0.0
     empty_angles: int = 0
-    marks: str | None = None
     pixel_sha256: str | None = None
     raw_bytes: float = 0.0
     difference_bytes: float = 0.0
@@ -231,14 +230,6 @@ class Plan:
                 if each.empty_angles
             }
         )
-        marked = [each for each in self.sources if each.marks]
-        if marked:
-            lines.append(
-                f"  {counted(len(marked), 'image')} may show a scale bar, a data bar or a frame, "
-                "which a network can learn; look at them, and exclude what is there by --zones or "
-                "--bottom-strip (left, top, right, bottom):"
-            )
-            lines += [f"    {each.source}: {each.marks}" for each in marked]
         return lines
 
     def outlook(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.geometry import TileSpec
-from data_prep.marks import places_of
 from data_prep.plan import PlannedSource
-from data_prep.zones import Box, table_of
 from distkeras_grid.pages import STYLE
 from distkeras_grid.progress import format_bytes
 
@@ -28,7 +26,7 @@ Corners = NDArray[np.float64]
 FOLDER = "_reports"
 # Number of newest runs whose reports are kept: three months of nightly runs.
 KEPT_REPORTS = 90
-_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html|zones\.csv)")
+_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html)")
 # At most this many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
 # Images on the first page, and on each of the further pages.
@@ -45,7 +43,6 @@ figure { margin: 0; }
 figcaption { font-size: .85rem; max-width: 360px; overflow-wrap: anywhere; }
 svg { display: block; border-radius: 4px; }
 .flat { fill: #0a84ff22; stroke: #0a84ff; stroke-width: 1; vector-effect: non-scaling-stroke; }
-.mark { fill: #ff3b3055; stroke: #ff3b30; stroke-width: 2; vector-effect: non-scaling-stroke; }
 .turned { fill: none; stroke: #ff9f0a; stroke-width: 1; vector-effect: non-scaling-stroke; }
 """
 
@@ -112,8 +109,6 @@ class Figures:
     uncovered, uncovered_by_angle : float
         Part of the pixels of this run's images that no tile shows, and the mean of that part over
         the angles.
-    marks : dict of str to str
-        What seems to be drawn into images, with its left, top, right and bottom edge, by path.
     alike : list of dict of str to str
         Images of this run that show the same place as another: ``one``, ``other`` and ``why``.
     """
@@ -144,7 +139,6 @@ class Figures:
     splits_kept: dict[str, str] = field(default_factory=dict)
     uncovered: float = 0.0
     uncovered_by_angle: float = 0.0
-    marks: dict[str, str] = field(default_factory=dict)
     alike: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -185,7 +179,6 @@ def render(
     sources: Mapping[str, PlannedSource],
     angles: Sequence[float],
     pages: Sequence[str] = (),
-    zones: str = "",
 ) -> str:
     """Return the report as one page, with pages of all images beside it if there are many.
 
@@ -199,8 +192,6 @@ def render(
         Angles whose tiles `shown` has as squares.
     pages : sequence of str, optional
         File names of the pages that `image_pages` returned.
-    zones : str, optional
-        File name of the table of marks, in the form of zones.
     """
     title = f"Tiles of {figures.input}"
     parts = [
@@ -219,8 +210,6 @@ def render(
         parts.append(_section("In another split than the table says", kept))
     if figures.filter:
         parts.append(_section("Filter", _filter(figures)))
-    if figures.marks:
-        parts.append(_section("Perhaps a scale bar, a data bar or a frame", _marks(figures, zones)))
     if figures.alike:
         parts.append(_section("Images of the same place", _alike(figures)))
     parts += [
@@ -308,19 +297,6 @@ def _filter(figures: Figures) -> str:
     )
     bare = [(path, f"{n:,}") for path, n in sorted(figures.kept_none.items())[:SHOWN_REASONS]]
     return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
-
-
-def _marks(figures: Figures, zones: str) -> str:
-    """Return what seems to be drawn into images; nothing of it is excluded."""
-    table = f'<a href="{escape(quote(zones))}">{escape(zones)}</a> is a table of them. ' * bool(
-        zones
-    )
-    return (
-        "<p>A network can learn the class from them. They are in the tiles: look at them, and "
-        f"exclude what is there by --zones or --bottom-strip. {table}Numbers are left, top, right "
-        "and bottom in pixels; images below show the places in red. Coloured and vertical bars, "
-        "arrows and text are not found.</p>"
-    ) + _listed(("image", "what"), sorted(figures.marks.items()))
 
 
 def _alike(figures: Figures) -> str:
@@ -469,26 +445,8 @@ def report_files(
     """
     pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
     further = {f"{stem}-images-{number}.html": page for number, page in enumerate(pages, 1)}
-    zones = {name: table_of(places) for name, places in _zones(stem, figures).items()}
-    first = render(figures, shown, sources, angles, list(further), *zones)
-    return {f"{stem}.json": figures.to_json(), **zones, **further, f"{stem}.html": first}
-
-
-def _zones(stem: str, figures: Figures) -> dict[str, dict[str, list[Box]]]:
-    """Return the name of the table of marks, and what is in it; nothing if there are none."""
-    marks = {path: places_of(told) for path, told in figures.marks.items()}
-    return {zones_file(stem): marks} if marks else {}
-
-
-def zones_file(stem: str) -> str:
-    """Return the path of the table of marks that belongs to a report.
-
-    Parameters
-    ----------
-    stem : str
-        Path of the report, without its ending.
-    """
-    return f"{stem}.zones.csv"
+    first = render(figures, shown, sources, angles, list(further))
+    return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
 
 
 def _told(angles: Sequence[float]) -> str:
@@ -534,9 +492,6 @@ def _grid(
     shapes = "".join(
         f'<path class="{kinds[angle]}" d="{_outlines(corners)}"/>'
         for angle, corners in (squares or {}).items()
-    ) + "".join(
-        f'<rect class="mark" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>'
-        for left, top, right, bottom in places_of(source.marks or "")
     )
     label = escape(source.source)
     more = ", too many to draw" if squares is None and source.tiles else ""

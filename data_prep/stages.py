@@ -21,7 +21,6 @@ from data_prep.geometry import TileSpec
 from data_prep.isolation import LATER, Care, Trials
 from data_prep.layout import Layout, lay_out
 from data_prep.likeness import fingerprint
-from data_prep.marks import find_marks
 from data_prep.normalising import found_of, stored_of
 from data_prep.picture import Picture
 from data_prep.plan import Unit, divide
@@ -32,9 +31,8 @@ from data_prep.sampling import Prepared, converted, prepare
 from data_prep.schema import SourceRow, encode, measures_of, record_batch, spark_schema, white_of
 from data_prep.settings import CHOICES
 from data_prep.split import SPLITS
-from data_prep.survey import Survey, survey
+from data_prep.survey import survey
 from data_prep.tiles import Tile, group_by_base, iter_tiles
-from data_prep.zones import Zones
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
@@ -50,7 +48,6 @@ BATCH_TILES = 64
 # Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
 SAMPLE_TILES = 32
 PNG_TILES = 8
-SHOWN_MARKS = 6
 ZSTD_LEVEL = 3
 # Bytes of image files in one task of the first pass.
 LOOKED_BYTES = 64 << 20
@@ -61,7 +58,7 @@ INSPECTED = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
-    "pixel_size double, zones string, marks string, fingerprint binary, raw_bytes double, "
+    "pixel_size double, zones string, fingerprint binary, raw_bytes double, "
     "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
     "decode_seconds double, thumbnail binary, "
     "low double, high double, kept double, stain string, cut_width int, cut_height int, "
@@ -103,7 +100,6 @@ class Inspected:
     empty_angles: int = 0
     pixel_size: float | None = None
     zones: str | None = None
-    marks: str | None = None
     fingerprint: bytes = b""
     raw_bytes: float = 0.0
     difference_bytes: float = 0.0
@@ -318,9 +314,12 @@ def _look_at(
         ready = replace(ready, pixels=converted(ready.pixels, 1))
     if seen.value_range is not None:
         ready = ready.normalised(seen.value_range)
-    own_bits = _bits(picture, seen.highest, cutting, uri)
     # Normalised values use all bits of their type.
-    bits = own_bits if seen.value_range is None else 8 * picture.pixels.dtype.itemsize
+    bits = (
+        _bits(picture, seen.highest, cutting, uri)
+        if seen.value_range is None
+        else 8 * picture.pixels.dtype.itemsize
+    )
     with closing(ready):
         if isinstance(ready.pixels, Raster) and ready.scale == (1.0, 1.0):
             # Avoids decoding all its blocks to find the largest value, which is known.
@@ -338,7 +337,6 @@ def _look_at(
         bits=bits,
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
-        marks=_marks(seen, own_bits, cutting.zones.of(path, width, height)),
         fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
         raw_bytes=sizes["raw"],
         difference_bytes=sizes["difference"],
@@ -355,17 +353,6 @@ def _look_at(
         cut_height=ready.pixels.shape[0],
         **vars(layout),
     )
-
-
-def _marks(seen: Survey, bits: int, zones: Zones) -> str | None:
-    """Describe what seems to be drawn into an image and is not excluded yet."""
-    marks = (mark.enlarged(seen.shrink) for mark in find_marks(seen.small, (1 << bits) - 1))
-    found = [
-        mark.describe()
-        for mark in marks
-        if not any(mark.lies_in(polygon) for polygon in zones.excluded)
-    ]
-    return "; ".join(found[:SHOWN_MARKS]) or None
 
 
 def _checked_layout(ready: Prepared, uri: str, cutting: Cutting) -> Layout:

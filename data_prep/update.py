@@ -64,7 +64,6 @@ from data_prep.report import (
     grid_angles,
     outdated,
     report_files,
-    zones_file,
 )
 from data_prep.samples_shown import choose_images, look_up
 from data_prep.schema import image_field
@@ -326,8 +325,6 @@ class _Night:
             self._say(f"no report could be written: {error}")
             return done
         self._say(f"the report is {uri}.html")
-        if figures.marks:
-            self._say(f"what seems to be drawn into images is in {zones_file(uri)}, for --zones")
         return replace(done, report=f"{uri}.html")
 
     def _figures(
@@ -368,7 +365,6 @@ class _Night:
             total_tiles=done.manifest["tiles"],
             uncovered=never,
             uncovered_by_angle=by_angle,
-            marks={each.source: each.marks for each in tiled if each.marks},
             alike=to_json(pair for pair in night.pairs if {pair.one, pair.other} & names),
         )
 

@@ -6,9 +6,7 @@ original image, from its left and top edge.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 import unicodedata
@@ -30,8 +28,6 @@ COLUMNS = ("file", "left", "top", "right", "bottom")
 FARTHEST = 1e9
 Transform = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 Points = tuple[tuple[float, float], ...]
-#: Left, top, right and bottom edge of a rectangle, pixels.
-Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -182,27 +178,6 @@ def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
         file = _same_name(name_there)
         found[file] = (*found.get(file, ()), zone)
     return found
-
-
-def table_of(boxes: Mapping[str, Iterable[Box]]) -> str:
-    """Return rectangles as a table that `read_zones` reads.
-
-    Parameters
-    ----------
-    boxes : mapping of str to iterable of Box
-        Rectangles by the image's path below the input folder.
-
-    Examples
-    --------
-    >>> print(table_of({"a/1.png": [(0, 70, 100, 80)]}), end="")
-    file,left,top,right,bottom
-    a/1.png,0,70,100,80
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows((path, *box) for path, found in sorted(boxes.items()) for box in found)
-    return text.getvalue()
 
 
 def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:

@@ -16,7 +16,6 @@ import pytest
 from PIL import Image
 
 from data_prep.geometry import TileSpec, count_tiles
-from data_prep.marks import Mark
 from data_prep.plan import PlannedSource
 from data_prep.report import (
     FIRST_IMAGES,
@@ -42,7 +41,6 @@ from data_prep.samples_shown import (
     thumbnail,
 )
 from data_prep.tiles import iter_tiles
-from data_prep.zones import ZoneRules, read_zones
 
 SPEC = TileSpec(32, angles=[0, 40, 90])
 
@@ -160,60 +158,33 @@ def test_the_grid_shows_each_tile_of_the_first_angle_and_of_the_first_oblique_on
         np.testing.assert_allclose(drawn, expected, atol=0.51)
 
 
-def test_marks_are_a_table_that_zones_are_read_from_and_that_covers_them():
-    names = ["a/0, x.png", "b/Ö.png"]
-    marks = [Mark("strip", 0, 70, 100, 80), Mark("bar", 5, 60, 45, 64), Mark("bar", 7, 8, 90, 12)]
-    told = figures(
-        marks={
-            names[0]: f"{marks[0].describe()}; {marks[1].describe()}",
-            names[1]: marks[2].describe(),
-        }
-    )
-    files = report_files("2026-11-22T020000Z", told, Shown(), {}, [0.0])
-    table = "2026-11-22T020000Z.zones.csv"
-    assert f'href="{table}"' in files["2026-11-22T020000Z.html"]
-    rules = ZoneRules(read_zones(files[table], table))
-    for name, found in ((names[0], marks[:2]), (names[1], marks[2:])):
-        excluded = rules.of(name, 100, 80).excluded
-        assert len(excluded) == len(found)
-        assert all(mark.lies_in(zone) for mark, zone in zip(found, excluded, strict=True))
-    rules.check_files(names)
-    without = report_files("2026-11-22T020000Z", figures(), Shown(), {}, [0.0])
-    assert sorted(without) == ["2026-11-22T020000Z.html", "2026-11-22T020000Z.json"]
-
-
-def test_the_page_tells_marks_pairs_and_pixels_in_no_tile():
+def test_the_page_tells_pairs_and_pixels_in_no_tile():
     """They were told on the terminal only, and a night has none."""
-    marked = replace(source("a/0"), marks="uniform strip at 0,70,100,80; scale bar at 5,60,45,64")
     told = figures(
         tiles={"train": {"a": 5}},
         images={"train": {"a": 1}},
-        marks={"a/0": marked.marks},
         alike=[{"one": "a/0", "other": "b/<7>", "why": "29 features agree"}],
         uncovered=0.064,
         uncovered_by_angle=0.25,
     )
-    picture = thumbnail(np.zeros((80, 100, 1), np.uint8))
-    page = render(told, Shown({}, {"a/0": picture}, {}), {"a/0": marked}, [0.0])
     read = Links()
-    read.feed(page)
+    read.feed(render(told, Shown(), {}, [0.0]))
     text = " ".join(read.text)
-    for part in ("scale bar at 5,60,45,64", "b/<7>", "29 features agree", "6.4%", "25.0%"):
+    for part in ("b/<7>", "29 features agree", "6.4%", "25.0%"):
         assert part in text
-    boxes = re.findall(r'class="mark" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', page)
-    assert boxes == [("0", "70", "100", "10"), ("5", "60", "40", "4")]
     kept = json.loads(told.to_json())
-    assert (kept["marks"], kept["uncovered"]) == ({"a/0": marked.marks}, 0.064)
+    assert kept["uncovered"] == 0.064
     assert kept["alike"] == told.alike
 
 
 def test_long_lists_are_cut_on_the_page_and_whole_in_the_file():
-    told = figures(marks={f"a/{i:04}": "scale bar at 1,2,30,4" for i in range(SHOWN_REASONS + 7)})
+    pairs = [{"one": f"a/{i:04}", "other": "b/0", "why": "x"} for i in range(SHOWN_REASONS + 7)]
+    told = figures(alike=pairs)
     page = render(told, Shown(), {}, [0.0])
     assert "a/0000" in page
     assert f"a/{SHOWN_REASONS:04}" not in page
     assert "7 more" in page
-    assert len(json.loads(told.to_json())["marks"]) == SHOWN_REASONS + 7
+    assert len(json.loads(told.to_json())["alike"]) == SHOWN_REASONS + 7
 
 
 def test_a_thumbnail_is_small_and_uses_all_of_the_range():
@@ -244,8 +215,6 @@ def test_reports_of_the_newest_nights_stay_and_other_files_always():
     assert outdated(files[4:]) == []
     pages = [f"{times[0]}-images-1.html", f"{times[-1]}-images-1.html"]
     assert outdated([*files, *pages]) == sorted([*gone, pages[0]])
-    tables = [f"{time}.zones.csv" for time in (times[0], times[-1])]
-    assert outdated([*files, *tables]) == sorted([*gone, tables[0]])
 
 
 def pictured(number):

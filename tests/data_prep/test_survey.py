@@ -13,7 +13,6 @@ from data_prep import survey as module
 from data_prep.digests import PixelDigest, pixel_digest
 from data_prep.images import open_image
 from data_prep.likeness import fingerprint, parse
-from data_prep.marks import find_marks
 from data_prep.picture import as_channels
 from data_prep.survey import survey
 
@@ -67,15 +66,11 @@ def test_parts_say_what_the_whole_says(pixels, channels, kind, monkeypatch):
     assert np.abs(means - found.small).max() <= 0.51
 
 
-def test_marks_and_likeness_are_found_in_the_small_copy(monkeypatch):
+def test_likeness_is_found_in_the_small_copy(monkeypatch):
     monkeypatch.setattr(module, "SMALL_PIXELS", 100_000)
     pixels = cv2.GaussianBlur(RNG.integers(0, 256, (900, 1200), dtype=np.uint8), (0, 0), 3)
     pixels = cv2.normalize(pixels, None, 30, 220, cv2.NORM_MINMAX)[:, :, np.newaxis]
-    pixels[800:] = 0
     found = survey(by_part(pixels))
     assert found.shrink > 1
-    (mark,) = (each.enlarged(found.shrink) for each in find_marks(found.small, 255))
-    assert (mark.kind, mark.left, mark.right) == ("strip", 0, 1200)
-    assert abs(mark.top - 800) <= found.shrink
     seen = parse(fingerprint(found.small, found.shrink))
     assert (seen.width, seen.height) == (1200, 900)
