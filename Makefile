@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
 .PHONY: help setup demo test test-core test-full test-faults fault-table fit-table test-hadoop test-kerberos check check-airflow lint \
-	types layers quick fmt torch hashes bench bench-scale clean
+	types layers quick fmt torch hashes bench bench-scale house clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 18
@@ -127,6 +127,9 @@ hashes: ## write requirements-hashed.txt, with the SHA-256 of every file that ma
 
 bench: setup torch ## print the benchmarks; FASHION_MNIST=FOLDER names the four IDX .gz files
 	@build/torch/bin/python -m tests.benchmarks
+
+house: setup ## print the size of each package, the longest files, and the calls of one commit
+	@$(BIN)/python -m tests.benchmarks.house
 
 bench-scale: setup ## a night's worth of tiles on generated images, extrapolated to 4,559,688 tiles
 	@$(BIN)/python -m tests.benchmarks.scale
