@@ -29,7 +29,6 @@
     │   └── LocalDiskError                  the disk of a worker's host fails
     ├── ParameterServerError
     │   ├── ServerUnreachableError          no connection; names both ends
-    │   ├── ServerRestartedError            another server has taken the dead one's place
     │   ├── ProtocolError                   bytes or messages that break the protocol
     │   │   ├── LocalProtocolError          we broke it
     │   │   └── RemoteProtocolError         the other side broke it
@@ -246,10 +245,6 @@ class ParameterServerError(GridError):
 
 class ServerUnreachableError(ParameterServerError):
     """No connection to the parameter server."""
-
-
-class ServerRestartedError(ParameterServerError):
-    """The server that a worker was started by has died, and another one has taken its place."""
 
 
 class ProtocolError(ParameterServerError):

@@ -410,20 +410,6 @@ class History:
         for number, line in enumerate(lines, start=first):
             self.add(record_of_text(line, number))
 
-    def go_back_to(self, earlier: History) -> None:
-        """Drop what came after an earlier state, but for what happened to the workers.
-
-        Parameters
-        ----------
-        earlier : History
-            The records of that state.
-        """
-        for kind, records in self._lists.items():
-            if kind is not WorkerRecord:
-                kept = list(earlier._lists[kind])
-                records.clear()
-                records.extend(kept)
-
     def to_jsonl(self, path: str | Path) -> None:
         """Write `to_jsonl_text` to a local file.
 

@@ -72,7 +72,6 @@ SUITES = {
         "parameter_server/test_mind.py",
         "test_judges.py",
     ),
-    "parameter_server/lingering.py": ("parameter_server/test_replacing.py",),
     "parameter_server/shards.py": (
         "parameter_server/test_shards.py",
         "parameter_server/test_sharded_client.py",
@@ -110,10 +109,8 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         "parameter_server/state.py": ("join", "is_of_attempt", "is_current", "check", "_current"),
     },
     "all workers start at once, each with the rows that it can have": {
-        "parameter_server/state.py": (
-            *("ready", "present", "may_start", "start", "begin", "skip_common_start"),
-        ),
-        "parameter_server/mind.py": ("_ready", "take_turn"),
+        "parameter_server/state.py": (*("ready", "present", "may_start", "start", "begin"),),
+        "parameter_server/mind.py": ("_ready",),
     },
     "a commit counts once": {"parameter_server/state.py": ("admit", "repeat")},
     "a commit is of a window that its worker has": {"parameter_server/state.py": ("_check_place",)},

@@ -14,7 +14,7 @@ from io import BufferedReader, BufferedWriter
 from distkeras_grid.parameter_server.child import LENGTH
 from distkeras_grid.parameter_server.scratch import scratch
 from distkeras_grid.parameter_server.service import Service
-from distkeras_grid.parameter_server.settings import ServerSettings, ServerTurn
+from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.parameter_server.transports import cannot_listen
 from distkeras_grid.weights import empty_vector
 
@@ -31,7 +31,7 @@ def main() -> int:
 def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
     launch = json.loads(source.read(LENGTH.unpack(source.read(LENGTH.size))[0]))
     key, lengths = bytes.fromhex(launch.pop("key")), launch.pop("saved")
-    turn = ServerTurn.from_json(launch.pop("turn"))
+    folder = launch.pop("folder")
     settings = ServerSettings.from_json(launch)
     center = empty_vector(settings.spec.size)
     saved = [scratch(length) for length in lengths]
@@ -40,7 +40,7 @@ def _serve(source: BufferedReader, sink: BufferedWriter) -> int:
             sys.stderr.write("the driver left before it had sent all of the center\n")
             return 1
     try:
-        service = Service(settings, center, key, saved=saved, turn=turn)
+        service = Service(settings, center, key, saved=saved, folder=folder)
     except OSError as error:
         place = settings.place
         sys.stderr.write(

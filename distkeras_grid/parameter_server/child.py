@@ -119,10 +119,8 @@ class Child:
         self.log.seek(max(0, size - _TAIL_BYTES))
         return self.log.read().decode("utf-8", "replace").strip()
 
-    def stop(self, *, at_once: bool) -> None:
-        """Close the input of the process, which ends it; kill it `at_once` or after a while."""
-        if at_once:
-            self.process.kill()
+    def stop(self) -> None:
+        """Close the input of the process, which ends it; kill it after a while."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()

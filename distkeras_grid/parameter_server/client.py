@@ -25,7 +25,6 @@ from distkeras_grid.errors import (
     ProtocolError,
     RefusedError,
     RemoteProtocolError,
-    ServerRestartedError,
     ServerUnreachableError,
 )
 from distkeras_grid.parameter_server.allowance import Allowance
@@ -102,8 +101,6 @@ class WorkerClient:
         only changes, it is the last known center, and the caller must not change it.
     seat : int
         Number of the worker.
-    patience : float
-        Seconds that a request may spend without a connection, by default `RECONNECT_SECONDS`.
     outgoing : ndarray or None
         Memory that a payload of `exchange` may lie in, shape ``(size,)``, ``float32``: from there
         the server reads it without another copy. None if vectors go through a socket.
@@ -123,16 +120,11 @@ class WorkerClient:
         self.seat = seat
         self.vector = empty_vector(size)
         self._join = join
-        self.patience = RECONNECT_SECONDS
         # One request at a time.
         self._turn = threading.RLock()
         # The arguments of `ready`.
         self._rows, self._digest, self._window_seconds = 0, "", 0.0
-        # Whether the server is not the one that has started this worker.
-        self._replaced = False
         self._running = False
-        # Generation of the server that has started this worker.
-        self._generation: int | None = None
         self._conversation: Conversation
         self._compression = compression
         self._hearing = Hearing(compression, self.vector)
@@ -309,7 +301,7 @@ class WorkerClient:
                     Ready(rows, window_seconds, digest, self.road), Start
                 )
             )
-            self._running, self._generation = True, self._welcome.generation
+            self._running = True
         return answer
 
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
@@ -471,18 +463,10 @@ class WorkerClient:
         return self._again(ask)
 
     def rejoin(self) -> Start:
-        """Take the seat again, as a late worker does, and receive the center into `vector`.
-
-        Raises
-        ------
-        ServerRestartedError
-            If the server is not the one that has started this worker. The next call takes the seat
-            on the new server.
-        """
+        """Take the seat again, as a late worker does, and receive the center into `vector`."""
         with self._turn:
             self._running = False
-            self._forget_replaced()
-            Allowance(self.patience, known=True).connect(self._open_again)
+            Allowance(RECONNECT_SECONDS, known=True).connect(self._open_again)
             return self.ready(self._rows, self._window_seconds, self._digest)
 
     def finish(self) -> None:
@@ -514,10 +498,9 @@ class WorkerClient:
         with self._turn:
             # A worker that has just taken the seat may report a failure without resuming.
             self._running = self._interrupted = False
-            self._forget_replaced()
             try:
                 if not self._conversation.channel.connection.may_send(Fail):
-                    Allowance(self.patience, known=True).connect(self._open_again)
+                    Allowance(RECONNECT_SECONDS, known=True).connect(self._open_again)
                 self._again(lambda: self._conversation.ask(failure, Done))
             except ParameterServerError:
                 return False
@@ -549,9 +532,7 @@ class WorkerClient:
         until = time.monotonic() + seconds
         self._conversation = self._join(seconds)
         self._conversation.channel.connection.vector = self.vector
-        self._welcome = self._conversation.welcomed(WorkerWelcome)
-        self._replaced = self._generation not in (None, self._welcome.generation)
-        self._check_generation()
+        self._conversation.welcomed(WorkerWelcome)
         self._lend(max(0.001, until - time.monotonic()))
         if self._running:
             left = max(0.001, until - time.monotonic())
@@ -610,23 +591,10 @@ class WorkerClient:
             self._own.close()
         self._own = None
 
-    def _check_generation(self) -> None:
-        if self._replaced:
-            raise ServerRestartedError(
-                f"Worker {self.seat} was started by a server that has died. Another one has taken "
-                "its place, and the worker has to start anew."
-            )
-
-    def _forget_replaced(self) -> None:
-        if self._replaced:
-            self._replaced, self._generation = False, None
-
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Make a request, and repeat it on a new connection whenever the connection breaks."""
-        allowance = Allowance(self.patience, known=True)
+        allowance = Allowance(RECONNECT_SECONDS, known=True)
         with self._turn:
-            # A sign of life may have met the other server first.
-            self._check_generation()
             while True:
                 try:
                     if self._interrupted:
@@ -742,7 +710,6 @@ class DriverClient:
         learning_rate: float | None = None,
         *,
         begin: bool = False,
-        release: bool = False,
         epochs: int | None = None,
     ) -> None:
         """Set what the workers receive with their next replies.
@@ -755,8 +722,6 @@ class DriverClient:
             The new learning rate.
         begin : bool, default False
             Whether workers that are ready start now, without the missing ones.
-        release : bool, default False
-            Whether finished workers may end, because the result has been fetched.
         epochs : int, optional
             Epochs after which callbacks have acted. The rate counts from the next one.
 
@@ -765,7 +730,7 @@ class DriverClient:
         RefusedError
             If the rate is not a positive number.
         """
-        self._ask(Command(stop, learning_rate, begin, release, epochs), Done)
+        self._ask(Command(stop, learning_rate, begin, epochs), Done)
 
     def gather(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint; a later `poll` reports that its state has been taken.

@@ -28,7 +28,6 @@ from distkeras_grid.parameter_server.mind import (
     received,
 )
 from distkeras_grid.parameter_server.scratch import FileShelf
-from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.parameter_server.state import Session
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trees import Packed
@@ -65,23 +64,13 @@ class Coordinator:
         The initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
     saved : sequence of ndarray, default ()
         The parts of the checkpoint from which the run goes on, in place of the center.
-    turn : ServerTurn, optional
-        Which of the run's servers this is.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        center: Vector,
-        saved: Sequence[Packed] = (),
-        turn: ServerTurn | None = None,
-    ) -> None:
+    def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
         self._shelf = shelf = FileShelf()
         self._mind = (
             ServerMind.resumed(spec, saved, shelf) if saved else ServerMind(spec, center, shelf)
         )
-        if turn is not None:
-            self._mind.take_turn(turn)
         self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
         self._mailboxes: dict[Session, _Mailbox] = {}

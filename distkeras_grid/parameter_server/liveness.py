@@ -30,9 +30,6 @@ CONNECT_SECONDS = 30.0
 HANDSHAKE_SECONDS = 10.0
 #: Total seconds that a worker's request may spend without a connection.
 RECONNECT_SECONDS = 10.0
-#: The same where another server takes the place of a dead one: it has to read a checkpoint, and the
-#: driver may be busy with a callback.
-REPLACED_SECONDS = 120.0
 #: Seconds in which a message must be complete, in addition to its section's time on a slow line.
 STALL_SECONDS = 60.0
 
@@ -59,9 +56,8 @@ class Then(Enum):
     RESTART = "its task is started again"
     WAIT = "nothing: these are restarted, or the run goes on without them"
     RECONNECT = (
-        f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all (with checkpoints "
-        f"{REPLACED_SECONDS:.0f} s, for a server that takes the place of a dead one), and repeats "
-        "the request, which counts once; after that the attempt ends, and Spark starts another"
+        f"the worker connects again, for {RECONNECT_SECONDS:.0f} s in all, and repeats the "
+        "request, which counts once; after that the attempt ends, and Spark starts another"
     )
     FAIL = "the attempt ends with an error, and Spark starts another"
     CANCEL = "the tasks are cancelled; the model is complete"

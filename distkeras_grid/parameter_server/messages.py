@@ -133,14 +133,9 @@ class Proof(Message, frozen=True):
 
 
 class WorkerWelcome(Message, frozen=True):
-    """The worker has the seat.
-
-    `generation` counts the run's servers from 0. A worker that was started by an earlier one has to
-    start anew.
-    """
+    """The worker has the seat."""
 
     sender: ClassVar[Side] = Side.SERVER
-    generation: Count = 0
 
 
 class DriverWelcome(Message, frozen=True):
@@ -506,16 +501,14 @@ class Update(Message, frozen=True):
 class Command(Message, frozen=True):
     """The driver's settings for the workers; None leaves a setting as it is.
 
-    With `begin`, workers that are ready start, whoever is missing. `release` lets workers go that
-    have finished and wait. Callbacks have acted after so many `epochs`: workers that wait at the
-    end of the last of them begin the next one.
+    With `begin`, workers that are ready start, whoever is missing. Callbacks have acted after so
+    many `epochs`: workers that wait at the end of the last of them begin the next one.
     """
 
     sender: ClassVar[Side] = Side.CLIENT
     stop: bool | None
     learning_rate: float | None
     begin: bool = False
-    release: bool = False
     epochs: Count | None = None
 
 

@@ -74,7 +74,6 @@ from distkeras_grid.parameter_server.messages import (
     Center as CenterMessage,
 )
 from distkeras_grid.parameter_server.replay import KEPT_STEPS, KeptStep, Replay
-from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.parameter_server.snapshots import Shelf, Snapshots
 from distkeras_grid.parameter_server.state import Arrival, ServerState, Session
 from distkeras_grid.rules import AsynchronousRule, rule_of
@@ -276,9 +275,6 @@ class ServerMind:
         # Seats that were asked for weights and state, and have not told them.
         self._asked: set[int] = set()
         self._gate: list[_Waiting] = []
-        # Whether workers that have finished wait until the driver has the result, and who does.
-        self._lingers = False
-        self._leaving: list[Session] = []
         # Answers that wait at the end of an epoch until the driver's callbacks have acted.
         self._held: dict[int, Send] = {}
         # Commits of a round.
@@ -307,16 +303,6 @@ class ServerMind:
             FetchCenter: self._fetch_center,
         }
 
-    def take_turn(self, turn: ServerTurn) -> None:
-        """Begin as one of the run's servers; called once, before any event.
-
-        Workers of a dead server come one by one. Those of whom a checkpoint has the rows have
-        passed the common start before, so they do not wait for each other again.
-        """
-        self._lingers = turn.replaceable
-        if turn.generation:
-            self.books.skip_common_start()
-
     def handle(self, event: Event, now: float) -> list[Action]:
         """Process an event.
 
@@ -340,8 +326,8 @@ class ServerMind:
             If the sender's conversation ends.
         """
         # Who waits now; what fails later may have taken them from where they wait.
-        entries, leaving = [*self._gate, *self._round.values()], [*self._leaving]
-        waiting = [*(entry.session for entry in entries), *self._held_back, *leaving]
+        entries = [*self._gate, *self._round.values()]
+        waiting = [*(entry.session for entry in entries), *self._held_back]
         try:
             return self._process(event, now)
         except ParameterServerError:
@@ -373,7 +359,7 @@ class ServerMind:
             self._broken.__cause__ = error
             if sender != DRIVER:
                 self._log_broken(sender, self._broken)
-        self._gate, self._round, self._leaving, self._held = [], {}, [], {}
+        self._gate, self._round, self._held = [], {}, {}
         told = dict.fromkeys([sender, *waiting])
         return [Dismiss(session, self._broken) for session in told]
 
@@ -448,15 +434,7 @@ class ServerMind:
         if self.books.over and self._broken is None:
             # The worker that was asked for a snapshot's weights may never send them.
             self._snapshots.arrive(self.books.version, self.center.vector)
-        self._leaving.append(event.sender)
-        return [*self._let_go(), *self._open_gate(), *self._close_round(now)]
-
-    def _let_go(self) -> list[Action]:
-        """Answer those who have finished, unless they are to wait."""
-        if self._lingers:
-            return []
-        going, self._leaving = self._leaving, []
-        return [Send(session, Done()) for session in going]
+        return [Send(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
 
     def _fail(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, Fail)
@@ -483,12 +461,7 @@ class ServerMind:
         for entry in dropped:
             if self._round.get(seat) is entry:
                 del self._round[seat]
-        left = [
-            each
-            for each in (*self._leaving, *self._held_back)
-            if each.seat == seat and only in (None, each)
-        ]
-        self._leaving = [each for each in self._leaving if each not in left]
+        left = [each for each in self._held_back if each.seat == seat and only in (None, each)]
         if left:
             self._held.pop(seat, None)
         return [
@@ -897,9 +870,7 @@ class ServerMind:
             self._judging.forget_norms()
         if message.begin:
             self.books.begin()
-        if message.release:
-            self._lingers = False
-        going = [*self._let_go(), *self._begin_epoch(now), *self._open_gate()]
+        going = [*self._begin_epoch(now), *self._open_gate()]
         return [Send(DRIVER, Done()), *going, *self._close_round(now)]
 
     def _fetch_center(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002

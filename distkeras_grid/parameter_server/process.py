@@ -7,31 +7,20 @@ never outlives the driver.
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from typing import Self
-
-from msgspec.structs import replace
 
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
 from distkeras_grid.parameter_server.child import START_SECONDS, Child
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import Update
-from distkeras_grid.parameter_server.settings import (
-    ServerAddress,
-    ServerSettings,
-    ServerTurn,
-)
+from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.transports import new_folder
 from distkeras_grid.rules import rule_of
 from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
-
-#: How long a new server tries to listen on the dead one's address, and its pauses [s].
-REPLACE_SECONDS, REPLACE_PAUSE = 10.0, 0.2
 
 
 class ServerProcess:
@@ -47,8 +36,6 @@ class ServerProcess:
         The run's key, `distkeras_grid.parameter_server.auth.new_key`.
     saved : sequence of ndarray, default ()
         The parts of the checkpoint from which the run goes on, in place of the center.
-    replaceable : bool, default False
-        Whether another process may take the place of one that has died, see `replace`.
 
     Attributes
     ----------
@@ -71,8 +58,6 @@ class ServerProcess:
         center: Vector,
         key: bytes,
         saved: Sequence[Packed] = (),
-        *,
-        replaceable: bool = False,
     ) -> None:
         if center.shape != (settings.spec.size,) or center.dtype != "float32":
             raise ConfigurationError(
@@ -85,14 +70,16 @@ class ServerProcess:
         self._center = center
         self._key = key
         self._saved = list(saved)
-        self._turn = ServerTurn(replaceable=replaceable)
+        self._folder: str | None = None
         self._child: Child | None = None
         self._driver: DriverClient | None = None
 
     def __enter__(self) -> Self:
-        self._turn = replace(self._turn, folder=new_folder())
+        self._folder = new_folder()
         try:
-            self._start(self._saved)
+            self._child = Child.spawn()
+            self.address = self._launch(self._saved)
+            self._driver = self._connect(START_SECONDS)
         except BaseException:
             self.__exit__()
             raise
@@ -100,63 +87,17 @@ class ServerProcess:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end()
-        if self._turn.folder is not None:
-            # A server that was killed has not removed it.
-            shutil.rmtree(self._turn.folder, ignore_errors=True)
-
-    def replace(self, saved: Sequence[Packed] = ()) -> None:
-        """Start another process in place of one that has died or does not answer.
-
-        It has the same address and keys as the former one, so that workers find it. They notice
-        that the server is new, and go on from its state.
-
-        Parameters
-        ----------
-        saved : sequence of ndarray, default ()
-            The parts of the checkpoint from which the run goes on; by default it begins again.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If the process does not start.
-        """
-        self._end(at_once=True)
-        place = replace(self._settings.place, port=self.address.port, port_retries=0)
-        self._settings = replace(self._settings, place=place)
-        folder = self._turn.folder
-        if folder is None or not os.path.isdir(folder):
-            folder = new_folder()
-        generation = self._turn.generation + 1
-        self._turn = replace(self._turn, generation=generation, folder=folder)
-        until = time.monotonic() + REPLACE_SECONDS
-        while True:
-            try:
-                self._start(saved)
-                return
-            except ServerUnreachableError:
-                # Another program may use the port for a moment, as the local port of a connection.
-                if time.monotonic() > until:
-                    raise
-            self._end(at_once=True)
-            time.sleep(REPLACE_PAUSE)
-
-    def _start(self, saved: Sequence[Packed]) -> None:
-        self._driver = None
-        self._child = Child.spawn()
-        self.address = self._launch(saved)
-        self._driver = self._connect(START_SECONDS)
-
-    def _end(self, *, at_once: bool = False) -> None:
         if self._driver is not None:
             self._driver.close()
         if self._child is not None:
-            # A stopped or hanging process must not go on beside its successor.
-            self._child.stop(at_once=at_once)
+            self._child.stop()
+        if self._folder is not None:
+            # A server that was killed has not removed it.
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def pid(self) -> int:
-        """Number of the process, which is another one after `replace`."""
+        """Number of the process."""
         return self._started.pid
 
     @property
@@ -197,14 +138,11 @@ class ServerProcess:
         learning_rate: float | None = None,
         *,
         begin: bool = False,
-        release: bool = False,
         epochs: int | None = None,
     ) -> None:
         """Set what the workers receive with their next replies; see `DriverClient.command`."""
         try:
-            self._connected().command(
-                stop, learning_rate, begin=begin, release=release, epochs=epochs
-            )
+            self._connected().command(stop, learning_rate, begin=begin, epochs=epochs)
         except ServerUnreachableError as error:
             raise self._started.died(error) from error
 
@@ -284,7 +222,7 @@ class ServerProcess:
         settings = {
             **self._settings.to_json(),
             "key": self._key.hex(),
-            "turn": self._turn.to_json(),
+            "folder": self._folder,
             "saved": [part.size for part in saved],
         }
         center: memoryview = self._center.data

@@ -49,7 +49,6 @@ from distkeras_grid.parameter_server.scratch import scratch
 from distkeras_grid.parameter_server.settings import (
     ServerAddress,
     ServerSettings,
-    ServerTurn,
 )
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, OwnVector, borrow
 from distkeras_grid.parameter_server.state import Session
@@ -82,8 +81,8 @@ class Service:
         Where clients come in; by default the sockets of the settings.
     saved : sequence of ndarray, default ()
         The parts of the checkpoint from which the run goes on.
-    turn : ServerTurn, optional
-        Which of the run's servers this is.
+    folder : str, optional
+        An existing folder for the Unix socket; see `Listener`.
 
     Raises
     ------
@@ -98,14 +97,13 @@ class Service:
         key: bytes,
         doors: Sequence[Door] | None = None,
         saved: Sequence[Packed] = (),
-        turn: ServerTurn | None = None,
+        folder: str | None = None,
     ) -> None:
         self._settings = settings
-        self._turn = turn or ServerTurn()
         self._key = key
         self._nonces = NonceMemory()
         self._nonces_lock = threading.Lock()
-        self._coordinator = Coordinator(settings.spec, center, saved, self._turn)
+        self._coordinator = Coordinator(settings.spec, center, saved)
         # Bytes of the workers' vectors that are mapped here.
         self._borrowed = 0
         self._borrowed_lock = threading.Lock()
@@ -118,7 +116,7 @@ class Service:
                 place.port,
                 place.advertised_host,
                 place.port_retries,
-                self._turn.folder,
+                folder,
             )
             doors = self._listener.doors
         self._doors = doors
@@ -221,7 +219,7 @@ class Service:
         session = self._coordinator.join(hello.seat, hello.attempt)
         try:
             channel.connection.vector = empty_vector(self._settings.spec.size)
-            channel.send(WorkerWelcome(self._turn.generation))
+            channel.send(WorkerWelcome())
             while (message := channel.receive(None)) is not None:
                 # An error keeps this frame for a while, and with it the vector of the last answer.
                 answer = None

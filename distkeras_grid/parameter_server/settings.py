@@ -62,26 +62,6 @@ class ServerSettings(Value, frozen=True):
             raise ConfigurationError(f"run must have 1 to 200 characters. Received: {self.run!r}.")
 
 
-class ServerTurn(Value, frozen=True):
-    """Which of a run's servers one is; another one takes the place of one that died.
-
-    Parameters
-    ----------
-    generation : int, default 0
-        Counts the servers.
-    replaceable : bool, default False
-        Whether another one would take its place. Workers that have finished then wait until the
-        driver lets them go, because they may have to go back.
-    folder : str or None
-        An existing folder for the Unix socket, the same for all. With None the socket has no
-        place that a successor could take; see `Listener`.
-    """
-
-    generation: int = 0
-    replaceable: bool = False
-    folder: str | None = None
-
-
 @dataclass(frozen=True)
 class ServerAddress:
     """Where a server is found.

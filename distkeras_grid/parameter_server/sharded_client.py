@@ -241,7 +241,7 @@ class ShardedClient:
         for client in self._clients:
             client.close()
 
-    # Rounds and replaced servers, which a run with several servers does not have
+    # Rounds, which a run with several servers does not have
 
     def rejoin(self) -> Start:
         """Refuse to take the seat again."""

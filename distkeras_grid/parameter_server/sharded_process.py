@@ -46,8 +46,6 @@ class ShardedProcess:
     same epoch, because a checkpoint has no snapshots: a server that is ahead would never make that
     of the epoch again.
 
-    A server that dies ends the run, because the others would have to go back with the next one.
-
     Parameters
     ----------
     settings : ServerSettings
@@ -218,7 +216,6 @@ class ShardedProcess:
         learning_rate: float | None = None,
         *,
         begin: bool = False,
-        release: bool = False,
         epochs: int | None = None,
     ) -> None:
         """Set what the workers receive with their next replies; see `DriverClient.command`.
@@ -227,7 +224,7 @@ class ShardedProcess:
         """
         for shard, server in zip(self._shards, self._servers, strict=True):
             with self._naming(shard):
-                server.command(stop, learning_rate, begin=begin, release=release, epochs=epochs)
+                server.command(stop, learning_rate, begin=begin, epochs=epochs)
 
     def reconnect(self) -> None:
         """Open new connections; see `ServerProcess.reconnect`."""

@@ -267,10 +267,6 @@ class ServerState:
         seat.host, seat.log = beat.host, beat.log
         seat.beats += 1
 
-    def skip_common_start(self) -> None:
-        """Let each seat start by itself, if the rows of all are known from before."""
-        self.started = all(seat.rows is not None for seat in self._seats)
-
     @property
     def present(self) -> int:
         """Seats that are ready."""

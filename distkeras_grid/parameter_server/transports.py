@@ -351,7 +351,7 @@ class Listener:
     port_retries : int, default 0
         See `listen`.
     folder : str, optional
-        An existing folder for the Unix socket. It may have the socket of a dead server.
+        An existing folder for the Unix socket.
 
     Attributes
     ----------
@@ -407,7 +407,7 @@ def _is_abstract(path: str) -> bool:
 
 
 def _listen_at(path: str) -> socket.socket | None:
-    """Return a listening Unix socket in place of a dead one; None where there can be none.
+    """Return a listening Unix socket; None where there can be none.
 
     A path may be too long, and some file systems and sandboxes have no Unix sockets. Then clients
     on this host come by TCP, too.
@@ -417,9 +417,6 @@ def _listen_at(path: str) -> socket.socket | None:
     with contextlib.ExitStack() as opened:
         try:
             unix = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            if not _is_abstract(path):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
             unix.bind(path)
             unix.listen(_BACKLOG)
         except OSError:

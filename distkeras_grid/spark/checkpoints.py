@@ -145,16 +145,15 @@ class CheckpointStore:
                 torn[number] = error
         return None, torn
 
-    def newest_of_own(self, tell: Callable[[str], object]) -> Checkpoint | None:
-        """Return the newest checkpoint of the run that this driver executes; see `newest`.
+    def check_own(self) -> None:
+        """Refuse to go on if another driver has taken the directory over.
 
         Raises
         ------
         FencedError
-            If another driver has taken the directory over.
+            If one has.
         """
         self._check_generation()
-        return self.newest(tell)
 
     def newest_number(self) -> int:
         """Return the number of the newest checkpoint, whole or torn; 0 if there is none."""

@@ -53,6 +53,7 @@ from distkeras_grid.trainers.request import (
 )
 from distkeras_grid.trainers.run_status import RunProgress, run_progress
 from distkeras_grid.trainers.saved_run import save as save_run
+from distkeras_grid.trainers.server_deaths import ServerDeaths
 from distkeras_grid.trainers.simulated import SimulatedRun, simulate
 from distkeras_grid.trainers.specification import described_arguments
 
@@ -387,7 +388,21 @@ class Trainer(ABC):
         )
         self.check_request(request.data, callbacks)
         shown = run_progress(None if self.progress else SILENT)
-        with terminable(), shown as progress, ExitStack() as resources:
+        deaths = ServerDeaths()
+        with terminable(), shown as progress:
+            while self._train_once(request, callbacks, progress, deaths):
+                request = deaths.goes_on(request)
+        return self.model
+
+    def _train_once(
+        self,
+        request: RunRequest,
+        callbacks: Sequence[keras.callbacks.Callback],
+        progress: RunProgress,
+        deaths: ServerDeaths,
+    ) -> bool:
+        """Train as far as the run's server lives; return whether the run goes on with another."""
+        with ExitStack() as resources:
             prepared = prepare(request, callbacks, resources, progress)
             # A run that fails leaves its history and the center of that moment, if there is one,
             # but not the model of an earlier run.
@@ -395,12 +410,14 @@ class Trainer(ABC):
             self.spec = prepared.spec
             try:
                 model = self.execute(prepared, progress)
-            except BaseException:
+            except BaseException as error:
                 if prepared.left is not None:
                     self._keep(prepared.left, prepared)
-                raise
+                if not deaths.survived(error, prepared, progress):
+                    raise
+                return True
             self._keep(model, prepared)
-        return self.model
+        return False
 
     def _keep(self, model: keras.Model, prepared: PreparedRun) -> None:
         """Keep the model of a run, whole or not, and with it the user's own classes."""

@@ -73,7 +73,7 @@ class EpochObserver:
         )
         self._epochs = epochs
         # The workers' rate: their copy of the model starts with it.
-        self._first_rate = self._rate = self._learning_rate()
+        self._rate = self._learning_rate()
         # What a run that goes on begins the present epoch with; None between two epochs.
         self._before_epoch: dict[str, Any] | None = None
         # Those of the last epoch, with what callbacks have added.
@@ -100,23 +100,6 @@ class EpochObserver:
         """
         self._model.stop_training = False
         self._callbacks.on_train_begin()
-        return self._go_on_from(saved)
-
-    def go_back(self, saved: SavedObserver | None) -> float | None:
-        """Go on from an earlier state of this run; return the rate of the epoch that begins.
-
-        Parameters
-        ----------
-        saved : SavedObserver or None
-            The state; None for that before the first epoch. The history has its epochs.
-        """
-        self.stopped = self._model.stop_training = False
-        if saved is None:
-            self._set_rate(self._first_rate)
-            return self.begin().learning_rate
-        return self._go_on_from(saved).learning_rate
-
-    def _go_on_from(self, saved: SavedObserver | None) -> Steering:
         if saved is not None:
             restore_callbacks(
                 self._own_callbacks, [(each.kind, each.attributes) for each in saved.callbacks]

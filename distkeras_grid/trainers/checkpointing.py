@@ -332,25 +332,6 @@ class Checkpointer:
         self._asked = False
         self._note(NOT_WRITTEN.format(reason))
 
-    def go_back(self) -> Resumed | None:
-        """Return the checkpoint from which another server goes on; None before the first one.
-
-        Raises
-        ------
-        GridError
-            If it cannot be read, or another driver has taken the directory over.
-        """
-        self.finish()
-        found = self._store.newest_of_own(self._note)
-        self.captured, self._asked = 0, False
-        # The next checkpoint contains the whole history again.
-        self._segments, self._counts = [], ()
-        return None if found is None else Resumed.of(found)
-
-    def went_back(self) -> None:
-        """Begin to wait for the next checkpoint, after the history has gone back."""
-        self._since, self._epochs = time.monotonic(), len(self._history.epoch_records)
-
     def finish(self) -> None:
         """Wait until the checkpoint that is being written is complete.
 
@@ -369,6 +350,11 @@ class Checkpointer:
                     f"{WRITE_SECONDS:g} s. Check that the file system answers."
                 )
         self._tell_error()
+
+    def check_own(self) -> None:
+        """Wait as `finish` does, and refuse to go on if another driver has the directory by now."""
+        self.finish()
+        self._store.check_own()
 
     @property
     def _writes(self) -> bool:

@@ -18,7 +18,7 @@ from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
 from distkeras_grid.engine.optimizers import averages_weights
 from distkeras_grid.engine.outcome import AVERAGES, Outcome, take_outcomes
-from distkeras_grid.errors import GridError, ServerUnreachableError
+from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -47,14 +47,13 @@ from distkeras_grid.trainers.compressing import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
-from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.resuming import (
     as_begun,
-    change_of_workers,
     check_same_run,
     compiled_again,
     going_on,
     going_on_notes,
+    points_of,
 )
 from distkeras_grid.trainers.row_storage import RowStorage
 from distkeras_grid.trainers.run import Run
@@ -127,6 +126,10 @@ class PreparedRun:
         Where the run tells its figures.
     validate : callable or None
         The user's function, which looks at each window before it is sent.
+    checkpointer : Checkpointer or None
+        What has written the run's checkpoints.
+    lost_server : bool
+        Whether the run has ended because its server has died or does not answer.
     """
 
     settings: ServerSettings
@@ -141,6 +144,8 @@ class PreparedRun:
     saving: Saving | None = None
     metrics_port: int | None = None
     validate: Validate | None = None
+    checkpointer: Checkpointer | None = None
+    lost_server: bool = False
 
     @property
     def spec(self) -> RunSpec:
@@ -178,7 +183,7 @@ class PreparedRun:
         resumed = None if self.saving is None else self.saving.resumed
         saved = () if resumed is None else resumed.parts_for(spec)
         before = len(self.history.records)
-        checkpointer = self._checkpointer(progress)
+        self.checkpointer = checkpointer = self._checkpointer(progress)
         with (
             self._serve(serve, center, key, saved, checkpointer) as server,
             self._leaving(server),
@@ -197,13 +202,15 @@ class PreparedRun:
             )
             parts = self.history, progress, self.observer, self.network()
             since = 0 if resumed is None else resumed.manifest.version
-            replacement = self._replacement(server, checkpointer, progress)
-            run = Run(server, launch, spec, *parts, checkpointer, since, replacement)
+            run = Run(server, launch, spec, *parts, checkpointer, since)
             run.figures = figures
             saved_observer = None if resumed is None else resumed.driver.observer
             rate = self.observer.begin(saved_observer).learning_rate
             server.command(learning_rate=rate, epochs=len(self.history.epoch_records))
-            center, summaries = run.execute()
+            try:
+                center, summaries = run.execute()
+            finally:
+                self.lost_server = run.lost_server
             self._fetch_centers(server)
         self._conclude(center, summaries, before, progress)
         return trained
@@ -250,15 +257,7 @@ class PreparedRun:
         if self.spec.exchange.servers > 1:
             give_up = None if checkpointer is None else checkpointer.give_up
             return ShardedProcess(self.settings, center, key, saved, serve, give_up)
-        return serve(self.settings, center, key, saved, replaceable=self._replaceable)
-
-    @property
-    def _replaceable(self) -> bool:
-        """Whether another server may take the place of one that has died.
-
-        Several servers would all have to go back.
-        """
-        return self.saving is not None and self.spec.exchange.servers == 1
+        return serve(self.settings, center, key, saved)
 
     def _plan(self, addresses: tuple[ServerAddress, ...]) -> WorkerPlan:
         """Return the plan of the workers, without their keys, after the servers have started."""
@@ -269,7 +268,6 @@ class PreparedRun:
             model=self.checked.compiled.archive,
             custom_objects=self.objects,
             local=self.checked.data.local,
-            replaceable=self._replaceable,
             others=addresses[1:],
             validate=self.validate,
         )
@@ -302,15 +300,6 @@ class PreparedRun:
             self.observer.to_saved,
             progress.note,
         )
-
-    def _replacement(
-        self, server: AnyServer, checkpointer: Checkpointer | None, progress: RunProgress
-    ) -> Replacement | None:
-        """Return what replaces a server that dies; None if a run ends with it."""
-        if checkpointer is None or isinstance(server, ShardedProcess) or not self._replaceable:
-            return None
-        parts = self.spec, self.history, self.observer.go_back, progress.note
-        return Replacement(server, checkpointer, *parts)
 
     def _fetch_centers(self, server: AnyServer) -> None:
         if rule_of(self.spec.rule).traits.own_center:
@@ -359,16 +348,13 @@ class PreparedRun:
         try:
             yield
         except BaseException as error:
-            # Also if a server could not be reached: perhaps a worker could not, and the driver can.
-            if self.history.records:
+            if self.history.records and not self.lost_server:
                 try:
                     server.reconnect()
                     self._fetch_centers(server)
                     self.left = self.observer.take_over(server.center())
                 except GridError as second:
-                    dead = isinstance(error, ServerUnreachableError)
-                    if not (dead and isinstance(second, ServerUnreachableError)):
-                        error.add_note(f"The center could not be fetched: {second}")
+                    error.add_note(f"The center could not be fetched: {second}")
             raise
 
     def _describe(self, summaries: list[dict[str, Any]], before: int) -> None:
@@ -481,11 +467,9 @@ def prepare(
     description["read_parallelism"] = read_parallelism(spark)
     if checked.data.stored is not None:
         description["stored_rows"] = checked.data.stored.told()
-    if resumed is not None:
-        told = {"restarted": "driver", "at": time.time(), **resumed.told()}
-        told |= change_of_workers(spec, resumed)
-        description["resumed"] = [*resumed.driver.resumed, told]
-        checked.notes.extend(going_on_notes(spec, history, told))
+    if points := points_of(spec, resumed, request.saving.lost_samples):
+        description["resumed"] = points
+        checked.notes.extend(going_on_notes(spec, history, points[-1]))
     history.params.update(description)
     prepared = PreparedRun(
         *(settings, checked, checked.compiled.objects, observer, history, description, began),

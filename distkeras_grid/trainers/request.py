@@ -128,11 +128,14 @@ class SavingRequest:
         How often.
     resume : bool
         Whether the run goes on from the newest checkpoint, where there is one.
+    lost_samples : int, optional
+        Samples in the history of this driver's run when its server died; None if none has.
     """
 
     folder: str | None
     every: Every
     resume: bool
+    lost_samples: int | None = None
 
 
 @dataclass(frozen=True)

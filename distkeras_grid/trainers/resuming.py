@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
-    """Return a request with the seed, workers, stages and backend that the run began with.
+    """Return a request with the seed, workers and stages that the run began with.
 
     Parameters
     ----------
@@ -122,6 +123,31 @@ def going_on(spec: RunSpec, resumed: Resumed) -> RunSpec:
     return spec.change(earlier=trained_so_far(resumed.parts[0]))
 
 
+def points_of(
+    spec: RunSpec, resumed: Resumed | None, lost_samples: int | None
+) -> list[dict[str, float | str]]:
+    """Return the points from which a run has gone on, for its history.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        The run.
+    resumed : Resumed or None
+        The checkpoint from which it goes on now.
+    lost_samples : int or None
+        See `SavingRequest`.
+    """
+    if resumed is None and lost_samples is None:
+        return []
+    samples = 0 if resumed is None else resumed.manifest.samples
+    point: dict[str, float | str] = {"restarted": "driver", "at": time.time()}
+    if lost_samples is not None:
+        point |= {"restarted": "server", "repeated": lost_samples - samples}
+    if resumed is None:
+        return [point | {"checkpoint": 0, "version": 0, "samples": 0}]
+    return [*resumed.driver.resumed, point | resumed.told() | change_of_workers(spec, resumed)]
+
+
 def change_of_workers(spec: RunSpec, resumed: Resumed) -> dict[str, float | str]:
     """Return what the history says about another number of workers; nothing if it is the same.
 
@@ -152,8 +178,10 @@ def going_on_notes(spec: RunSpec, history: History, told: Mapping[str, float | s
     history : History
         The run so far.
     told : mapping
-        What the history says about the checkpoint and the workers.
+        What the history says about the checkpoint and the workers; see `points_of`.
     """
+    if not told["checkpoint"]:
+        return []
     notes = [
         f"going on from checkpoint {told['checkpoint']}: {len(history.epoch_records)} of "
         f"{spec.epochs} epochs, {history.samples} samples"

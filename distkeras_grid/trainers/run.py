@@ -22,7 +22,6 @@ from distkeras_grid.errors import (
     WorkerFailedError,
     error_named,
 )
-from distkeras_grid.parameter_server.lingering import Lingering
 from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
 from distkeras_grid.parameter_server.sharded_process import AnyServer
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.capacity import NetworkNeed
     from distkeras_grid.trainers.checkpointing import Checkpointer
     from distkeras_grid.trainers.figures import Figures
-    from distkeras_grid.trainers.replacement import Replacement
     from distkeras_grid.weights import Vector
 
 # How often the driver polls the server. A request costs the server well under a millisecond, and
@@ -67,17 +65,6 @@ POLL_SECONDS = 0.1
 # After an early stop, workers learn of it with their next reply. The run does not wait for workers
 # in longer windows [s], because their results are not needed.
 SHORT_WINDOW = 2.0
-
-# What to do after a server has died that cannot be replaced.
-END = "With checkpoint_dir another server would have taken its place"
-END_OF_ONE = (
-    "With one server and checkpoint_dir, another one would have taken its place. With several, the "
-    "same run goes on from its newest checkpoint, if it has checkpoint_dir and resume='auto'"
-)
-RELEASED = (
-    "Workers have ended already, so no other server takes its place; with resume='auto' the same "
-    "run goes on from its newest checkpoint"
-)
 
 # States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
@@ -126,13 +113,13 @@ class Run:
         Writes the run's checkpoints.
     since : int, default 0
         Version of the center with which this execution of the run begins.
-    replacement : Replacement, optional
-        Replaces a server that dies. Without it, such a death ends the run.
 
     Attributes
     ----------
     figures : Figures or None
         Receives what happens, for others to read.
+    lost_server : bool
+        Whether the run has ended because its server has died or does not answer.
     """
 
     def __init__(
@@ -146,7 +133,6 @@ class Run:
         network: Callable[..., NetworkNeed],
         checkpointer: Checkpointer | None = None,
         since: int = 0,
-        replacement: Replacement | None = None,
     ) -> None:
         self._server = server
         self._launch = launch
@@ -166,11 +152,8 @@ class Run:
         self._verdict: GridError | None = None
         # The seats as the server has told them last.
         self._seats: tuple[SeatStatus, ...] = ()
-        self._replacement = replacement
         self.figures: Figures | None = None
-        self._lingering = Lingering()
-        # Whether finished workers may end, so that no new server would find them.
-        self._released = replacement is None
+        self.lost_server = False
         self._finished = False
         self._checkpointer = checkpointer
         self._losses = Losses(self._tell_lost)
@@ -195,9 +178,11 @@ class Run:
         try:
             self._launch.start()
             center = self._train()
-            self._release_at_end()
             summaries = self._finish_job()
         except BaseException as error:
+            # An error of the verdict is a worker's, and the server is well.
+            unreachable = isinstance(error, ServerUnreachableError)
+            self.lost_server = unreachable and error is not self._verdict
             self._rescue(error)
             raise
         finally:
@@ -206,57 +191,21 @@ class Run:
         return center, summaries
 
     def _train(self) -> Vector:
-        """Watch the run until it is complete, whichever servers die meanwhile; return the center.
-
-        A last checkpoint is written, too, while another server could still be needed for it.
-        """
-        while True:
-            try:
-                while not self._finished:
-                    self._advance()
-                    if not self._finished:
-                        self._launch.wait(POLL_SECONDS - self._patience)
-                center = self._server.center()
-                if self._checkpointer is not None and not self._watch.stopped:
-                    self._write_at_end(self._checkpointer)
-                return center
-            except ServerUnreachableError as error:
-                if error is self._verdict:
-                    # It is a worker's, and the server is well.
-                    raise
-                if self._replacement is None or self._released or self._launch.done:
-                    error.add_note(self._end_of_server())
-                    raise
-                self._watch = RunWatch(self._spec, since=self._replacement.replace(error))
-                self._untaken.clear()
-                self._losses = Losses(self._tell_lost)
-                self._ending, self._finished = None, False
-
-    def _end_of_server(self) -> str:
-        """Return why a server that has died ends the run."""
-        if self._replacement is not None:
-            return RELEASED
-        return END if self._spec.exchange.servers == 1 else END_OF_ONE
-
-    def _release(self) -> None:
-        """Release the workers that have finished."""
-        if not self._released:
-            self._server.command(release=True)
-            self._released = True
-
-    def _release_at_end(self) -> None:
-        """Release the workers of a run whose result is there, if they can still be told."""
-        try:
-            self._release()
-        except ServerUnreachableError as error:
-            self._progress.note(f"Training is complete, and its tasks are cancelled: {error}")
+        """Watch the run until it is complete; return the center, after a last checkpoint."""
+        while not self._finished:
+            self._advance()
+            if not self._finished:
+                self._launch.wait(POLL_SECONDS - self._patience)
+        center = self._server.center()
+        if self._checkpointer is not None and not self._watch.stopped:
+            self._write_at_end(self._checkpointer)
+        return center
 
     def _rescue(self, error: BaseException) -> None:
         """Write a last checkpoint of a run that ends early, while its workers are still there."""
         self._ends_early = True
         begun = bool(self._history.records)
-        gone = isinstance(error, ServerUnreachableError | FencedError)
-        hopeless = gone and error is not self._verdict
+        hopeless = self.lost_server or isinstance(error, FencedError)
         if self._checkpointer is None or not begun or hopeless:
             return
         try:
@@ -299,9 +248,6 @@ class Run:
         self._show(update)
         if self.figures is not None:
             self.figures.see(update)
-        if self._lingering.is_over(update.seats, time.monotonic()):
-            # A lost worker may need their slots.
-            self._release()
         # What is ahead of the history is looked at when the history has it. No worker can come
         # before the rows are dealt, so their time has not begun.
         if not self._finished and update.whole and not self._launch.dealing:

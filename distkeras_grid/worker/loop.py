@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from distkeras_grid.engine.base import Engine, State
-from distkeras_grid.errors import GridError, RefusedError, ServerRestartedError
+from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.sharded_client import AnyClient
 from distkeras_grid.rows import Block
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import first_state, obey, shared_state
+from distkeras_grid.worker.orders import obey, shared_state
 from distkeras_grid.worker.own_state import OwnState
 from distkeras_grid.worker.progress import Progress
 
@@ -29,28 +29,8 @@ if TYPE_CHECKING:
 
 #: Called with a window that has been trained.
 AfterWindow: TypeAlias = Callable[[minds.Compute], "LocalSet | None"]
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """What a worker begins with, also after a new server has taken the place of a dead one.
-
-    Parameters
-    ----------
-    state : mapping of str to ndarray, or None
-        The engine's state before its first window; None in a run that ends with its server and
-        skips no commits.
-    greet : callable
-        Called with each start and its center, which it may replace.
-    """
-
-    state: State | None = field(repr=False)
-    greet: Callable[[Start, Vector], None]
-
-    @classmethod
-    def of(cls, engine: Engine, greet: Callable[[Start, Vector], None]) -> Beginning:
-        """Return the beginning of an engine that has trained nothing."""
-        return cls(first_state(engine), greet)
+#: Called with each start and its center, which it may replace.
+Greet: TypeAlias = Callable[[Start, "Vector"], None]
 
 
 def train(
@@ -61,7 +41,8 @@ def train(
     source: Source,
     after_window: AfterWindow | None = None,
     progress: Progress | None = None,
-    beginning: Beginning | None = None,
+    first: State | None = None,
+    greet: Greet | None = None,
 ) -> int:
     """Train and exchange windows until none is left or the server stops; report the end.
 
@@ -81,8 +62,10 @@ def train(
         Returns the record of a local set once the last window of its iteration is trained.
     progress : Progress, optional
         Receives how far the worker has come.
-    beginning : Beginning, optional
-        What the worker begins with again if a new server takes the place of this one.
+    first : mapping of str to ndarray, optional
+        What `first_state` returned, in a run that skips windows.
+    greet : callable, optional
+        Called with each start and its center, which it may replace.
 
     Returns
     -------
@@ -94,37 +77,30 @@ def train(
     NonFiniteLossError
         If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
         reaches the center.
-    ServerRestartedError
-        If another server has taken the place of this one, and there is no `beginning`.
     """
     progress = progress or Progress()
-    event: minds.Event = _started(start, client, beginning)
+    event: minds.Event = _started(start, client, greet)
     while True:
         *orders, last = mind.handle(event)
         for order in orders:
-            obey(order, engine, None if beginning is None else beginning.state)
+            obey(order, engine, first)
         if isinstance(last, minds.Compute):
             event = compute(last, engine, progress.through(source.blocks(last.window.blocks)))
             if after_window is not None:
                 event = replace(event, local=after_window(last))
             continue
-        try:
-            if isinstance(last, minds.Finish):
-                client.finish()
-                return mind.samples
-            if isinstance(last, minds.Rejoin):
-                event = _started(client.rejoin(), client, beginning)
-            else:
-                event = _ask(last, engine, client)
-        except ServerRestartedError:
-            if beginning is None or beginning.state is None:
-                raise
-            event = minds.Replaced(beginning.state)
+        if isinstance(last, minds.Finish):
+            client.finish()
+            return mind.samples
+        if isinstance(last, minds.Rejoin):
+            event = _started(client.rejoin(), client, greet)
+        else:
+            event = _ask(last, engine, client)
 
 
-def _started(start: Start, client: AnyClient, beginning: Beginning | None) -> minds.Started:
-    if beginning is not None:
-        beginning.greet(start, client.vector)
+def _started(start: Start, client: AnyClient, greet: Greet | None) -> minds.Started:
+    if greet is not None:
+        greet(start, client.vector)
     return minds.Started(start, client.vector)
 
 

@@ -138,19 +138,6 @@ class Refused:
     error: RefusedError
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """Another server has taken the place of the one that the worker was started by.
-
-    Parameters
-    ----------
-    state : mapping of str to ndarray
-        The engine's state before its first window.
-    """
-
-    state: Mapping[str, NDArray[Any]] = field(repr=False)
-
-
 Event: TypeAlias = (
     Started
     | Computed
@@ -161,7 +148,6 @@ Event: TypeAlias = (
     | HasKept
     | Recalled
     | Refused
-    | Replaced
 )
 
 # -- actions: what is to be done ----------------------------------------------------------------
@@ -342,7 +328,7 @@ class WorkerMind:
     ----------
     phase : str
         What is waited for: "starting", "state", "steps", "computing", "exchanging", "handing over",
-        "keeping", "recalling", "rejoining", "starting anew" or "done".
+        "keeping", "recalling", "rejoining" or "done".
     before, after, payload : ndarray
         Weights before and after the window, and what is sent; shape ``(layout.size,)``.
     version : int
@@ -451,15 +437,6 @@ class WorkerMind:
             self.offset = self._batches_done(start.next_sequence)
             return self._begin(start, [BeginAfter(self.offset)])
         return self._begin(start, [])
-
-    def _replaced(self, event: Replaced) -> list[Action]:
-        """Begin as another attempt on the seat would, with what this one has at hand."""
-        self.phase, self.rejoins_for = "starting anew", None
-        self._start_message = self._window = None
-        self.hands_over = self.keeps = False
-        self.offset = self.repeats_until = 0
-        self.rates = ()
-        return [Restore(event.state, shared=True), Rejoin()]
 
     def _recalled(self, event: Recalled) -> list[Action]:
         """Go on from what an earlier attempt kept, as far as the server has not gone on since."""
@@ -698,7 +675,7 @@ def held_back_of(accumulator: Accumulator | None) -> dict[str, NDArray[Any]] | N
 
 
 _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list[Action]]]] = {
-    Started: (frozenset({"starting", "rejoining", "starting anew"}), WorkerMind._start),
+    Started: (frozenset({"starting", "rejoining"}), WorkerMind._start),
     Computed: (frozenset({"computing"}), WorkerMind._propose),
     Replied: (frozenset({"exchanging"}), WorkerMind._take_reply),
     StepFetched: (frozenset({"steps"}), WorkerMind._step),
@@ -709,21 +686,5 @@ _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerMind, Any], list
     Refused: (
         frozenset({"exchanging", "steps", "state", "handing over", "keeping", "recalling"}),
         WorkerMind._refused,
-    ),
-    Replaced: (
-        frozenset(
-            {
-                "exchanging",
-                "steps",
-                "state",
-                "handing over",
-                "keeping",
-                "recalling",
-                "rejoining",
-                "starting anew",
-                "done",
-            }
-        ),
-        WorkerMind._replaced,
     ),
 }

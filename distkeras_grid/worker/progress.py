@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
-from distkeras_grid.errors import GridError, ServerRestartedError, ServerUnreachableError
+from distkeras_grid.errors import GridError, ServerUnreachableError
 from distkeras_grid.parameter_server.liveness import BEAT_SECONDS, Doing
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Heartbeat:
             told = self._progress.doing, self._progress.done
             try:
                 self._client.beat(*told, self._host, self._log)
-            except (ServerUnreachableError, ServerRestartedError):
+            except ServerUnreachableError:
                 # The worker's next request meets it, too; the server may be there again by then.
                 pass
             except GridError:

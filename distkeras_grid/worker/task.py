@@ -16,14 +16,13 @@ from distkeras_grid.errors import (
     LocalDiskError,
     NoSpaceError,
     RemoteProtocolError,
-    ServerRestartedError,
     ServerUnreachableError,
 )
 from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Source, weighted_by
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS, REPLACED_SECONDS
+from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedClient
 from distkeras_grid.rules import Rule, rule_of
@@ -52,7 +51,7 @@ SUMMARY_SCHEMA = (
 # Errors that may not occur in another attempt: a newer attempt on the seat, a broken connection, a
 # disk of this host, which is full or fails.
 MAY_HEAL = (
-    *(FencedError, ServerUnreachableError, ServerRestartedError, RemoteProtocolError),
+    *(FencedError, ServerUnreachableError, RemoteProtocolError),
     *(NoSpaceError, LocalDiskError),
 )
 
@@ -113,8 +112,6 @@ class WorkerPlan(EnginePlan):
         Where the parameter server listens; the first one, where there are several.
     local : LocalPlan, optional
         Data from which workers draw their sets, in a run on local sets.
-    replaceable : bool, default False
-        Whether a new server takes the place of one that dies.
     others : tuple of ServerAddress, default ()
         Where the servers of the other slices of the center listen, in their order.
     validate : callable, optional
@@ -126,7 +123,6 @@ class WorkerPlan(EnginePlan):
     run: str
     address: ServerAddress
     local: LocalPlan | None = None
-    replaceable: bool = False
     others: tuple[ServerAddress, ...] = ()
     validate: Validate | None = None
     key: bytes = field(default=b"", repr=False)
@@ -196,15 +192,12 @@ def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
     if plan.others:
         addresses = (plan.address, *plan.others)
         return ShardedClient.connect(addresses, key, *of, spec, deadline)
-    client = WorkerClient.connect(
+    return WorkerClient.connect(
         *(plan.address, key, *of, spec.size, deadline),
         state_size=spec.layout.state_section.nbytes,
         kept_limit=spec.layout.kept_limit,
         compression=spec.compression,
     )
-    if plan.replaceable:
-        client.patience = REPLACED_SECONDS
-    return client
 
 
 @contextmanager
@@ -286,7 +279,8 @@ def _train(
 ) -> dict[str, Any]:
     import platform
 
-    from distkeras_grid.worker.loop import Beginning, train
+    from distkeras_grid.worker.loop import train
+    from distkeras_grid.worker.orders import first_state
     from distkeras_grid.worker.seat import worker_mind
 
     clock, spec = time.perf_counter(), plan.spec
@@ -299,8 +293,7 @@ def _train(
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
     greet = partial(_greet, spec, client.seat, engine)
-    renews = plan.replaceable or spec.may_skip or plan.validate is not None
-    beginning = Beginning.of(engine, greet) if renews else Beginning(None, greet)
+    first = first_state(engine) if spec.may_skip or plan.validate is not None else None
     # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")
@@ -310,7 +303,7 @@ def _train(
         outgoing=client.outgoing,
     )
     after = None if report is None else partial(_report, report, engine, plan.rule)
-    samples = train(mind, engine, client, start, source, after, progress, beginning)
+    samples = train(mind, engine, client, start, source, after, progress, first, greet)
     return {
         "rows": policy.rows,
         "host": platform.node(),

@@ -21,11 +21,11 @@ from tests.distkeras_grid.trainers.test_checkpointed_run import Execution, windo
 from tests.invariants.test_fault_product import FAMILIES
 
 
-def execution(folder: Path, family: str, kind: str, **terms):
+def execution(folder: Path, family: str, kind: str, run=Execution, **terms):
     """Return a run of one of `FAMILIES`, with workers of a kind."""
     name, parameters, workers, changes = FAMILIES[family]
     rule = build_rule(name, parameters)
-    return Execution(folder, workers, rule=rule, kind=kind, **changes, **terms)
+    return run(folder, workers, rule=rule, kind=kind, **changes, **terms)
 
 
 def main(text: str, family: str, kind: str, frame: str, share: str) -> None:

@@ -22,7 +22,8 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.worker.loop import Beginning, train
+from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.orders import first_state
 from distkeras_grid.worker.progress import Heartbeat, Progress
 from distkeras_grid.worker.seat import worker_mind
 from distkeras_grid.worker.task import reported
@@ -100,12 +101,12 @@ class Worker:
         progress.begin("warming up")
         self.latch("warm-up")
         engine = learner_of(rule_of(self.spec.rule), self.told["kind"])
-        beginning = Beginning.of(engine, lambda *_: None)
+        first = first_state(engine)
         policy = policy_of(self.spec.schedule, SEAT_ROWS, self.seat)
         start = client.ready(SEAT_ROWS, 0.02, self.told["digest"])
         self.window = start.next_sequence
         mind = worker_mind(self.spec, rule_of(self.spec.rule), engine.layout, policy, self.seat)
-        train(mind, engine, client, start, self, progress=progress, beginning=beginning)
+        train(mind, engine, client, start, self, progress=progress, first=first)
 
 
 def main(told):

@@ -501,7 +501,6 @@ class FaultyRun:
         mind = self.mind
         assert len(mind._gate) <= self.workers
         assert len(mind._round) <= self.workers
-        assert len(mind._leaving) <= self.workers
         assert len(mind._keeping.all) <= self.workers
         assert len(mind.books.events.events) <= 100
         if mind._replay is not None:

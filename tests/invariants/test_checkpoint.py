@@ -34,7 +34,6 @@ from distkeras_grid.parameter_server.messages import (
     Step,
 )
 from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, Send, ServerMind, received
-from distkeras_grid.parameter_server.settings import ServerTurn
 from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.rules import (
     DeepGradientCompression,
@@ -78,15 +77,10 @@ class Worker:
 
     def join(self):
         seat, *_ = self.run.mind.handle(Join(self.number, 0), self.run.now)
-        self.session, self.generation = seat.session, self.run.generation
+        self.session = seat.session
 
     def ready(self):
         self.run.hear(self.session, Ready(self.count, 0.0), vector=self.vector)
-
-    def meets_another_server(self):
-        """Whether the next request finds another server, and the worker has to begin anew."""
-        computes = isinstance(self.wanted, minds.Compute) and self.mind.phase == "computing"
-        return self.generation != self.run.generation and not computes
 
     def tell(self, event):
         *orders, self.wanted = self.mind.handle(event)
@@ -94,20 +88,10 @@ class Worker:
             obey(order, self.engine, self.new)
 
     def can_act(self):
-        found = self.inbox or self.wanted is not None
-        return (found and not self.over) or self.meets_another_server()
+        return (self.inbox or self.wanted is not None) and not self.over
 
     def act(self):
-        if self.meets_another_server():
-            self.inbox, self.over = [], False
-            if self.mind.phase == "starting":
-                # The client waits for the start at whichever server there is; no mind hears of it.
-                self.join()
-                self.ready()
-                return
-            self.tell(minds.Replaced(self.new))
-            self.join()
-        elif self.inbox:
+        if self.inbox:
             self.hear(self.inbox.pop(0))
         else:
             action, self.wanted = self.wanted, None
@@ -191,7 +175,7 @@ class Run:
 
     def __init__(self, rule, workers, seed, compression=None, parts=(), **schedule):
         self.rule, self.workers, self.compression = rule, workers, compression
-        self.now, self.random, self.generation = 0.0, np.random.default_rng(seed), 0
+        self.now, self.random = 0.0, np.random.default_rng(seed)
         shared = rule.traits.steps_on_workers
         momentum = (
             QuadraticLearner(np.ones(SIZE, np.float32), 1.0, 0.1, 0.9, rule.traits.local_steps)
@@ -219,12 +203,11 @@ class Run:
             worker.ready()
 
     def serve(self, parts):
-        """Begin with a new server; the driver tells it where the run is."""
+        """Begin with a server; the driver tells it where the run is."""
         if parts:
             self.mind = ServerMind.resumed(self.spec, parts)
         else:
             self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
-        self.mind.take_turn(ServerTurn(generation=self.generation))
         if self.spec.schedule.epoch_barrier:
             self.driver.tell(self.mind.books._epochs_ended)
 
@@ -237,13 +220,6 @@ class Run:
         for sent in actions:
             if isinstance(sent, Send) and sent.to != DRIVER:
                 self.team[sent.to.seat].inbox.append(sent)
-
-    def replace_server(self, parts):
-        """Lose the server; another one goes on from a checkpoint, or begins again without."""
-        self.generation += 1
-        self.serve(parts)
-        for worker in self.team:
-            worker.inbox = []
 
     def ask(self, message):
         (sent,) = self.mind.handle(Received(DRIVER, message), self.now)
@@ -375,9 +351,6 @@ def test_other_workers_train_every_row_once_in_each_epoch_that_was_not_complete(
         anew = [dealt_anew(parts[0], workers)]
         second = Run(rule, workers, seed + 1, compression, anew, **changed)
         np.testing.assert_array_equal(second.mind.center.vector, center)
-        # They are changed once more, and now and then their server dies.
-        second.go(int(np.random.default_rng([seed, 1]).integers(100)))
-        second.replace_server(anew)
         second.go()
         assert all(worker.over for worker in second.team)
         found = second.windows()
@@ -390,47 +363,3 @@ def test_other_workers_train_every_row_once_in_each_epoch_that_was_not_complete(
         assert [event.epoch for event in ended] == list(range(1 + earlier.epochs, EPOCHS + 1))
         again = second.spec.schedule.repeated
         assert all(event.samples >= event.epoch * ROWS + again for event in ended)
-
-
-@pytest.mark.parametrize("seeds", FEW)
-@pytest.mark.parametrize(("name", "parameters", "workers", "compression"), EXACT)
-def test_workers_that_go_back_to_another_server_end_bit_for_bit_where_they_would_have(
-    name, parameters, workers, compression, seeds
-):
-    rule = build_rule(name, parameters)
-    undisturbed = Run(rule, workers, 0, compression)
-    total = undisturbed.go()
-    for seed in seeds:
-        moments = np.random.default_rng([seed, 2]).integers(1, total, 3)
-        run = Run(rule, workers, seed, compression)
-        run.go(int(moments[0]))
-        run.replace_server(())
-        run.go(int(moments[1]))
-        parts, _ = run.checkpoint()
-        for _ in range(2):
-            run.go(int(moments[2]))
-            run.replace_server(parts)
-        run.go()
-        assert all(worker.over for worker in run.team)
-        np.testing.assert_array_equal(centers(run), centers(undisturbed))
-
-
-@pytest.mark.parametrize("seeds", FEW)
-@pytest.mark.parametrize(("name", "parameters", "compression"), COUNTED)
-def test_workers_that_go_back_to_another_server_lose_and_repeat_no_window(
-    name, parameters, compression, seeds
-):
-    for seed in seeds:
-        moments = np.random.default_rng([seed, 3]).integers(1, 150, 2)
-        run = Run(build_rule(name, parameters), 3, seed, compression)
-        run.go(int(moments[0]))
-        parts, before = run.checkpoint()
-        run.go(int(moments[1]))
-        run.replace_server(parts)
-        run.go()
-        assert all(worker.over for worker in run.team)
-        found = [(w.worker, w.epoch, w.window) for w in [*before, *run.windows()]]
-        due = {(n, e, w) for n in range(3) for e in range(1, EPOCHS + 1) for w in range(3)}
-        assert len(found) == len(set(found))
-        assert set(found) == due
-        assert np.isfinite(centers(run)).all()

@@ -37,7 +37,6 @@ EXPECTED = {
     errors.SandboxError: 5,
     errors.ParameterServerError: 5,
     errors.ServerUnreachableError: 5,
-    errors.ServerRestartedError: 5,
     errors.ProtocolError: 5,
     errors.LocalProtocolError: 5,
     errors.RemoteProtocolError: 5,

@@ -426,10 +426,10 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_is_an_error(serve, tools):
+def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
     bench = serve()
     client = bench.started()
-    client.patience = 0.2
+    monkeypatch.setattr("distkeras_grid.parameter_server.client.RECONNECT_SECONDS", 0.2)
     bench.service.close()
     client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):

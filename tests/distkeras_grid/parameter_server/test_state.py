@@ -228,16 +228,6 @@ def test_the_driver_reads_what_a_worker_has_measured_and_which_road_it_takes():
     assert [(each.window_seconds, each.road) for each in ready] == [(None, None), (0.5, "tcp")]
 
 
-@pytest.mark.parametrize("known", [1, 2])
-def test_only_workers_whose_rows_are_all_known_start_one_by_one(known):
-    state = make(seats=2)
-    for number in range(known):
-        state.ready(state.join(number, 0), 50)
-    again = ServerState.from_saved(state._spec, convert(state.to_saved(), SavedBooks))
-    again.skip_common_start()
-    assert again.started == (known == 2)
-
-
 def test_a_worker_takes_no_rows_of_others():
     """Otherwise the honest ones would be refused, and the run would train on one worker's rows."""
     state = make(seats=2)

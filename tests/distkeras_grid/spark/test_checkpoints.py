@@ -244,10 +244,11 @@ def test_a_driver_that_was_replaced_writes_nothing(tmp_path):
     new = store_of(tmp_path)
     new.begin(anew=False)
     write(new)
-    for fenced in (lambda: write(old), lambda: old.newest_of_own(print)):
+    for fenced in (lambda: write(old), old.check_own):
         with pytest.raises(FencedError, match=DRIVER.application):
             fenced()
-    assert new.newest_of_own(print).manifest.number == 2
+    new.check_own()
+    assert new.newest(print).manifest.number == 2
 
 
 FOLDER = "/checkpoints"

@@ -164,11 +164,3 @@ def test_an_epoch_that_begins_again_has_the_rate_that_it_began_with(at, interrup
     second.epochs(*range(at + 1, 6))
     rates = [record.learning_rate for record in second.history.epoch_records]
     assert rates == [0.5 / 2**epoch for epoch in range(5)]
-
-
-@pytest.mark.tensorflow
-def test_an_observer_that_goes_back_to_before_the_first_epoch_begins_with_the_first_rate():
-    driver = Driver(callbacks=[halving()])
-    driver.epochs(1, 2)
-    driver.history.go_back_to(type(driver.history)())
-    assert driver.observer.go_back(None) == 0.5

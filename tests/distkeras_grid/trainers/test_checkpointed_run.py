@@ -22,10 +22,10 @@ from distkeras_grid.rules import build_rule, rule_of
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
-from distkeras_grid.trainers.replacement import Replacement
 from distkeras_grid.trainers.run import Run, Steering
 from distkeras_grid.trainers.run_status import run_progress
-from distkeras_grid.worker.loop import Beginning, train
+from distkeras_grid.trainers.server_deaths import ServerDeaths
+from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.seat import worker_mind
 from tests.invariants.small_runs import BATCH, DGC, SEAT_ROWS, SIZE, learner_of
 from tests.leaks import WORKER
@@ -73,11 +73,10 @@ class Launch:
             ) as client:
                 self.spooled.append(seat)
                 engine = learner_of(rule, self._kind)
-                beginning = Beginning.of(engine, lambda *_: None)
                 start = client.ready(SEAT_ROWS)
                 plan = policy_of(spec.schedule, SEAT_ROWS, seat)
                 mind = worker_mind(spec, rule, engine.layout, plan, seat)
-                train(mind, engine, client, start, Rows(), beginning=beginning)
+                train(mind, engine, client, start, Rows())
         except GridError:
             return
 
@@ -130,9 +129,6 @@ class Observer:
                 raise self.error
         return record, Steering()
 
-    def go_back(self, saved):
-        """Return the rate to set: none."""
-
     def record(self, event):
         return self.history.add_epoch(event)
 
@@ -143,7 +139,8 @@ class Observer:
 class Execution:
     """One driver: it begins, or goes on from what is in the folder.
 
-    At the end of some epochs, the server is killed. Workers connect to the address of what
+    At the end of the epochs `kills`, the server is killed. If `deaths` says that the run begins
+    again, there is no center. Workers connect to the address of what
     ``through`` makes of the server. Their ``kind`` is one of `learner_of`; ``changes`` are of the
     run.
     """
@@ -154,12 +151,14 @@ class Execution:
         workers,
         error=None,
         at=0,
+        *,
         every=None,
         kills=(),
         rule=None,
         through=nullcontext,
         files=None,
         kind="Adam",
+        deaths=None,
         **changes,
     ):
         rule = rule or ("averaging" if workers > 1 else "downpour")
@@ -197,16 +196,13 @@ class Execution:
         parts = self.resumed.parts_for(spec) if self.resumed else ()
         since = self.resumed.manifest.version if self.resumed else 0
         with (
-            ServerProcess(self.settings, START.copy(), key, parts, replaceable=True) as server,
+            ServerProcess(self.settings, START.copy(), key, parts) as server,
             through(server) as door,
             run_progress(SILENT) as progress,
         ):
             launch = self.launch = Launch(self.settings, key, door.address, kind)
-            self.observer.kills = list(kills)
+            self.observer.kills = kills
             self.observer.server = server
-            replacement = Replacement(
-                server, checkpointer, spec, self.history, self.observer.go_back, self.notes.append
-            )
             progress.update(total_samples=1, epochs=EPOCHS, workers=workers)
             run = Run(
                 server,
@@ -218,9 +214,16 @@ class Execution:
                 lambda **_: SimpleNamespace(sentence=str),
                 checkpointer,
                 since,
-                replacement,
             )
-            self.center, _ = run.execute()
+            try:
+                self.center, _ = run.execute()
+            except ServerUnreachableError as death:
+                ended = SimpleNamespace(
+                    lost_server=run.lost_server, checkpointer=checkpointer, history=self.history
+                )
+                if deaths is None or not deaths.survived(death, ended, progress):
+                    raise
+                self.center = None
         self.written = checkpointer.written
 
 
@@ -305,6 +308,17 @@ def windows_of(history):
     return sorted((record.worker, record.epoch, record.window) for record in history.records)
 
 
+def surviving(folder, workers, **terms):
+    """Return the executions of a run that begins again when its server has died, as `train` does.
+
+    The last one has the result.
+    """
+    deaths, found = ServerDeaths(), []
+    while not found or found[-1].center is None:
+        found.append(Execution(folder, workers, deaths=deaths, **terms))
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "every", "kills"),
@@ -314,26 +328,26 @@ def windows_of(history):
         pytest.param(2, None, [2], marks=pytest.mark.full),
     ],
 )
-def test_another_server_takes_the_place_of_a_dead_one(tmp_path, workers, every, kills):
-    whole = Execution(tmp_path / "whole", workers)
-    run = Execution(tmp_path / "killed", workers, every=every, kills=kills)
+def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
+    tmp_path, workers, every, kills
+):
+    whole, deaths = Execution(tmp_path / "whole", workers), len(kills)
+    runs = surviving(tmp_path / "killed", workers, every=every, kills=[*kills])
+    run = runs[-1]
     np.testing.assert_array_equal(run.center, whole.center)
     assert windows_of(run.history) == windows_of(whole.history)
     assert run.history.history == whole.history.history
-    # Nobody has read rows or compiled a second time.
-    assert sorted(run.launch.spooled) == list(range(workers))
-    told = run.history.params["resumed"]
     # Both epochs may be told at once, after the first kill.
-    assert {each["restarted"] for each in told} == {"server"}
-    assert 1 <= len(told) <= len(kills)
+    assert 2 <= len(runs) <= 1 + deaths
     # The driver looks ten times a second, so it may take several epochs until the first one.
-    assert (told[-1]["checkpoint"] > 0) == (every is not None)
+    assert (run.resumed is not None) == (every is not None)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
 def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
-    run = Execution(tmp_path, 3, every=Every(seconds=0.05), kills=[5, 9, 14, EPOCHS], rule=rule)
+    terms = {"every": Every(seconds=0.05), "kills": [5, 9, 14, EPOCHS], "rule": rule}
+    run = surviving(tmp_path, 3, **terms)[-1]
     windows = windows_of(run.history)
     assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
     assert run.history.samples == 3 * SEAT_ROWS * EPOCHS
@@ -345,9 +359,11 @@ def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule)
 )
 @pytest.mark.slow
 def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
+    kills = [1] * 5
     with pytest.raises(ServerUnreachableError) as raised:
-        Execution(tmp_path, 1, kills=[1] * 4)
+        surviving(tmp_path, 1, kills=kills)
     assert len(raised.value.__notes__) == 1
+    assert len(kills) == 1
 
 
 @pytest.mark.promise(

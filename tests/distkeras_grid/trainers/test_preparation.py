@@ -84,13 +84,11 @@ def test_the_center_is_kept_if_only_a_worker_could_not_reach_the_server(failing_
     assert failing_run.left is not None
 
 
-def test_a_server_that_has_died_is_told_once(failing_run):
-    class Dead:
-        def reconnect(self):
-            raise ServerUnreachableError("The parameter server process ended with exit code 1.")
-
-    with pytest.raises(ServerUnreachableError) as raised, failing_run._leaving(Dead()):
-        Dead().reconnect()
+def test_a_server_that_has_died_is_asked_for_nothing(failing_run):
+    """One that hangs would be waited for once more."""
+    failing_run.lost_server = True
+    with pytest.raises(ServerUnreachableError) as raised, failing_run._leaving(None):
+        raise ServerUnreachableError("The parameter server process ended with exit code 1.")
     assert failing_run.left is None
     assert not hasattr(raised.value, "__notes__")
 

@@ -110,9 +110,9 @@ def executed(
     stop_at=None,
     workers=1,
     checkpointer=None,
-    replacement=None,
     history=None,
     to=SILENT,
+    runs=None,
     **limits,
 ):
     """Return the history of a run whose callback stops it at the end of an epoch."""
@@ -127,8 +127,10 @@ def executed(
     with run_progress(to) as progress:
         progress.update(total_samples=ROWS * epochs, epochs=epochs, workers=workers)
         try:
-            parts = (server, launch, spec, history, progress, observer, dict, checkpointer)
-            Run(*parts, replacement=replacement).execute()
+            run = Run(server, launch, spec, history, progress, observer, dict, checkpointer)
+            if runs is not None:
+                runs.append(run)
+            run.execute()
         finally:
             assert launch.cancelled
     return history
@@ -202,79 +204,25 @@ def test_a_driver_whose_place_was_taken_ends_by_that():
         executed(Server(*EPOCHS), checkpointer=HungCheckpoints(FencedError("Another one has it.")))
 
 
-class Unreachable(Server):
-    """Dies of the request to release workers, so often."""
-
-    deaths = 1
-
-    def command(self, stop=None, learning_rate=None, *, release=False, epochs=None):  # noqa: ARG002
-        if release and self.deaths:
-            self.deaths -= 1
-            raise ServerUnreachableError("It is gone.")
-        self.commands.append((stop, learning_rate, release))
-
-
-class Replacement:
-    """Takes the place of a server, and counts how often."""
-
-    count = 0
-
-    def replace(self, error):
-        if self.count == 3:
-            raise error
-        self.count += 1
-        return 0
-
-
-def test_a_result_is_kept_though_its_workers_cannot_be_told():
-    server, replacement = Unreachable(*EPOCHS), Replacement()
-    assert executed(server, replacement=replacement).samples == 3 * ROWS
-    assert replacement.count == 0
-    assert server.commands == []
-
-
-def test_a_server_that_dies_when_it_is_to_release_workers_is_replaced(monkeypatch):
-    monkeypatch.setattr(run.Lingering, "is_over", lambda *_: True)
-    server, replacement = Unreachable(*EPOCHS), Replacement()
-    executed(server, replacement=replacement)
-    assert replacement.count == 1
-    assert server.commands == [(None, None, True)]
-
-
 class Mortal(Server):
-    """Dies after it has released workers."""
+    """Dies after so many answers."""
 
-    released = False
-
-    def command(self, stop=None, learning_rate=None, *, release=False, epochs=None):  # noqa: ARG002
-        self.released = self.released or release
+    def __init__(self, *news, answers):
+        super().__init__(*news)
+        self.answers = answers
 
     def poll(self, captured=0, patience=0.0):
-        if self.released:
+        if self.told and not self.answers:
             raise ServerUnreachableError("It is gone.")
+        self.answers -= 1
         return super().poll(captured, patience)
 
 
-@pytest.mark.promise(
-    "server: killed after finished workers have left",
-    "One `ServerUnreachableError`, which names `resume='auto'`.",
-)
-def test_a_server_that_dies_after_workers_were_released_ends_the_run(monkeypatch):
-    """They would be missing in a run that goes back to before their last windows."""
-    monkeypatch.setattr(run.Lingering, "is_over", lambda *_: True)
-    server, replacement = Mortal(*EPOCHS), Replacement()
-    with pytest.raises(ServerUnreachableError) as raised:
-        executed(server, replacement=replacement)
-    assert (server.released, replacement.count) == (True, 0)
-    assert raised.value.__notes__ == [run.RELEASED]
-
-
-def test_without_checkpoints_the_death_of_the_server_ends_the_run():
-    server = Mortal(*EPOCHS)
-    server.released = True
-    with pytest.raises(ServerUnreachableError) as raised:
-        executed(server)
-    assert raised.value.__notes__ == [run.END]
+def test_a_run_whose_server_has_died_says_so():
+    runs = []
+    with pytest.raises(ServerUnreachableError):
+        executed(Mortal(*EPOCHS, answers=1), runs=runs)
+    assert runs[0].lost_server
 
 
 def test_how_workers_ended_is_told_though_their_job_was_faster():
@@ -367,20 +315,19 @@ class Unreached(Launch):
 )
 def test_a_worker_that_is_given_up_does_not_end_the_work_of_others():
     news = [[window(n, worker=1), epoch(n, n)] for n in (1, 2, 3)]
-    server, history, notes = Two(*news), History(), []
-    replacement = Replacement()
+    server, history, notes, runs = Two(*news), History(), [], []
     with pytest.raises(ServerUnreachableError) as raised:
         executed(
             *(server, Unreached(server)),
-            **{"workers": 2, "history": history, "replacement": replacement, "to": notes.append},
+            **{"workers": 2, "history": history, "to": notes.append, "runs": runs},
         )
     assert history.samples == 3 * 10
     assert server.news == []
     for told in ("10.0.0.7", "worker 0 on node-0", "sign of life", "/logs/0"):
         assert told in str(raised.value)
-    # The server is well.
-    assert replacement.count == 0
     assert not hasattr(raised.value, "__notes__")
+    # The server is well.
+    assert not runs[0].lost_server
     (given_up,) = [record for record in history.workers if record.status == "given up"]
     assert (given_up.worker, given_up.error) == (0, "ServerUnreachableError")
     assert sum("orker 0 is given up" in line and "10.0.0.7" in line for line in notes) == 1

@@ -23,8 +23,9 @@ from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowR
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.spec import LocalSpec
 from distkeras_grid.weights import Variable, WeightLayout
-from distkeras_grid.worker.loop import Beginning, train
+from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.orders import first_state
 from tests.policies import Chosen, first
 from tests.specs import make_settings
 
@@ -149,8 +150,8 @@ class Server:
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
         mind = self.mind(engine, plan, accumulator=kept, **options)
-        beginning = Beginning.of(engine, lambda *_: None)
-        return train(mind, engine, client, start, rows, after_window, beginning=beginning)
+        first = first_state(engine)
+        return train(mind, engine, client, start, rows, after_window, first=first)
 
     def mind(self, engine, plan=None, **options):
         return WorkerMind(0, self.rule, engine.layout, plan or planned(), **options)

@@ -14,7 +14,6 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.auth import seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, REPLACED_SECONDS
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.worker.task import WorkerPlan, connect, reported
@@ -53,15 +52,6 @@ def test_it_takes_its_seat_on_each_server(servers, kind):
         for driver in several.drivers():
             (seat,) = driver.poll().seats
             assert (seat.attempt, seat.status, seat.commits) == (7, "finished", 1)
-
-
-@pytest.mark.parametrize("replaceable", [False, True])
-def test_it_waits_longer_for_a_server_that_may_be_replaced(replaceable):
-    with (
-        Several(settings_of(1), 1) as several,
-        connect(plan_of(several, replaceable=replaceable), 0, 0) as client,
-    ):
-        assert client.patience == (REPLACED_SECONDS if replaceable else RECONNECT_SECONDS)
 
 
 @pytest.mark.parametrize("servers", [1, 2])

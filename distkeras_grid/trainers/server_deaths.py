@@ -1,0 +1,59 @@
+"""Begins a run again, from its newest checkpoint, when its parameter server has died."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distkeras_grid.trainers.run_status import RunStatus
+
+if TYPE_CHECKING:
+    from distkeras_grid.trainers.preparation import PreparedRun
+    from distkeras_grid.trainers.request import RunRequest
+    from distkeras_grid.trainers.run_status import RunProgress
+
+#: How often a run begins again without a new checkpoint in between. After that, the next server
+#: would probably die, too.
+MOST_RESTARTS = 3
+#: What to do after a server has died in a run without checkpoints.
+NO_CHECKPOINTS = "With checkpoint_dir the run would have begun again from its newest checkpoint."
+
+
+class ServerDeaths:
+    """Counts the servers of a run that have died since its newest checkpoint."""
+
+    def __init__(self) -> None:
+        self._count = self._samples = 0
+
+    def survived(self, error: BaseException, prepared: PreparedRun, progress: RunProgress) -> bool:
+        """Return whether the run begins again after this error, and say so.
+
+        Raises
+        ------
+        FencedError
+            If another driver writes the run's checkpoints by now.
+        """
+        checkpointer = prepared.checkpointer
+        if not prepared.lost_server:
+            return False
+        if checkpointer is None:
+            error.add_note(NO_CHECKPOINTS)
+            return False
+        checkpointer.check_own()
+        self._count = 1 if checkpointer.written else self._count + 1
+        if self._count > MOST_RESTARTS:
+            error.add_note(f"This happened {self._count} times without a checkpoint in between.")
+            return False
+        self._samples = prepared.history.samples
+        told = next(iter(str(error).splitlines()), "")
+        progress.note(
+            "The parameter server has died, and the run begins again from its newest checkpoint, "
+            f"if there is one: {told}"
+        )
+        progress.update(phase=RunStatus().phase)
+        return True
+
+    def goes_on(self, request: RunRequest) -> RunRequest:
+        """Return the request for the run that begins again."""
+        saving = replace(request.saving, resume=True, lost_samples=self._samples)
+        return replace(request, saving=saving)
