@@ -403,10 +403,7 @@ class Kept(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """The worker has no windows left.
-
-    If the run can go on with another server, the answer waits until the driver has the result.
-    """
+    """The worker has no windows left."""
 
     sender: ClassVar[Side] = Side.CLIENT
 
