@@ -38,8 +38,6 @@ CompressionName: TypeAlias = Literal["bfloat16", "dgc"]
 OnNonFinite: TypeAlias = Literal["skip", "stop"]
 #: Which rows a worker trains on: its share, all of them, or as many, drawn with replacement.
 Share: TypeAlias = Literal["partition", "full", "bootstrap"]
-#: Whether local sets are drawn independently of each other, or divide all tiles among them.
-LocalMode: TypeAlias = Literal["independent", "partition"]
 #: From which images local tests come: never trained on, or not trained on in the same local set.
 TestImages: TypeAlias = Literal["held_out", "others"]
 #: The largest whole number that every reader of a run's JSON takes as one.
@@ -433,35 +431,18 @@ class LocalSpec(Value, frozen=True):
     ----------
     local_train, local_test : int
         Tiles of a local training set and of a local test set; 0 for no tests.
-    mode : {"independent", "partition"}, default "independent"
-        Whether each set is drawn from all tiles, or the sets divide all tiles among them.
     test_images : {"held_out", "others"}, default "held_out"
         Whether test tiles come from images that no set trains on, or from those that the local
         training set does not use.
-    images_per_class : int, optional
-        Images of each class that a set is drawn from; None for all.
     """
 
     local_train: int
     local_test: int = 0
-    mode: LocalMode = "independent"
     test_images: TestImages = "held_out"
-    images_per_class: int | None = None
 
     def __post_init__(self) -> None:
         _within("local_train", self.local_train, 1)
         _within("local_test", self.local_test, 0)
-        if self.images_per_class is not None:
-            _within("images_per_class", self.images_per_class, 1)
-        if self.mode == "partition" and (self.test_images, self.images_per_class) != (
-            "held_out",
-            None,
-        ):
-            raise ConfigurationError(
-                "mode 'partition' divides the tiles of all images among the local sets, so it "
-                "takes test_images 'held_out' and no images_per_class. Received: test_images "
-                f"{self.test_images!r}, images_per_class {self.images_per_class!r}."
-            )
 
 
 class DataSpec(Value, frozen=True):

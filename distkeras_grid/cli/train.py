@@ -65,8 +65,8 @@ FLAGS = {
 
 # What --local-sets takes.
 LOCAL_SETTINGS = (
-    *("iterations", "local_train", "local_test", "mode", "test_images", "images_per_class"),
-    *("split", "test_split"),
+    *("iterations", "local_train", "local_test", "test_images", "split"),
+    "test_split",
 )
 # Numbers that are saved for one weight: itself, and two of an optimizer such as Adam.
 SAVED_PER_WEIGHT = 3
@@ -178,8 +178,8 @@ def build_parser(*, names_model: bool = True) -> Parser:
         "--local-sets",
         metavar="NAME=VALUE[,...]",
         help="each worker draws its own training and test sets and reads them by itself, such as "
-        "iterations=18,local_train=6000,local_test=2700; also mode, test_images, images_per_class, "
-        "split and test_split, as LocalSets has them",
+        "iterations=18,local_train=6000,local_test=2700; also test_images, split and test_split, "
+        "as LocalSets has them",
     )
     add(
         "--mirror",

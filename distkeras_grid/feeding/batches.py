@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,10 +142,6 @@ class Epochs:
             return (self.before + sequence * self.epochs_per_window) * steps
         epochs, windows = divmod(sequence, self._per_epoch(self.window))
         return (self.before + epochs) * steps + windows * self.window
-
-    def once(self) -> Self:
-        """Return the policy of one epoch, the first one of this."""
-        return replace(self, epochs=1, epochs_per_window=1, before=0)
 
     def _per_epoch(self, window: int) -> int:
         return self.windows_per_epoch or math.ceil(self.rows / (self.batch_size * window))

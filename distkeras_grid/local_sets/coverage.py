@@ -3,7 +3,7 @@
 A worker that draws ``m`` of ``D`` tiles leaves out a tile with probability ``1 - m / D``. Draws of
 ``N`` workers in ``K`` iterations are independent: they reach the part ``1 - (1 - m / D)**(N K)``.
 Balanced sets draw ``m / C`` of the ``D_c`` tiles of each of ``C`` classes, so large classes are
-reached more slowly. Sets that partition the tiles reach ``min(1, N K m / D)``.
+reached more slowly.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ import numpy as np
 
 from distkeras_grid.local_sets.drawing import Drawing
 from distkeras_grid.local_sets.pool import Pool
-from distkeras_grid.spec import LocalMode
 
 
-def expected_coverage(
-    pool: Pool, local_train: int, sets: int, *, mode: LocalMode = "independent"
-) -> float:
+def expected_coverage(pool: Pool, local_train: int, sets: int) -> float:
     """Return the share of a pool's tiles that local training sets are expected to reach.
 
     It is exact if all images of a class have the same number of tiles, or sets draw from all
@@ -33,8 +30,6 @@ def expected_coverage(
         Number of tiles in a set.
     sets : int
         Number of sets: workers times iterations.
-    mode : {"independent", "partition"}, default "independent"
-        As in `distkeras_grid.spec.LocalSpec`.
 
     Examples
     --------
@@ -45,7 +40,7 @@ def expected_coverage(
     0.112
     """
     drawn = local_train / pool.classes / pool.class_sizes
-    reached = np.minimum(1, sets * drawn) if mode == "partition" else 1 - (1 - drawn) ** sets
+    reached = 1 - (1 - drawn) ** sets
     return float(np.average(reached, weights=pool.class_sizes))
 
 

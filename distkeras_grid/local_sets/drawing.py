@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from distkeras_grid.local_sets.pool import Numbers, Pool
 from distkeras_grid.spec import LocalSpec
 
 # The purpose of random numbers: one word of their seed, so that no two purposes share a stream.
-_TRAIN, _TEST, _SIDES, _TRAIN_IMAGES, _TEST_IMAGES, _PARTS = range(6)
+_TRAIN, _TEST, _SIDES = range(3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +35,7 @@ class Drawing:
     seed : int
         Seed of the run, at least 0.
     workers : int
-        Number of workers. With mode ``"independent"`` the sets do not depend on it.
+        Number of workers. The sets do not depend on it.
 
     Raises
     ------
@@ -105,15 +104,12 @@ class Drawing:
     def _set(self, pool: Pool, size: int, purpose: int, iteration: int, worker: int) -> Numbers:
         if not size:
             return np.empty(0, np.int64)
-        if self.spec.mode == "partition":
-            blocks = self._training_blocks if purpose == _TRAIN else self._test_blocks
-            return blocks.block(iteration * self.workers + worker)
         words = (self.seed, iteration, worker)
         rng = np.random.default_rng([*words, purpose])
         parts = []
         for label, amount in enumerate(balanced(size, pool.classes, rng)):
             candidates = pool.of_class(label)
-            if self.spec.test_images == "others" or self.spec.images_per_class:
+            if self.spec.test_images == "others" and self.spec.local_test:
                 images = self._images(pool, label, int(amount), purpose, words)
                 candidates = candidates[np.isin(pool.images[pool.runs_of(candidates)], images)]
             parts.append(rng.choice(candidates, int(amount), replace=False, shuffle=False))
@@ -122,95 +118,21 @@ class Drawing:
     def _images(
         self, pool: Pool, label: int, amount: int, purpose: int, words: tuple[int, ...]
     ) -> Numbers:
-        """Return the images of a class from which a set is drawn."""
+        """Return the images of a class from which one of the two sets of an iteration is drawn."""
         spec = self.spec
         images, tiles = pool.images_of_class(label)
-        # If the two sets of an iteration share out the images, both need the same order of images.
-        divides = spec.test_images == "others" and spec.local_test
-        use = _SIDES if divides else (_TRAIN_IMAGES if purpose == _TRAIN else _TEST_IMAGES)
-        order = np.random.default_rng([*words, use, label]).permutation(len(images))
-        if divides:
-            share = spec.local_test / (spec.local_train + spec.local_test)
-            border = _border(tiles[order], share)
-            order = order[:border] if purpose == _TEST else order[border:]
-        wanted = spec.images_per_class or len(order)
-        enough = int(np.searchsorted(np.cumsum(tiles[order]), amount)) + 1
-        if enough > len(order):
+        # Both sets need the same order of images.
+        order = np.random.default_rng([*words, _SIDES, label]).permutation(len(images))
+        share = spec.local_test / (spec.local_train + spec.local_test)
+        border = _border(tiles[order], share)
+        order = order[:border] if purpose == _TEST else order[border:]
+        if tiles[order].sum() < amount:
             raise EmptyDataError(
                 f"A local set of {amount} tiles of class {label} cannot be drawn from "
                 f"{len(order)} of its {len(images)} images, which have {tiles[order].sum()} tiles. "
                 "Ask for smaller sets, or add images."
             )
-        return images[order[: max(wanted, enough)]]
-
-    @cached_property
-    def _training_blocks(self) -> _Blocks:
-        return _Blocks(self.training, self.spec.local_train, (self.seed, _PARTS, _TRAIN))
-
-    @cached_property
-    def _test_blocks(self) -> _Blocks:
-        return _Blocks(self.held_out, self.spec.local_test, (self.seed, _PARTS, _TEST))
-
-
-class _Blocks:
-    """Sets that partition all tiles, again and again.
-
-    The tiles of each class have a random order, which is cut into consecutive parts. When no tiles
-    are left, a new order begins.
-    """
-
-    def __init__(self, pool: Pool, size: int, words: tuple[int, ...]) -> None:
-        self._pool, self._size, self._words = pool, size, words
-        self._restart()
-
-    def block(self, number: int) -> Numbers:
-        """Return a set by its number."""
-        if number < self._next:
-            self._restart()
-        # A set depends on where the sets before it reached the end of an order.
-        while self._next < number:
-            self._parts()
-        rng = np.random.default_rng([*self._words, self._pool.classes, number])
-        return rng.permutation(np.concatenate(self._parts()))
-
-    def _restart(self) -> None:
-        self._next, classes = 0, self._pool.classes
-        self._first = np.random.default_rng([*self._words, classes]).permutation(classes)
-        self._orders = [
-            _Order(self._pool.of_class(label), (*self._words, label)) for label in range(classes)
-        ]
-
-    def _parts(self) -> list[Numbers]:
-        amounts = rotating(self._size, self._first, self._next)
-        self._next += 1
-        return [
-            order.take(int(amount)) for order, amount in zip(self._orders, amounts, strict=True)
-        ]
-
-
-class _Order:
-    """The tiles of one class in a random order, and then in another one, for ever."""
-
-    def __init__(self, tiles: Numbers, words: tuple[int, ...]) -> None:
-        self._tiles, self._words = tiles, words
-        self._left = np.empty(0, np.int64)
-        self._passes = 0
-
-    def take(self, amount: int) -> Numbers:
-        """Return the next tiles, all different."""
-        if amount > len(self._left):
-            self._left = np.concatenate([self._left, self._fresh(amount)])
-        taken, self._left = self._left[:amount], self._left[amount:]
-        return taken
-
-    def _fresh(self, amount: int) -> Numbers:
-        order = np.random.default_rng([*self._words, self._passes]).permutation(self._tiles)
-        self._passes += 1
-        # A set that begins in the old order and ends in this one must have no tile twice: those
-        # that it has already go behind the others.
-        again = np.isin(order[:amount], self._left)
-        order[:amount] = np.concatenate([order[:amount][~again], order[:amount][again]])
-        return order
+        return images[order]
 
 
 def balanced(size: int, classes: int, rng: np.random.Generator) -> Numbers:
@@ -223,30 +145,6 @@ def balanced(size: int, classes: int, rng: np.random.Generator) -> Numbers:
     """
     amounts = np.full(classes, size // classes)
     amounts[rng.permutation(classes)[: size % classes]] += 1
-    return amounts
-
-
-def rotating(size: int, order: Numbers, number: int) -> Numbers:
-    """Return how many tiles of each class a set has; classes take turns to have one more.
-
-    Parameters
-    ----------
-    size : int
-        Number of tiles in each set.
-    order : ndarray
-        The classes in the order of their turns, shape ``(classes,)``.
-    number : int
-        Number of the set, from 0.
-
-    Examples
-    --------
-    >>> [rotating(5, np.array([1, 0, 2]), number).tolist() for number in range(3)]
-    [[2, 2, 1], [1, 2, 2], [2, 1, 2]]
-    """
-    classes = len(order)
-    amounts = np.full(classes, size // classes)
-    more = size % classes
-    amounts[order[(number * more + np.arange(more)) % classes]] += 1
     return amounts
 
 

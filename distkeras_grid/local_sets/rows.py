@@ -80,15 +80,11 @@ class LocalRows:
             self._fetch(np.unique(np.concatenate([places.ravel() for places in window])))
         return self._blocks(window)
 
-    def give_up(self) -> None:
-        """Drop the tiles that are held; the next window fetches its own again."""
+    def close(self) -> None:
+        """Drop the tiles that are held. A second call has no effect."""
         if self._file is not None:
             self._file.close()
         self._file, self._held = None, np.empty(0, np.int64)
-
-    def close(self) -> None:
-        """Delete the file. A second call has no effect."""
-        self.give_up()
 
     def _blocks(self, window: Sequence[Places]) -> Iterator[Block]:
         for places in window:
@@ -114,7 +110,7 @@ class LocalRows:
         """Fetch these tiles, sorted by number, in place of those of the former window."""
         if np.array_equal(wanted, self._held):
             return
-        self.give_up()
+        self.close()
         clock, file = time.perf_counter(), LocalFile(self._folder, self._mapped_bytes)
         stored = np.full(len(wanted), -1, np.int64)
         try:

@@ -7,14 +7,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import LocalMode, LocalSpec, PaceSpec, TestImages
+from distkeras_grid.spec import LocalSpec, PaceSpec, TestImages
 
 
 @dataclass(frozen=True)
 class LocalSets:
     """Data of a run in which each worker draws its own tiles for each iteration, and reads them.
 
-    For `Trainer.train` and `Trainer.simulate`.
+    For `Trainer.train`.
 
     Kurochkin, "The Deep Distributed Learning Implementations with a Large Dataset on the Desktop
     Grid", GRID'2021. In each iteration a worker draws a random training set and a random test set,
@@ -37,17 +37,11 @@ class LocalSets:
         Number of tiles in a training set.
     local_test : int, default 0
         Number of tiles in a test set; 0 for no local tests.
-    mode : {"independent", "partition"}, default "independent"
-        "independent": each set is drawn from all tiles, whatever other sets have. "partition": the
-        sets partition the tiles of each class; when all tiles are used, a new round begins.
     test_images : {"held_out", "others"}, default "held_out"
         "held_out": test tiles come from `test_split`, so from images that no worker trains on.
         "others", the protocol of the paper: they come from images of `split` that this worker's
         current training set does not use. Other workers, or the same one in another iteration,
         may have trained on them, so the results of these tests are too good.
-    images_per_class : int, optional
-        Number of images of each class from which a set is drawn; by default all. A worker reads
-        whole row groups, or whole images, so few images per set mean few bytes.
     split : str or None, default "train"
         Split of the training tiles; None for all rows.
     test_split : str, default "validation"
@@ -77,9 +71,7 @@ class LocalSets:
     iterations: int
     local_train: int
     local_test: int = 0
-    mode: LocalMode = "independent"
     test_images: TestImages = "held_out"
-    images_per_class: int | None = None
     split: str | None = "train"
     test_split: str = "validation"
     # Not in the repr: they may contain passwords.
@@ -106,7 +98,5 @@ class LocalSets:
         return LocalSpec.checked(
             local_train=self.local_train,
             local_test=self.local_test,
-            mode=self.mode,
             test_images=self.test_images,
-            images_per_class=self.images_per_class,
         )

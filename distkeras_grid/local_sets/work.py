@@ -95,11 +95,6 @@ class LocalWork:
             return None
         return self._drawing.test(window.epoch - 1, self.policy.seat)
 
-    def give_up(self) -> None:
-        """Drop the tiles that are held, so that many workers of one process fit on its disk."""
-        self.rows.give_up()
-        self._tests.give_up()
-
     def report(self, window: Window, evaluate: Evaluate) -> LocalSet | None:
         """Test the model if the window was the last of its iteration; return the record of that.
 

@@ -74,11 +74,6 @@ class Cluster:
     seed : int, default 0
         Seed of all random numbers. Each worker draws its own, and they are the same for every
         trainer.
-    tile_seconds : float, optional
-        Time to read or cut one tile of a local set, on a worker of speed 1 [s]. With None it is
-        measured on this machine if `batch_seconds` is measured, and otherwise 0.
-    test_batch_seconds : float, optional
-        Time of one batch of a local test, in the same way [s].
 
     Raises
     ------
@@ -103,8 +98,6 @@ class Cluster:
     late: Mapping[int, float] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
     seed: int = 0
-    tile_seconds: float | None = None
-    test_batch_seconds: float | None = None
 
     def __new__(cls, *_: Any, **named: Any) -> Self:
         """Refuse unknown arguments with the same error as the trainers."""
@@ -139,14 +132,6 @@ class Cluster:
             raise ConfigurationError("batch_seconds must be given: nothing here can measure it.")
         return steps * self.batch_seconds / self._speed(worker)
 
-    def reading_seconds(self, worker: int, tiles: int) -> float:
-        """Return how long a worker reads or cuts tiles of a local set [s]."""
-        return tiles * (self.tile_seconds or 0.0) / self._speed(worker)
-
-    def test_seconds(self, worker: int, batches: int) -> float:
-        """Return how long a worker tests its model on batches of a local set [s]."""
-        return batches * (self.test_batch_seconds or 0.0) / self._speed(worker)
-
     def to_json(self) -> dict[str, Any]:
         """Return the cluster as plain JSON values, except infinity."""
         late = {str(worker): seconds for worker, seconds in self.late.items()}
@@ -159,9 +144,6 @@ class Cluster:
         ranges = {
             "workers": _is_whole(self.workers, 1),
             "batch_seconds": self.batch_seconds is None or _is_positive(self.batch_seconds),
-            "tile_seconds": self.tile_seconds is None or _is_within(self.tile_seconds, 0),
-            "test_batch_seconds": self.test_batch_seconds is None
-            or _is_within(self.test_batch_seconds, 0),
             "speeds": all(map(_is_positive, self.speeds)),
             "times": self.times in ("deterministic", "exponential"),
             "straggler_probability": _is_within(self.straggler_probability, 0, 1),

@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.judges import Validate
-    from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.weights import Vector
 
 #: So often the driver looks at the server, as in a real run [s].
@@ -103,8 +102,6 @@ class Simulation:
         Computes the metrics of each epoch from the sum of their states.
     params : mapping, optional
         Added to ``history.params``, which has the run under ``spec``.
-    local : sequence of Work, optional
-        In a run on local sets, what each worker draws from its `rows` and tests on.
     validate : callable, optional
         The user's function, which looks at each window before it is sent.
 
@@ -153,10 +150,9 @@ class Simulation:
         evaluate: Evaluation | None = None,
         results: Results | None = None,
         params: Mapping[str, Any] | None = None,
-        local: Sequence[Work] = (),
         validate: Validate | None = None,
     ) -> None:
-        _check_parts(cluster, spec, learners, rows, local)
+        _check_parts(cluster, spec, learners, rows)
         self._cluster, self._spec = cluster, spec
         self._evaluate, self._results = evaluate, results
         # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
@@ -165,10 +161,9 @@ class Simulation:
         self._wire = SimulatedWire(spec.compression, spec.size)
         self._mind = ServerMind(self._served, learners[0].weights())
         self._watch = RunWatch(spec)
-        works: Sequence[Work | None] = local or [None] * len(rows)
         self._workers = [
             SimulatedWorker(number, cluster, spec, *parts, validate)
-            for number, parts in enumerate(zip(learners, rows, works, strict=True))
+            for number, parts in enumerate(zip(learners, rows, strict=True))
         ]
         self._up, self._down = (
             Link(cluster.server_bandwidth, cluster.bandwidth, cluster.latency) for _ in range(2)
@@ -248,7 +243,6 @@ class Simulation:
         elif worker.works and worker.session is not None and worker.attempt == event.attempt:
             # All else concerns nobody once the attempt is lost.
             act = {
-                "ready": self._get_ready,
                 "reply": self._go_on,
                 "computed": self._send,
                 "arrival": self._arrive,
@@ -265,11 +259,8 @@ class Simulation:
         if isinstance(first, Seat):
             worker.join(first.session)
             self._do(rest)
-            # Rows are there when a worker joins. Of local sets it reads the first window itself.
-            if reading := worker.prepare():
-                self._later(self.now + reading, "ready", first.session)
-            else:
-                self._get_ready(worker, first.session)
+            # Rows are there when a worker joins.
+            self._get_ready(worker, first.session)
 
     def _rejoin(self, worker: SimulatedWorker, session: Session) -> None:
         """Take a seat anew, by the same attempt."""
@@ -478,18 +469,16 @@ def _check_parts(
     spec: RunSpec,
     learners: Sequence[Engine],
     rows: Sequence[Source],
-    local: Sequence[Work],
 ) -> None:
     """Refuse parts that do not belong to the same run."""
     counts = {len(learners), len(rows), cluster.workers, spec.workers}
-    if len(counts) > 1 or (local and len(local) != len(rows)):
+    if len(counts) > 1:
         raise ConfigurationError(
             f"The cluster has {cluster.workers} workers. Received: {len(learners)} "
-            f"learners, rows of {len(rows)}, {len(local)} local works and a run of "
-            f"{spec.workers} workers."
+            f"learners, rows of {len(rows)} and a run of {spec.workers} workers."
         )
     rule, layout = rule_of(spec.rule), LayoutSpec.of(learners[0].layout)
-    held = sum(work.policy.rows for work in local) if local else sum(map(len, rows))
+    held = sum(map(len, rows))
     if held != spec.rows or layout.sections != spec.layout.sections:
         raise ConfigurationError(
             f"The run has {spec.rows} rows and {spec.layout}. Received: "

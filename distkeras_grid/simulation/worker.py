@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,22 +14,19 @@ from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
 from distkeras_grid.parameter_server.state import Arrival, Session
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.local_sets import SimulatedSets
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker import mind as minds
 from distkeras_grid.worker.mind import WorkerMind
 from distkeras_grid.worker.orders import first_state, obey, shared_state
-from distkeras_grid.worker.seat import tested_weights, worker_mind
+from distkeras_grid.worker.seat import worker_mind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.engine.base import Engine
-    from distkeras_grid.feeding.batches import Epochs, Window
+    from distkeras_grid.feeding.batches import Window
     from distkeras_grid.feeding.source import Source
     from distkeras_grid.judges import Validate
-    from distkeras_grid.records import LocalSet
-    from distkeras_grid.simulation.local_sets import Work
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
 
@@ -50,8 +46,6 @@ class SimulatedWorker:
         Engine of the worker.
     rows : Source
         Rows of the seat.
-    work : Work, optional
-        In a run on local sets, what it draws from `rows` and tests on.
     validate : callable, optional
         The user's function.
 
@@ -80,7 +74,6 @@ class SimulatedWorker:
         spec: RunSpec,
         learner: Engine,
         rows: Source,
-        work: Work | None = None,
         validate: Validate | None = None,
     ) -> None:
         self.session: Session | None = None
@@ -91,10 +84,7 @@ class SimulatedWorker:
         self._number, self._cluster, self._spec, self._learner = number, cluster, spec, learner
         self._first, self._validate = first_state(learner), validate
         self._rule = rule_of(spec.rule)
-        self._sets = None if work is None else SimulatedSets(work, cluster, number)
-        self._policy: Epochs = (
-            policy_of(spec.schedule, len(rows), number) if work is None else work.policy
-        )
+        self._policy = policy_of(spec.schedule, len(rows), number)
         self.holds = self._policy.rows
         self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
@@ -121,15 +111,8 @@ class SimulatedWorker:
         self.session, self.attempt = session, session.attempt
         self.hangs, self.silent_seconds = False, 0.0
         self._mind = self._new_mind()
-        if self._sets is not None:
-            self._sets.begin_anew()
         # Another process has an engine that has trained nothing.
         self._learner.restore(self._first)
-
-    def prepare(self) -> float:
-        """Return how long it reads before it is ready [s]."""
-        first = next(self._policy.windows(), None)
-        return 0.0 if self._sets is None or first is None else self._sets.read(first)
 
     def lose(self) -> None:
         """Be gone, with all that was not sent."""
@@ -179,11 +162,9 @@ class SimulatedWorker:
         self._tell(minds.HandedOver())
 
     def begin(self, window: Window, now: float) -> float:
-        """Begin a window; return how long it will take, with reading and testing local sets."""
-        sets = self._sets
-        reading = 0.0 if sets is None else sets.read(window)
-        self.started, self.seconds = now + reading, self._draw_seconds(window)
-        return reading + self.seconds + (0.0 if sets is None else sets.test(window))
+        """Begin a window; return how long it will take [s]."""
+        self.started, self.seconds = now, self._draw_seconds(window)
+        return self.seconds
 
     def send(self, session: Session, wire: SimulatedWire) -> int:
         """Compute the current window, and send its commit; return the vector's bytes.
@@ -198,8 +179,7 @@ class SimulatedWorker:
         action = self.wanted
         blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
-        local = self._tested(action)
-        wanted = self._tell(minds.Computed(result, self.started, self.seconds, local))
+        wanted = self._tell(minds.Computed(result, self.started, self.seconds))
         if not isinstance(wanted, minds.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
         # A copy, so that the mind can use its memory for the next commit.
@@ -219,13 +199,6 @@ class SimulatedWorker:
     def refuse(self, error: RefusedError) -> None:
         """Hear that the server refuses what was sent or asked for; raises what ends the worker."""
         self._tell(minds.Refused(error))
-
-    def _tested(self, done: minds.Compute) -> LocalSet | None:
-        """Return the record of a local set, if the window was the last of its iteration."""
-        if self._sets is None:
-            return None
-        weights = tested_weights(self._rule, done)
-        return self._sets.report(done.window, partial(self._learner.evaluate, weights))
 
     def _tell(self, event: minds.Event) -> minds.Action:
         *orders, wanted = self._mind.handle(event)

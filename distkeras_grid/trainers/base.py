@@ -487,6 +487,11 @@ class Trainer(ABC):
                 f"{who}'s workers share one model, and those of a simulated cluster have one each. "
                 f"Received: a call of {who}.simulate(). Use train(), or simulate another trainer."
             )
+        if isinstance(data, LocalSets):
+            raise ConfigurationError(
+                "A simulated cluster deals rows, and its workers draw none. Received: LocalSets "
+                "for simulate(). Use train(), or give the rows."
+            )
         if self.num_servers != 1:
             raise ConfigurationError(
                 "A simulated cluster has one parameter server. Received: num_servers="

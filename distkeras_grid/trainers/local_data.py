@@ -186,7 +186,7 @@ def local_notes(plan: LocalPlan, iterations: int) -> list[str]:
     drawing, store = plan.drawing, plan.store
     spec, pool = drawing.spec, drawing.training
     sets = iterations * drawing.workers
-    expected = expected_coverage(pool, spec.local_train, sets, mode=spec.mode)
+    expected = expected_coverage(pool, spec.local_train, sets)
     places = np.concatenate([drawing.train(0, 0), drawing.test(0, 0)])
     return [
         f"Each worker draws {spec.local_train:,} of {len(pool):,} tiles for each of {iterations} "
@@ -221,9 +221,7 @@ def describe_local(
         "tiles": len(pool),
         "images": len(np.unique(pool.images)),
         "class_sizes": pool.class_sizes.tolist(),
-        "expected_coverage": expected_coverage(
-            pool, spec.local_train, len(planned), mode=spec.mode
-        ),
+        "expected_coverage": expected_coverage(pool, spec.local_train, len(planned)),
         "drawn_coverage": coverage(drawing, planned),
         "folded_coverage": coverage(drawing, folded),
         # What the driver sends to each worker, beside the model.

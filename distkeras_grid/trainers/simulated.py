@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.rows import Block
-    from distkeras_grid.trainers.compiled import CompiledModel
     from distkeras_grid.trainers.request import RunRequest
-    from distkeras_grid.trainers.simulated_data import SimulatedSeat
     from distkeras_grid.weights import WeightLayout
 
 
@@ -99,26 +95,14 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     model = compiled.model
     check_method(draft, request.method, model)
     _check_centers(request, model, cluster.workers)
-    with ExitStack() as resources:
-        return _simulate(request, cluster, compiled, display, resources)
-
-
-def _simulate(
-    request: RunRequest,
-    cluster: Cluster,
-    compiled: CompiledModel,
-    display: Any,
-    resources: ExitStack,
-) -> SimulatedRun:
-    """Run what was checked; `resources` receives what must be closed."""
-    asked, model, objects = request.data, compiled.model, compiled.objects
-    data, held_out = read_data(asked, model, cluster.workers)
+    objects = compiled.objects
+    data, held_out = read_data(asked, model)
     spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
-    rule, seats = rule_of(spec.rule), data.seats(spec, resources)
+    rule, seats = rule_of(spec.rule), data.seats(spec)
     plan = EnginePlan(spec, compiled.archive, objects)
     engine = engine_of(plan)
     block = next(seats[0].rows.blocks(next(seats[0].policy.windows()).blocks))
-    cluster = _timed(cluster, engine, seats[0], block)
+    cluster = _timed(cluster, engine, block)
     sample = block.part(slice(1), slice(1))
     build_metrics(model, batch_of(model, seats[0].rows.fields, plan.labels, sample))
     learners = keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None)
@@ -130,14 +114,12 @@ def _simulate(
         evaluate=_evaluation(model, held_out, engine.layout, rule),
         results=partial(results_of, model),
         params=policies(spec),
-        local=[seat.work for seat in seats if seat.work is not None],
         validate=request.method.validate,
     )
     headline = _headline(spec, rule, cluster.batch_seconds or 0.0)
-    said = [*announcements(request, spec, window, headline), *data.notes(spec)]
+    said = announcements(request, spec, window, headline)
     with run_progress(display) as progress:
         _watch(simulation, spec, progress, said)
-    simulation.history.params.update(data.described(spec, simulation.history))
     set_center(model, simulation.center, engine.layout, rule)
     left = zip(seats, learners, strict=True)
     take_outcomes(
@@ -174,33 +156,13 @@ def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> Non
         )
 
 
-def _timed(cluster: Cluster, engine: ModelEngine, seat: SimulatedSeat, block: Block) -> Cluster:
-    """Return the cluster with its times; without that of a batch, they are measured here."""
+def _timed(cluster: Cluster, engine: ModelEngine, block: Block) -> Cluster:
+    """Return the cluster with its time of a batch, which is measured here if it is not given."""
     # Once even if the time is given, because the engine refuses here what it cannot train.
     times = 1 if cluster.batch_seconds else 3
     # The smallest of a few times, because other work on this machine only adds to it.
     seconds = min(engine.warm_up(block) for _ in range(times)) / block.steps
-    if cluster.batch_seconds is not None:
-        return cluster
-    cluster = replace(cluster, batch_seconds=seconds)
-    if seat.work is None:
-        return cluster
-    if cluster.tile_seconds is None:
-        tiles = sum(part.size for part in next(seat.policy.windows()).blocks)
-        cluster = replace(cluster, tile_seconds=seat.work.read_seconds / tiles)
-    if cluster.test_batch_seconds is None:
-        cluster = replace(cluster, test_batch_seconds=_test_seconds(engine, block))
-    return cluster
-
-
-def _test_seconds(engine: ModelEngine, block: Block) -> float:
-    """Return how long it takes this machine to test a model on a batch [s]."""
-    weights, times = engine.weights(), []
-    for _ in range(3):
-        clock = time.perf_counter()
-        engine.evaluate(weights, [block])
-        times.append(time.perf_counter() - clock)
-    return min(times) / block.steps
+    return cluster if cluster.batch_seconds else replace(cluster, batch_seconds=seconds)
 
 
 def _headline(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:

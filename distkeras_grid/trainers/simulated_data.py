@@ -1,12 +1,10 @@
-"""The rows of a simulated run: arrays, collected data, or local sets that its workers draw."""
+"""The rows of a simulated run: arrays, or collected data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,9 +21,6 @@ from distkeras_grid.feeding.shapes import (
 )
 from distkeras_grid.feeding.source import ArraySource, Selection, Source, weighted_by
 from distkeras_grid.feeding.targets import LabelSummary
-from distkeras_grid.local_sets.sets import LocalSets
-from distkeras_grid.local_sets.store import LocalPlan
-from distkeras_grid.local_sets.work import LocalWork
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.seats import DataSummary
@@ -38,17 +33,9 @@ from distkeras_grid.trainers.class_weights import (
 )
 from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.labels import check_labels, fitted, needs_of, takes_of
-from distkeras_grid.trainers.local_data import (
-    count_drawn,
-    describe_local,
-    local_notes,
-    own_fields,
-    resolve_local,
-)
 from distkeras_grid.trainers.specification import (
     described_fields,
     described_labels,
-    source_of,
 )
 from distkeras_grid.trainers.validation import collect
 
@@ -57,7 +44,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.history import History
     from distkeras_grid.trainers.request import DataRequest
 
 #: The features as a user names them, or as they were found.
@@ -71,47 +57,18 @@ class SimulatedSeat:
     Parameters
     ----------
     rows : Source
-        Its rows; in a run on local sets all tiles, of which it reads what it draws.
+        Its rows.
     policy : Epochs
         Its windows.
-    work : LocalWork, optional
-        Draws and tests its local sets.
     """
 
     rows: Source = field(repr=False)
     policy: Epochs
-    work: LocalWork | None = field(default=None, repr=False)
-
-
-class SimulatedData(Protocol):
-    """The training data of a simulated run."""
-
-    @property
-    def spec(self) -> DataSpec:
-        """Their part of the run."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """Rows of an epoch."""
-        ...
-
-    def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:
-        """Return what each worker trains on; `resources` receives what must be closed."""
-        ...
-
-    def notes(self, spec: RunSpec) -> list[str]:
-        """Return lines to show before the run."""
-        ...
-
-    def described(self, spec: RunSpec, history: History) -> dict[str, Any]:
-        """Return what the history of the finished run keeps about its data, as JSON values."""
-        ...
 
 
 @dataclass(frozen=True)
 class HeldRows:
-    """Rows that this process holds; see `SimulatedData`.
+    """Rows that this process holds.
 
     Parameters
     ----------
@@ -129,7 +86,7 @@ class HeldRows:
         """Rows of an epoch."""
         return len(self.rows)
 
-    def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:  # noqa: ARG002
+    def seats(self, spec: RunSpec) -> list[SimulatedSeat]:
         """Deal the rows: mixed by the seed of the run, or consecutive without shuffling."""
         places = np.arange(len(self.rows))
         schedule = spec.schedule
@@ -142,59 +99,8 @@ class HeldRows:
             for number, part in enumerate(parts)
         ]
 
-    def notes(self, spec: RunSpec) -> list[str]:  # noqa: ARG002
-        """Return nothing: rows need no explanation."""
-        return []
 
-    def described(self, spec: RunSpec, history: History) -> dict[str, Any]:  # noqa: ARG002
-        """Return nothing: the history has all."""
-        return {}
-
-
-@dataclass(frozen=True)
-class DrawnSets:
-    """Local sets, which each worker draws and reads; see `SimulatedData`.
-
-    Parameters
-    ----------
-    plan : LocalPlan
-        Where the tiles are, and how sets are drawn.
-    spec : DataSpec
-        Their part of the run.
-    """
-
-    plan: LocalPlan
-    spec: DataSpec
-
-    @property
-    def count(self) -> int:
-        """Rows of an epoch: the training sets of all workers."""
-        drawing = self.plan.drawing
-        return drawing.workers * drawing.spec.local_train
-
-    def seats(self, spec: RunSpec, resources: ExitStack) -> list[SimulatedSeat]:
-        """Open a reader for each worker; `resources` closes it."""
-        works = [
-            resources.enter_context(LocalWork(self.plan, spec.schedule, seat))
-            for seat in range(spec.workers)
-        ]
-        return [
-            SimulatedSeat(weighted_by(work.rows, self.spec.class_weight), work.policy, work)
-            for work in works
-        ]
-
-    def notes(self, spec: RunSpec) -> list[str]:
-        """Return lines about sizes, coverage and reading."""
-        return local_notes(self.plan, spec.epochs)
-
-    def described(self, spec: RunSpec, history: History) -> dict[str, Any]:
-        """Return what became of the local sets."""
-        return {"local_sets": describe_local(self.plan, spec.epochs, history.local_sets)}
-
-
-def read_data(
-    asked: DataRequest, model: keras.Model, workers: int
-) -> tuple[SimulatedData, ArraySource | None]:
+def read_data(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, ArraySource | None]:
     """Return training data and validation data, and refuse what the model cannot take.
 
     Parameters
@@ -203,29 +109,22 @@ def read_data(
         What is asked for.
     model : keras.Model
         Compiled.
-    workers : int
-        Number of workers in the run.
 
     Returns
     -------
-    SimulatedData
+    HeldRows
         The training data.
     ArraySource or None
         Rows that are evaluated at the end of each epoch.
     """
-    if isinstance(asked.data, LocalSets):
-        data, features, summary = _read_local(asked, model, workers)
-    else:
-        data, features, summary = _read_held(asked, model)
+    data, summary = _read_held(asked, model)
     if asked.validation_data is None:
         return data, None
     with naming("validation_data"):
-        return data, _read_validation(asked, model, features, summary)
+        return data, _read_validation(asked, model, summary)
 
 
-def _read_held(
-    asked: DataRequest, model: keras.Model
-) -> tuple[SimulatedData, Features, DataSummary]:
+def _read_held(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, DataSummary]:
     """Bring the rows into this process, and settle the weights of their classes."""
     if isinstance(asked.data, tuple | list):
         rows, columns, summary = _from_arrays(asked.data, model)
@@ -243,42 +142,15 @@ def _read_held(
         labels=described_labels(rows.label_fields),
         class_weight=weights,
     )
-    return HeldRows(rows, spec), asked.features, summary
+    return HeldRows(rows, spec), summary
 
 
-def _read_local(
-    asked: DataRequest, model: keras.Model, workers: int
-) -> tuple[SimulatedData, Features, DataSummary]:
-    """Find the tiles of local sets; none is read before a worker draws it."""
-    local, columns = resolve_local(asked, model)
-    check_fit(model, columns.features)
-    summary = local.summary(workers)
-    check_labels(columns, summary, model)
-    plan = local.plan(asked.seed, workers)
-    weights = settle_class_weight(
-        *(number_classes(asked.class_weight, columns), columns, summary, model),
-        partial(count_drawn, plan),
-    )
-    spec = DataSpec(
-        source=source_of(asked.data),
-        features=described_fields(columns.features),
-        labels=described_labels(columns.labels),
-        class_weight=weights,
-        local=local.sets.spec,
-    )
-    return DrawnSets(plan, spec), columns.features, summary
-
-
-def _read_validation(
-    asked: DataRequest, model: keras.Model, features: Features, training: DataSummary
-) -> ArraySource:
+def _read_validation(asked: DataRequest, model: keras.Model, training: DataSummary) -> ArraySource:
     """Bring the validation data into this process."""
     if isinstance(asked.validation_data, tuple | list):
         return _from_arrays(asked.validation_data, model)[0]
     frame = as_dataframe(active_session(), asked.validation_data, "validation_data")
-    if isinstance(asked.data, LocalSets):
-        features = own_fields(frame, features)
-    columns = _resolved(frame, features, asked.labels, model)
+    columns = _resolved(frame, asked.features, asked.labels, model)
     inspect_validation(frame, columns, model, training)
     return collect(frame, columns)
 

@@ -39,7 +39,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--angles", type=int, default=12, help="turns of each image")
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--quorum", type=float, default=0.8)
-    parser.add_argument("--images-per-class", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--protocol", choices=PROTOCOLS, action="append", help="may be repeated; by default both"
@@ -79,7 +78,6 @@ def run(arguments: argparse.Namespace, protocol: str, tiles: Any, validation: An
         local_test=arguments.test,
         test_images=protocol,
         test_split="test",
-        images_per_class=arguments.images_per_class,
     )
     field = tiles.store.field
     trainer = AveragingTrainer(

@@ -70,14 +70,13 @@ def test_epochs_keep_the_contract(policy, start):
     st.integers(1, 3),
     st.integers(1, 40),
     st.none() | st.integers(1, 5),
-    st.sampled_from(["independent", "partition"]),
     st.integers(0, 6),
 )
-def test_local_sets_keep_the_contract(classes, size, window, mode, start):
+def test_local_sets_keep_the_contract(classes, size, window, start):
     pool = Pool.of(
         [30] * 2 * classes, range(2 * classes), np.arange(2 * classes) % classes, classes
     )
-    spec = LocalSpec(local_train=min(size, 30 * classes), mode=mode)
+    spec = LocalSpec(local_train=min(size, 30 * classes))
     drawing = Drawing(pool, pool.select(pool.tiles < 0), spec, seed=1, workers=2)
     schedule = ScheduleSpec(rows=2 * size, workers=2, batch_size=7, window=window, epochs=4)
     check_policy(Iterations.of(drawing, schedule, 1), len(pool), start)
@@ -165,13 +164,6 @@ def test_a_schedule_has_the_policy_of_its_fields():
         bootstrap=True,
         windows_per_epoch=1,
     )
-
-
-@given(policies)
-def test_once_is_the_first_epoch_alone(policy):
-    once = [i for window in policy.once().windows() for i in flat(window)]
-    whole = [i for window in policy.windows() for i in flat(window)]
-    assert once == whole[: policy.rows]
 
 
 @given(policies, st.integers(0, 3))

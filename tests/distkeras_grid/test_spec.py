@@ -91,7 +91,7 @@ def everything() -> RunSpec:
             class_weight={0: 1.0, 3: 2.5},
             share="full",
             validation="hdfs:///other",
-            local=LocalSpec(local_train=6, local_test=3, mode="partition"),
+            local=LocalSpec(local_train=6, local_test=3, test_images="others"),
         ),
         limits=LimitsSpec(start_timeout=1.5, round_timeout=None, threads=2, gpu_sharing=True),
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from data_prep import TileSpec
 from data_prep.index import frames_of
 from data_prep.zones import NO_ZONES
-from distkeras_grid.errors import ConfigurationError, EmptyDataError
+from distkeras_grid.errors import EmptyDataError
 from distkeras_grid.local_sets.coverage import coverage, coverage_deviation, expected_coverage
 from distkeras_grid.local_sets.drawing import Drawing, digest_of
 from distkeras_grid.local_sets.pool import Pool
@@ -59,20 +59,12 @@ recipes = st.fixed_dictionaries(
         "local_train": st.integers(1, 30),
         "local_test": st.integers(1, 12),
         "test_images": st.sampled_from(["held_out", "others"]),
-        "images_per_class": st.none() | st.integers(1, 3),
-    }
-)
-partitions = st.fixed_dictionaries(
-    {
-        "local_train": st.integers(1, 60),
-        "local_test": st.integers(0, 25),
-        "mode": st.just("partition"),
     }
 )
 
 
 @few
-@given(recipes | partitions, st.integers(0, 50), st.integers(1, 4))
+@given(recipes, st.integers(0, 50), st.integers(1, 4))
 def test_B1_no_image_is_on_both_sides_of_any_local_sets(recipe, seed, workers):
     pool = whole_pool()
     drawing = drawing_of(pool, seed=seed, workers=workers, **recipe)
@@ -93,7 +85,7 @@ def test_B1_with_images_of_others_an_image_may_be_tested_that_another_worker_tra
 
 
 @few
-@given(recipes | partitions, st.integers(0, 50), st.integers(0, 4), st.integers(0, 2))
+@given(recipes, st.integers(0, 50), st.integers(0, 4), st.integers(0, 2))
 def test_B2_classes_differ_by_one_tile_at_most_and_no_tile_comes_twice(
     recipe, seed, iteration, worker
 ):
@@ -111,16 +103,8 @@ def test_B2_classes_differ_by_one_tile_at_most_and_no_tile_comes_twice(
             assert amounts.max() - amounts.min() <= 1
 
 
-def test_B2_no_class_is_ahead_after_many_sets_of_a_partition():
-    pool = whole_pool(classes=3)
-    drawing = drawing_of(pool, local_train=10, mode="partition", workers=4)
-    places = [drawing.train(t, j) for t in range(5) for j in range(4)]
-    amounts = np.bincount(pool.labels[pool.runs_of(np.concatenate(places))])
-    assert amounts.max() - amounts.min() <= 1
-
-
 @few
-@given(recipes | partitions)
+@given(recipes)
 def test_B3_the_same_seed_iteration_and_worker_give_the_same_set(recipe):
     ahead = drawing_of(whole_pool(), **recipe)
     late = drawing_of(whole_pool(), **recipe)
@@ -132,16 +116,15 @@ def test_B3_the_same_seed_iteration_and_worker_give_the_same_set(recipe):
             np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize("mode", ["independent", "partition"])
-def test_B3_sets_of_another_seed_iteration_or_worker_differ(mode):
-    drawing = drawing_of(whole_pool(), mode=mode)
-    other = drawing_of(whole_pool(), mode=mode, seed=1)
+def test_B3_sets_of_another_seed_iteration_or_worker_differ():
+    drawing = drawing_of(whole_pool())
+    other = drawing_of(whole_pool(), seed=1)
     sets = [drawing.train(0, 0), drawing.train(0, 1), drawing.train(1, 0), other.train(0, 0)]
     assert len({digest_of(places) for places in sets}) == 4
     assert set(drawing.test(0, 0)) != set(drawing.test(0, 1))
 
 
-def test_B3_independent_sets_do_not_depend_on_how_many_workers_there_are():
+def test_B3_sets_do_not_depend_on_how_many_workers_there_are():
     few, many = (drawing_of(whole_pool(), workers=n) for n in (2, 50))
     np.testing.assert_array_equal(few.train(3, 1), many.train(3, 1))
 
@@ -150,62 +133,24 @@ def test_B3_the_sets_are_those_of_every_machine():
     """Their digests, so that a release that draws otherwise is noticed."""
     pool = Pool.of([100] * 6, range(6), [0, 0, 1, 1, 2, 2], 3)
     digests = hashlib.sha256()
-    for recipe in ({}, {"mode": "partition"}, {"test_images": "others", "images_per_class": 1}):
+    for recipe in ({}, {"test_images": "others"}):
         drawing = drawing_of(pool, held_out=1, seed=2021, **recipe)
         digests.update(digest_of(drawing.train(17, 2)).encode())
         digests.update(digest_of(drawing.test(17, 2)).encode())
-    assert digests.hexdigest()[:16] == "0d2a2d60e81ef3cc"
+    assert digests.hexdigest()[:16] == "b01ddf10984c6dbf"
 
 
-@few
-@given(st.integers(1, 3), st.integers(1, 12), st.integers(0, 30))
-def test_B4_a_partition_reaches_every_tile_once_before_any_comes_again(workers, per_class, seed):
-    pool = Pool.of([12] * 10, range(10), np.arange(10) % 2, 2)
-    drawing = drawing_of(
-        pool,
-        seed=seed,
-        workers=workers,
-        local_train=2 * per_class,
-        held_out=1,
-        local_test=0,
-        mode="partition",
-    )
-    everything = set(drawing.training.of_class(0)) | set(drawing.training.of_class(1))
-    sets = -(-48 // per_class)
-    drawn = [drawing.train(number // workers, number % workers) for number in range(sets)]
-    assert set(np.concatenate(drawn).tolist()) == everything
-    whole = 48 // per_class
-    assert len(set(np.concatenate(drawn[:whole]).tolist())) == whole * 2 * per_class
-
-
-@few
-@given(st.integers(1, 48), st.integers(0, 20))
-def test_B4_every_tile_of_a_partition_has_come_as_often_as_any_other_or_once_more(size, seed):
-    pool = Pool.of([24] * 2, range(2), [0, 0], 1)
-    drawing = Drawing(
-        pool, pool.select(pool.tiles < 0), LocalSpec(local_train=size, mode="partition"), seed, 1
-    )
-    times = np.zeros(48, int)
-    for number in range(12):
-        times[drawing.train(number, 0)] += 1
-        assert times.max() - times.min() <= 1
-    assert times.sum() == 12 * size
-
-
-@pytest.mark.parametrize("images_per_class", [None, 2])
-def test_B5_independent_sets_reach_what_the_formula_says(images_per_class):
+def test_B5_sets_reach_what_the_formula_says():
     classes, images, each = 3, 10, 40
     pool = Pool.of([each] * classes * images, range(30), np.arange(30) % classes, classes)
     found = []
     for seed in range(12):
-        spec = LocalSpec(local_train=60, images_per_class=images_per_class)
+        spec = LocalSpec(local_train=60)
         drawing = Drawing(pool, pool.select(pool.tiles < 0), spec, seed, 5)
         found.append(coverage(drawing, itertools.product(range(8), range(5))))
     expected = expected_coverage(pool, 60, 40)
-    # Of a mean of 12; sets of few images vary more, which the formula's deviation leaves out.
+    # Of a mean of 12.
     deviation = coverage_deviation(400, 20, 40) / np.sqrt(3 * 12)
-    if images_per_class:
-        deviation = np.std(found, ddof=1) / np.sqrt(12)
     assert abs(np.mean(found) - expected) < 4 * deviation
     assert deviation < 0.01
 
@@ -223,16 +168,6 @@ def test_B5_the_deviation_is_that_of_many_draws():
     ]
     # Relative error of a deviation from 200 values: 5 %.
     assert np.std(found, ddof=1) == pytest.approx(coverage_deviation(400, 40, 6), rel=0.2)
-
-
-@few
-@given(st.integers(1, 12))
-def test_B5_a_partition_reaches_as_much_as_it_can(sets):
-    pool = Pool.of([20] * 10, range(10), [0] * 5 + [1] * 5, 2)
-    spec = LocalSpec(local_train=30, mode="partition")
-    drawing = Drawing(pool, pool.select(pool.tiles < 0), spec, 0, 1)
-    found = coverage(drawing, [(t, 0) for t in range(sets)])
-    assert found == pytest.approx(expected_coverage(pool, 30, sets, mode="partition"))
 
 
 @pytest.fixture(scope="module")
@@ -286,30 +221,7 @@ def test_one_image_of_a_class_cannot_be_on_two_sides():
     assert (len(without_tests.train(0, 0)), len(without_tests.test(0, 0))) == (4, 0)
 
 
-@pytest.mark.parametrize("test_images", ["held_out", "others"])
-def test_a_set_is_drawn_from_as_many_images_of_each_class_as_asked_for(test_images):
-    pool = Pool.of([30] * 12, range(12), np.arange(12) % 2, 2)
-    drawing = drawing_of(
-        pool, test_images=test_images, images_per_class=2, local_train=60, local_test=30
-    )
-    for places in (drawing.train(1, 0), drawing.test(1, 0)):
-        assert len(images_of(pool, places)) == 4
-    assert images_of(pool, drawing.train(1, 0)) != images_of(pool, drawing.train(1, 1))
-
-
 def test_without_tests_no_image_is_kept_from_the_training():
     pool = Pool.of([30] * 4, range(4), np.arange(4) % 2, 2)
     drawing = drawing_of(pool, test_images="others", local_train=len(pool), local_test=0)
     assert set(drawing.train(0, 0).tolist()) == set(range(len(pool)))
-
-
-def test_more_images_are_taken_where_few_have_too_few_tiles():
-    pool = Pool.of([3] * 8, range(8), [0] * 4 + [1] * 4, 2)
-    drawing = drawing_of(pool, held_out=1, local_train=16, local_test=2, images_per_class=1)
-    assert len(images_of(pool, drawing.train(0, 0))) == 6
-
-
-@pytest.mark.parametrize("other", [{"test_images": "others"}, {"images_per_class": 2}])
-def test_a_partition_is_of_all_tiles(other):
-    with pytest.raises(ConfigurationError):
-        LocalSpec(local_train=5, mode="partition", **other)

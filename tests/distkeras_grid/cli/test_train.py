@@ -76,7 +76,7 @@ def test_checkpoints_have_flags(text, every):
         check_trainer("DOWNPOUR", arguments_of(*flags[:3], "often"))
 
 
-LOCAL = ["--local-sets", "iterations=18, local_train=6000,local_test=2700,mode=partition"]
+LOCAL = ["--local-sets", "iterations=18, local_train=6000,local_test=2700,test_images=others"]
 
 
 def flags_of(*flags):
@@ -90,8 +90,8 @@ def test_local_sets_are_those_that_the_flags_name():
     assert (found.data, found.iterations, found.local_train, found.local_test) == (
         *("rows", 18, 6000, 2700),
     )
-    assert (found.mode, found.split, list(found.mirrors)) == (
-        *("partition", "all", ["/a", "http://b"]),
+    assert (found.test_images, found.split, list(found.mirrors)) == (
+        *("others", "all", ["/a", "http://b"]),
     )
     assert local_sets("rows", flags_of(*LOCAL)).split == "train"
     check_local_sets(flags_of())

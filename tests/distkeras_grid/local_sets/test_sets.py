@@ -8,8 +8,8 @@ from distkeras_grid.spec import LocalSpec
 
 
 def test_the_recipe_is_what_was_asked_for():
-    sets = LocalSets("tiles", iterations=2, local_train=6, local_test=3, images_per_class=4)
-    assert sets.spec == LocalSpec(local_train=6, local_test=3, images_per_class=4)
+    sets = LocalSets("tiles", iterations=2, local_train=6, local_test=3, test_images="others")
+    assert sets.spec == LocalSpec(local_train=6, local_test=3, test_images="others")
 
 
 def test_no_password_of_a_mirror_is_shown():
@@ -23,14 +23,11 @@ def test_no_password_of_a_mirror_is_shown():
         {"iterations": 0},
         {"local_train": 0},
         {"local_test": -1},
-        {"mode": "random"},
         {"test_images": "all"},
-        {"images_per_class": 0},
         {"mirrors": "http://a"},
         {"mirrors": [1]},
         {"test_split": "train"},
         {"split": None},
-        {"mode": "partition", "test_images": "others"},
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_anything_is_read(wrong):

@@ -29,8 +29,6 @@ from distkeras_grid.simulation.cluster import Cluster, Outage
         ("late", {0: -1.0}),
         ("seed", -1),
         ("seed", True),
-        ("tile_seconds", -1.0),
-        ("test_batch_seconds", math.nan),
     ],
 )
 def test_what_is_out_of_its_range_is_named(field, value):
@@ -58,13 +56,6 @@ def test_outages_happen_at_some_time(wrong):
 def test_seconds_of_a_batch_are_needed_where_nothing_measures_them():
     with pytest.raises(ConfigurationError, match="batch_seconds must be given"):
         Cluster(1).window_seconds(0, 1)
-
-
-def test_local_sets_take_no_time_unless_it_is_given():
-    assert Cluster(2).reading_seconds(0, 10) == Cluster(2).test_seconds(0, 10) == 0
-    given = Cluster(2, speeds=(1, 0.5), tile_seconds=0.25, test_batch_seconds=2.0)
-    assert [given.reading_seconds(worker, 4) for worker in (0, 1)] == [1.0, 2.0]
-    assert [given.test_seconds(worker, 3) for worker in (0, 1)] == [6.0, 12.0]
 
 
 def test_it_is_plain_json_for_the_history():
