@@ -1,8 +1,8 @@
 """The master's side of divided convolutions: assigns the units, and joins the results.
 
-If a device is lost, only its open requests are lost: kernels, optimizer and data are with the
-master. The master computes the missing parts itself. From the next pass on, the other devices have
-the units of the lost one.
+Who computes what is measured and planned once, before the first batch. If a device is lost, only
+its open requests are lost: kernels, optimizer and data are with the master, which computes the
+missing parts itself until the device is there again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from distkeras_grid.model_parallel.messages import (
     KernelGradient,
     Output,
 )
-from distkeras_grid.model_parallel.pacing import OBSERVATIONS, Pacing
 from distkeras_grid.model_parallel.shares import divide, ranges
 from distkeras_grid.model_parallel.time_model import (
     Layers,
@@ -38,14 +37,12 @@ from distkeras_grid.model_parallel.time_model import (
     Pace,
     Plan,
     divided_seconds,
-    plan_layer,
     plan_layers,
 )
 from distkeras_grid.rows import aligned_empty
 
-#: Shares change if those computed from the last passes would make a layer faster by this factor.
-#: Medians of five passes on a busy machine differ by less.
-WORTH_CHANGING = 1.25
+#: Number of passes in a median, after one for warm-up.
+OBSERVATIONS = 5
 #: Bytes of the array that is sent back and forth to measure the line; larger than TCP's buffers.
 ECHO_BYTES = 4 << 20
 #: Seconds that a device may take for an answer, in addition to `PATIENCE` times what is expected.
@@ -55,11 +52,13 @@ PATIENCE = 20.0
 
 @dataclass
 class _Pass:
-    """One pass through a layer: who has which units, and what is still to come."""
+    """One pass through a layer: who has which units, and what is still to come.
+
+    `forward` and `backward` are the seconds of the devices that have answered.
+    """
 
     number: int
     units: tuple[range, ...]
-    rows: int
     forward: dict[int, float] = field(default_factory=dict)
     backward: dict[int, float] = field(default_factory=dict)
     gradients: dict[int, Future[Answer]] = field(default_factory=dict)
@@ -72,6 +71,15 @@ class _Pass:
     def others(self) -> list[int]:
         """Devices with units, without the master."""
         return [device for device, units in enumerate(self.units) if device and units]
+
+    def pace(self, device: int) -> Pace | None:
+        """Return how long a device took for a unit; None if it has not answered."""
+        if device not in self.forward or device not in self.backward:
+            return None
+        units = len(self.units[device])
+        # A clock that does not move would make a device infinitely fast.
+        forward, backward = (max(each[device], 1e-9) for each in (self.forward, self.backward))
+        return Pace(forward=forward / units, backward=backward / units)
 
 
 class Devices(Members):
@@ -95,11 +103,7 @@ class Devices(Members):
     Attributes
     ----------
     plan : Plan
-        The newest plan; at first all layers are whole.
-    rest : float
-        Time of a batch outside the layers, for the next plan [s].
-    unsplit : float or None
-        Time of a batch of the model as it is, for the next plan [s]; None before it is measured.
+        The plan; empty before `measure`.
     """
 
     stateless = True
@@ -124,21 +128,12 @@ class Devices(Members):
         self._numbers = itertools.count(1)
         # Paces while all work at once, and the master's while the others wait. On one machine they
         # differ: the first are for divided layers, the second is for whole ones.
-        self._pacing, self._alone = Pacing(), Pacing()
+        self._paces: dict[str, list[Pace | None]] = {}
+        self._alone: dict[str, Pace | None] = {}
         self._link = Link(bandwidth=float("inf"))
         self._overheads: dict[str, float] = {}
         self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
-        self._reviewed = False
-        self.rest = 0.0
-        self.unsplit: float | None = None
         self.plan = Plan(layers=())
-
-    def _after_change(self, text: str) -> str:
-        """Divide again if the training has begun."""
-        if not self._reviewed:
-            return ""
-        self._replan()
-        return text
 
     # Decisions
 
@@ -160,31 +155,37 @@ class Devices(Members):
                 (self._batch, *layer.output_shape),
             )
             x, kernel, dy = (random.standard_normal(shape, np.float32) for shape in shapes)
-            taken = self._timed_passes(name, x, kernel, dy)
-            self._note_overhead(layer, statistics.median(taken[1:]))
+            seconds, paces = self._timed_passes(name, x, kernel, dy)
+            self._note_overhead(layer, seconds, paces)
             self._shares[name] = self._all_mine(layer)
-            self._timed_passes(name, x, kernel, dy)
-        with self._changed:
-            self._replan()
-            self._reviewed = True
-            slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
-            self._patience = PATIENCE_SECONDS + PATIENCE * slowest
-            return self.plan
+            _, (self._alone[name], *_) = self._timed_passes(name, x, kernel, dy)
+            self._paces[name] = [paces[0] or self._alone[name], *paces[1:]]
+        self.adopt(self._planned())
+        slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
+        self._patience = PATIENCE_SECONDS + PATIENCE * slowest
+        return self.plan
 
-    def _timed_passes(self, name: str, x: Array, kernel: Array, dy: Array) -> list[float]:
-        """Pass through a layer as it is shared now; return the seconds, of the warm-up first."""
-        taken = []
+    def _timed_passes(
+        self, name: str, x: Array, kernel: Array, dy: Array
+    ) -> tuple[float, list[Pace | None]]:
+        """Pass through a layer as it is shared now; return the time [s] and each device's pace."""
+        taken, paces = [], []
         for _ in range(1 + OBSERVATIONS):
             clock = time.perf_counter()
             _, number = self.forward(name, x, kernel)
+            this = self._passes[name, number]
             self.backward(name, number, x, kernel, dy)
             self.kernel_gradient(name, number)
             taken.append(time.perf_counter() - clock)
-        return taken
+            paces.append([this.pace(device) for device in range(self._expected)])
+        medians = [_median(each) for each in zip(*paces[1:], strict=True)]
+        return statistics.median(taken[1:]), medians
 
-    def _note_overhead(self, layer: Convolution, seconds: float) -> None:
+    def _note_overhead(
+        self, layer: Convolution, seconds: float, paces: Sequence[Pace | None]
+    ) -> None:
         """Note how much longer a measured pass took than computing and sending alone."""
-        shares, paces = self._shares[layer.name], self._present_paces(layer.name)
+        shares = self._shares[layer.name]
         if any(units and pace is None for units, pace in zip(shares, paces, strict=True)):
             return
         expected = divided_seconds(layer, self._batch, shares, paces, self._link)
@@ -194,10 +195,7 @@ class Devices(Members):
         """Divide as a plan says, from the next pass of each layer on."""
         with self._changed:
             self.plan = plan
-            for layer in plan.layers:
-                if self._shares[layer.layer] != layer.shares:
-                    self._shares[layer.layer] = layer.shares
-                    self._pacing.forget(layer.layer)
+            self._shares |= {layer.layer: layer.shares for layer in plan.layers}
 
     @property
     def link(self) -> Link:
@@ -207,7 +205,6 @@ class Devices(Members):
     def keep_whole(self) -> None:
         """Compute everything on the master, until `divide_again`."""
         with self._changed:
-            self._reviewed = False
             self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
 
     def divide_again(self, unsplit: float, through: float) -> Plan:
@@ -225,67 +222,26 @@ class Devices(Members):
         Plan
             Layers that were named are divided in any case.
         """
-        with self._changed:
-            self.unsplit = unsplit
-            self._replan()
-            layers = math.fsum(layer.whole for layer in self.plan.layers)
-            self.rest = max(0.0, through - layers)
-            self._replan()
-            if self._which == "auto" and not self.plan.pays:
-                self.adopt(self.plan.all_whole())
-            self._reviewed = True
-            return self.plan
+        layers = math.fsum(layer.whole for layer in self.plan.layers)
+        plan = self._planned(max(0.0, through - layers), unsplit)
+        if self._which == "auto" and not plan.pays:
+            plan = plan.all_whole()
+        self.adopt(plan)
+        return plan
 
-    def _replan(self) -> None:
-        """Plan again from what is known about the connected devices."""
-        paces = {name: self._present_paces(name) for name in self._layers}
-        layers = [layer for name, layer in self._layers.items() if paces[name][0] is not None]
-        self.adopt(
-            plan_layers(
-                layers,
-                self._batch,
-                paces,
-                self._link,
-                which=self._which,
-                rest=self.rest,
-                unsplit=self.unsplit,
-                overheads=self._overheads,
-                alone={name: self._alone.pace(name, 0) for name in self._layers},
-            )
-        )
-
-    def _review(self, name: str) -> str:
-        """Divide again if the last passes call for other shares; return what to report."""
-        shares = self._shares[name]
-        if not self._reviewed or not any(shares[1:]) or not self._pacing.is_fresh(name, shares):
-            return ""
-        layer = self._layers[name]
-        paces = self._present_paces(name)
-        known = [pace for pace, units in zip(paces, shares, strict=True) if pace or not units]
-        if len(known) < len(shares):
-            return ""
-        overhead, always = self._overheads.get(name, 0.0), self._which != "auto"
-        better = plan_layer(
-            layer,
+    def _planned(self, rest: float = 0.0, unsplit: float | None = None) -> Plan:
+        """Return the plan that follows from what was measured; the times are as of `Plan`."""
+        return plan_layers(
+            list(self._layers.values()),
             self._batch,
-            paces,
+            self._paces,
             self._link,
-            always=always,
-            overhead=overhead,
-            alone=self._alone.pace(name, 0),
+            which=self._which,
+            rest=rest,
+            unsplit=unsplit,
+            overheads=self._overheads,
+            alone=self._alone,
         )
-        now = overhead + divided_seconds(layer, self._batch, shares, paces, self._link)
-        if better.shares == shares or now < WORTH_CHANGING * better.divided:
-            return ""
-        self._replan()
-        before, after = (" ".join(map(str, each)) for each in (shares, self._shares[name]))
-        return f"The devices' speeds have changed: {name} is divided {after} (before: {before})."
-
-    def _present_paces(self, name: str) -> list[Pace | None]:
-        """Return the pace of each device for a layer; None if unknown, or not connected."""
-        paces = [self._pacing.pace(name, device) for device in range(self._expected)]
-        paces[0] = paces[0] or self._alone.pace(name, 0)
-        return [p if not d or d in self._lines else None for d, p in enumerate(paces)]
 
     def _all_mine(self, layer: Convolution) -> tuple[int, ...]:
         return (layer.units, *[0] * (self._expected - 1))
@@ -325,7 +281,7 @@ class Devices(Members):
         """
         layer = self._layers[name]
         with self._changed:
-            this = _Pass(next(self._numbers), ranges(self._shares[name]), len(x))
+            this = _Pass(next(self._numbers), ranges(self._shares[name]))
             lines = {device: self._lines.get(device) for device in this.others}
             self._remember(name, this)
         this.kept = {device: line for device, line in lines.items() if line is not None}
@@ -371,9 +327,7 @@ class Devices(Members):
         layer = self._layers[name]
         with self._changed:
             # If a layer is called several times in a batch, only its newest pass is kept.
-            this = self._passes.get((name, number)) or _Pass(
-                number, ranges(self._shares[name]), len(x)
-            )
+            this = self._passes.get((name, number)) or _Pass(number, ranges(self._shares[name]))
             this.arrays = x, kernel, dy
             self._passes[name, number] = this
         first = self._ask_gradients(layer, this)
@@ -396,7 +350,7 @@ class Devices(Members):
         """Return the gradient of the kernel, after `backward` for the same pass."""
         layer, this = self._layers[name], self._passes.pop((name, number))
         if this.own is not None and not this.others:
-            return self._finished(layer, this, this.own)
+            return this.own
         gradient = aligned_empty(layer.kernel_shape(layer.units))
         if this.own is not None:
             gradient[layer.kernel_part(this.units[0])] = this.own
@@ -411,21 +365,6 @@ class Devices(Members):
                 a, b, c = self._parts(layer, this, device)
                 part = Part(layer, a, b).kernel_gradient(c)
             gradient[layer.kernel_part(units)] = part
-        return self._finished(layer, this, gradient)
-
-    def _finished(self, layer: Convolution, this: _Pass, gradient: Array) -> Array:
-        """Record how long each device took."""
-        told = ""
-        if this.rows == self._batch:
-            pacing = self._pacing if this.others else self._alone
-            with self._changed:
-                for device, seconds in this.backward.items():
-                    if device in this.forward:
-                        units = len(this.units[device])
-                        forward = this.forward[device]
-                        pacing.observe(layer.name, device, units, forward, seconds)
-                told = self._review(layer.name)
-        self._say(told)
         return gradient
 
     def _own_output(self, layer: Convolution, this: _Pass, x: Array, kernel: Array) -> Array | None:
@@ -502,6 +441,17 @@ class Devices(Members):
         if seconds is not None:
             seconds[device] = seconds.get(device, 0.0) + float(getattr(message, "seconds", 0.0))
         return arrays[0]
+
+
+def _median(paces: Sequence[Pace | None]) -> Pace | None:
+    """Return the median pace of several passes; None if the device has missed one."""
+    known = [pace for pace in paces if pace is not None]
+    if len(known) < len(paces):
+        return None
+    return Pace(
+        forward=statistics.median(pace.forward for pace in known),
+        backward=statistics.median(pace.backward for pace in known),
+    )
 
 
 def _operands(layer: Convolution, units: range, x: Array, kernel: Array) -> tuple[Array, Array]:

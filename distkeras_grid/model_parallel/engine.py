@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
-from distkeras_grid.model_parallel.devices import Devices
+from distkeras_grid.model_parallel.devices import OBSERVATIONS, Devices
 from distkeras_grid.model_parallel.divided import install, uninstall
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.pacing import OBSERVATIONS
 from distkeras_grid.model_parallel.time_model import Plan
 from distkeras_grid.rows import Block
 

@@ -93,7 +93,7 @@ def _build(
         plan.count,
         plan.spec.batch_size,
         plan.layers,
-        lambda line: reports.say([line], devices.plan.shares),
+        lambda line: reports.say([line]),
         start_seconds=plan.spec.limits.start_timeout,
     )
     meeting.admit(devices, Welcome(layers=layers))

@@ -78,6 +78,7 @@ def devices_of(layers, count, batch=8, which="all", before=None, **settings):
         connect(devices, n, computer, (before or {}).get(n))
         for n, computer in enumerate(devices.computers, start=1)
     ]
+    assert devices.wait_for_all(10) == count
     try:
         yield devices
     finally:
