@@ -10,16 +10,15 @@ j - 1. With M micro-batches, a stage takes per micro-batch, and holds at most,
 `held` are weights, their gradients and the optimizer's state; `kept` is what one micro-batch leaves
 in memory from its forward to its backward pass. At the end of a window each stage copies its
 weights. The last stage's worker holds vectors of all weights, which it exchanges with the server.
-The slowest stage sets the pace of the pipeline, so its time is minimised first, under the bound of
-the memory. Measured times are never exact: among all ways to cut that are at most `SLACK` slower,
-the one with the smallest largest memory is taken. Both are minimised exactly, by dynamic
-programming over the pieces.
+The slowest stage sets the pace of the pipeline. So the time is divided evenly: cut r is where the
+time of the pieces before it is nearest to r / S of the whole, which leaves no stage slower than an
+even part by more than the slowest piece.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from distkeras_grid.errors import ConfigurationError
@@ -31,9 +30,6 @@ from distkeras_grid.model_parallel.schedule import (
 )
 from distkeras_grid.spark.memory import VECTORS
 from distkeras_grid.spec import Value
-
-#: How much slower than the fastest way to cut a way may be that needs less memory.
-SLACK = 1.05
 
 
 class Piece(Value, frozen=True):
@@ -164,7 +160,7 @@ def choose_cuts(
     given: int = 0,
     limit: float | None = None,
 ) -> Placement:
-    """Cut a model so that the slowest stage is as fast as possible.
+    """Cut a model into stages that take about as long as each other.
 
     Parameters
     ----------
@@ -180,37 +176,24 @@ def choose_cuts(
     Raises
     ------
     ConfigurationError
-        If there are fewer pieces with weights than stages, or no way to cut fits the memory.
+        If there are fewer pieces with weights than stages, or a stage does not fit the memory.
     """
-    costs = _Costs(pieces, stages, micro_batches, given)
-    trained = sum(piece.trains for piece in pieces)
-    if trained < stages:
+    trained = [0, *accumulate(int(piece.trains) for piece in pieces)]
+    if trained[-1] < stages:
         names = ", ".join(piece.name for piece in pieces[:-1]) or "nowhere"
         raise ConfigurationError(
-            f"The model has {trained} parts with weights of their own that can be apart, for "
+            f"The model has {trained[-1]} parts with weights of their own that can be apart, for "
             f"{stages} workers. It can be cut after: {names}. Use fewer workers."
         )
-    least = _minimax(len(pieces), stages, costs.memory, costs.trains)
-    if limit is not None and costs.largest(costs.memory, least) > limit:
-        raise ConfigurationError(
-            f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the best way to cut needs "
-            f"{costs.largest(costs.memory, least) / 1e6:.3g} MB. {costs.told_vectors} Use more "
-            "workers, more micro-batches or a smaller batch, or give each worker more memory."
-        )
-    most = math.inf if limit is None else limit
-
-    def fits(stage: int, start: int, stop: int) -> bool:
-        return costs.trains(stage, start, stop) and costs.memory(stage, start, stop) <= most
-
-    fastest = _minimax(len(pieces), stages, costs.seconds, fits)
-    bound = SLACK * costs.largest(costs.seconds, fastest)
-    bounds = _minimax(
-        len(pieces),
-        stages,
-        costs.memory,
-        lambda *block: fits(*block) and costs.seconds(*block) <= bound,
-    )
-    return costs.placement(bounds)
+    seconds = [0.0, *accumulate(piece.forward + piece.backward for piece in pieces)]
+    bounds = [0]
+    for number in range(1, stages):
+        # Each stage has weights that are trained, also those after it.
+        low, high = trained[bounds[-1]], trained[-1] - (stages - number)
+        stops = (n for n in range(bounds[-1] + 1, len(pieces)) if low < trained[n] <= high)
+        wanted = number * seconds[-1] / stages
+        bounds.append(min(stops, key=lambda stop: abs(seconds[stop] - wanted)))
+    return _placement(pieces, (*bounds, len(pieces)), micro_batches, given, limit)
 
 
 def given_cuts(
@@ -238,117 +221,54 @@ def given_cuts(
             f"model. It can be cut after: {', '.join(known) or 'none'}. Received: {list(names)}."
         )
     bounds = (0, *ordered, len(pieces))
-    costs = _Costs(pieces, len(bounds) - 1, micro_batches, given)
-    for stage, (start, stop) in enumerate(pairwise(bounds)):
-        if not costs.trains(stage, start, stop):
+    for start, stop in pairwise(bounds):
+        if not any(piece.trains for piece in pieces[start:stop]):
             raise ConfigurationError(
                 f"Each stage has weights that are trained, and the one up to "
                 f"{pieces[stop - 1].name!r} has none. Received: cuts={list(names)}."
             )
-    placement = costs.placement(bounds)
-    largest = max(placement.stages, key=lambda stage: stage.memory)
-    if limit is not None and largest.memory > limit:
-        raise ConfigurationError(
-            f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the one up to "
-            f"{largest.last!r} needs {largest.memory / 1e6:.3g} MB. {costs.told_vectors} Received: "
-            f"cuts={list(names)}. Cut elsewhere or more often, use more micro-batches or a smaller "
-            "batch, or give each worker more memory."
-        )
-    return placement
+    return _placement(pieces, bounds, micro_batches, given, limit)
 
 
-class _Costs:
-    """Costs of a block of pieces on a stage."""
-
-    def __init__(
-        self, pieces: Sequence[Piece], stages: int, micro_batches: int, given: int
-    ) -> None:
-        self._pieces, self._stages, self._micro_batches = pieces, stages, micro_batches
-        self._inputs = [given, *(piece.sent for piece in pieces)]
-        self._held, self._kept, self._weights, self._trained = (
-            [0, *accumulate(values)]
-            for values in (
-                [piece.held for piece in pieces],
-                [piece.kept for piece in pieces],
-                [piece.weights for piece in pieces],
-                [int(piece.trains) for piece in pieces],
-            )
-        )
-        self._seconds = [0.0, *accumulate(piece.forward + piece.backward for piece in pieces)]
-
-    @property
-    def vectors(self) -> int:
-        """Bytes of the vectors of all weights."""
-        return VECTORS * self._weights[-1]
-
-    @property
-    def told_vectors(self) -> str:
-        """What these vectors are, in words."""
-        return (
-            f"The last stage's worker has {self.vectors / 1e6:.3g} MB for {VECTORS} vectors of all "
-            "weights, for any number of workers."
-        )
-
-    def seconds(self, _: int, start: int, stop: int) -> float:
-        return self._seconds[stop] - self._seconds[start]
-
-    def memory(self, stage: int, start: int, stop: int) -> float:
-        kept = self._kept[stop] - self._kept[start] + self._inputs[start]
-        flying = in_flight(self._stages, stage, self._micro_batches)
-        last = stage + 1 == self._stages
-        copies = self.vectors if last else self._weights[stop] - self._weights[start]
-        return self._held[stop] - self._held[start] + flying * kept + copies
-
-    def trains(self, _: int, start: int, stop: int) -> bool:
-        return self._trained[stop] > self._trained[start]
-
-    def largest(self, cost: Callable[[int, int, int], float], bounds: Sequence[int]) -> float:
-        return max(cost(stage, *block) for stage, block in enumerate(pairwise(bounds)))
-
-    def placement(self, bounds: Sequence[int]) -> Placement:
-        stages = [
+def _placement(
+    pieces: Sequence[Piece],
+    bounds: Sequence[int],
+    micro_batches: int,
+    given: int,
+    limit: float | None,
+) -> Placement:
+    """Return the placement with these bounds of the stages; refuse a stage above the limit."""
+    inputs = [given, *(piece.sent for piece in pieces)]
+    vectors = VECTORS * sum(piece.weights for piece in pieces)
+    stages, count = [], len(bounds) - 1
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        own = pieces[start:stop]
+        kept = sum(piece.kept for piece in own) + inputs[start]
+        copies = vectors if number + 1 == count else sum(piece.weights for piece in own)
+        stages.append(
             Stage(
                 start=start,
                 stop=stop,
-                last=self._pieces[stop - 1].name,
-                forward=math.fsum(piece.forward for piece in self._pieces[start:stop]),
-                backward=math.fsum(piece.backward for piece in self._pieces[start:stop]),
-                memory=int(self.memory(stage, start, stop)),
-                sent=self._pieces[stop - 1].sent,
+                last=own[-1].name,
+                forward=math.fsum(piece.forward for piece in own),
+                backward=math.fsum(piece.backward for piece in own),
+                memory=sum(piece.held for piece in own)
+                + in_flight(count, number, micro_batches) * kept
+                + copies,
+                sent=own[-1].sent,
             )
-            for stage, (start, stop) in enumerate(pairwise(bounds))
-        ]
-        return Placement(stages=tuple(stages), micro_batches=self._micro_batches)
-
-
-def _minimax(
-    pieces: int,
-    stages: int,
-    cost: Callable[[int, int, int], float],
-    allowed: Callable[[int, int, int], bool],
-) -> tuple[int, ...]:
-    """Return bounds of contiguous blocks whose largest cost is smallest.
-
-    `cost` and `allowed` take a stage and its block's start and stop. There must be a way.
-    """
-    # best[stop]: the least largest cost of the stages so far, over the pieces before `stop`.
-    best: list[float] = [0.0] + [math.inf] * pieces
-    origins: list[list[int]] = []
-    for stage in range(stages):
-        found, origin = [math.inf] * (pieces + 1), [-1] * (pieces + 1)
-        for stop in range(stage + 1, pieces + 1):
-            for start in range(stage, stop):
-                if best[start] == math.inf or not allowed(stage, start, stop):
-                    continue
-                largest = max(best[start], cost(stage, start, stop))
-                if largest < found[stop]:
-                    found[stop], origin[stop] = largest, start
-        best = found
-        origins.append(origin)
-    bounds = [pieces]
-    for origin in reversed(origins):
-        bounds.append(origin[bounds[-1]])
-    return tuple(reversed(bounds))
+        )
+    placement = Placement(stages=tuple(stages), micro_batches=micro_batches)
+    largest = max(stages, key=lambda stage: stage.memory)
+    if limit is not None and largest.memory > limit:
+        raise ConfigurationError(
+            f"A stage may hold {limit / 1e6:.3g} MB (memory_limit), and the one up to "
+            f"{largest.last!r} needs {largest.memory / 1e6:.3g} MB. The last stage's worker has "
+            f"{vectors / 1e6:.3g} MB for {VECTORS} vectors of all weights, for any number of "
+            f"workers. Received: cuts={list(placement.cuts)}. Name other cuts, use more workers, "
+            "more micro-batches or a smaller batch, or give each worker more memory."
+        )
+    return placement
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -56,13 +56,11 @@ class PlacedLayers(Trainer):
         mean less waiting and less memory, and more calls. Batch normalization needs 1.
     cuts : "auto" or sequence of str, default "auto"
         Names of the layers after which the model is cut, one less than there are workers. "auto"
-        measures time and memory of each part on the driver, and takes the cuts with the fastest
-        slowest stage.
+        measures time and memory of each part on the driver, and divides the time evenly.
     memory_limit : float, optional
         Most bytes of weights, gradients, optimizer state and activations on a worker. The worker
-        with the last stage also has six vectors of all weights, which count. "auto" cuts within
-        this limit. If the cuts are named, the parts are measured too, and a stage that needs more
-        is refused.
+        with the last stage also has six vectors of all weights, which count. The parts are measured
+        also if the cuts are named, and a stage that needs more is refused.
     **common
         As in `Trainer`, with these differences. `num_workers` is the number of stages.
         `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets

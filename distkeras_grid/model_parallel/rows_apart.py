@@ -7,9 +7,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from distkeras_grid.engine.compile_settings import ANY_LENGTH
 from distkeras_grid.engine.keras_model import layers_of, normalizations
 from distkeras_grid.errors import ConfigurationError
 
@@ -17,8 +14,6 @@ from distkeras_grid.errors import ConfigurationError
 TOGETHER = ("SpectralNormalization", "MixUp", "CutMix")
 #: Layers that mix the values along an axis, which may be that of the rows.
 ALONG_AXIS = ("LayerNormalization", "RMSNormalization", "UnitNormalization", "Softmax")
-#: Rows on which a model is tried, in one part and in two.
-TRIED_ROWS = 4
 #: Losses of Keras that are one ratio along an axis, or along all if it is None.
 RATIOS = (
     "dice",
@@ -64,42 +59,6 @@ def check_rows_apart(model: Any) -> None:
             f"would do so in each micro-batch. Received: {', '.join(together)}. Use "
             "micro_batches=1."
         )
-    if _rows_depend(model):
-        raise ConfigurationError(
-            "A row's output depends on the other rows of its batch, so a model that is trained in "
-            f"micro-batches would be another one. Received: model {model.name!r}, which computes "
-            "other outputs for the same rows in two halves. Look for operations along the axis of "
-            "the rows in your own layers and between layers, or use micro_batches=1."
-        )
-
-
-def _rows_depend(model: Any) -> bool:
-    """Return whether inference on random rows differs from that on their halves.
-
-    This finds what no list of layers can have: operations on tensors, and layers of the user's.
-    What a layer does in training only is not seen. The model is left as it is.
-    """
-    import keras
-
-    shape = model.inputs[0].shape
-    if shape[0] is not None:
-        return False
-    sizes = [size or ANY_LENGTH for size in shape[1:]]
-    rows = np.random.default_rng(0).random((TRIED_ROWS, *sizes), np.float32)
-    # What generators of random numbers are assigned in the scope ends with it.
-    with keras.StatelessScope():
-        together, again, *halves = (
-            keras.ops.convert_to_numpy(model(part, training=False))
-            for part in (rows, rows, *np.split(rows, 2))
-        )
-    if not np.array_equal(together, again, equal_nan=True):
-        # Random numbers differ from call to call, too.
-        return False
-    joined = np.concatenate(halves)
-    if joined.shape != together.shape:
-        return True
-    scale = np.nanmax(np.abs(together), initial=0.0)
-    return not np.allclose(together, joined, rtol=0.0, atol=1e-3 * scale, equal_nan=True)
 
 
 def check_mean_loss(model: Any, micro_batches: int) -> None:
@@ -122,7 +81,7 @@ def check_mean_loss(model: Any, micro_batches: int) -> None:
     if micro_batches == 1:
         return
     for given in keras.tree.flatten(model.loss):
-        loss = _named(given) if isinstance(given, str) else given
+        loss = keras.losses.get(given)
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in ("sum_over_batch_size", "mean"):
             raise ConfigurationError(
@@ -150,17 +109,6 @@ def _is(layer: Any, name: str) -> bool:
     # Not all versions of Keras have all of them.
     kind = getattr(keras.layers, name, None)
     return kind is not None and isinstance(layer, kind)
-
-
-def _named(name: str) -> Any:
-    import keras
-
-    try:
-        return keras.losses.get(name)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"Keras knows no loss of this name. Received: loss={name!r}. Give the function itself."
-        ) from error
 
 
 def _over_batch(loss: Any, rank: int) -> str:

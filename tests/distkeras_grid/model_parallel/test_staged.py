@@ -146,39 +146,6 @@ def masking():
     return layer
 
 
-def centering():
-    """A layer of the user's that subtracts the mean of the batch."""
-    import keras
-
-    class Centers(keras.layers.Layer):
-        def call(self, x):
-            return x - keras.ops.mean(x, axis=0, keepdims=True)
-
-    return Centers()
-
-
-def sampling(**arguments):
-    """A layer of the user's that draws random numbers, also in inference."""
-    import keras
-
-    class Samples(keras.layers.Layer):
-        def build(self, _):
-            self.generator = keras.random.SeedGenerator(1) if arguments.get("own") else None
-
-        def call(self, x):
-            return x + keras.random.normal(keras.ops.shape(x), seed=self.generator)
-
-    return Samples()
-
-
-def ranked():
-    """A model with an operation over the rows in the place of a layer."""
-    import keras
-
-    given = keras.Input((5,))
-    return keras.Model(given, keras.ops.cumsum(keras.layers.Dense(3)(given), axis=0))
-
-
 def refused():
     import keras
 
@@ -195,8 +162,6 @@ def refused():
         "CutMix": lambda: row(layers.CutMix(), shape=(4, 4, 3)),
         "UnitNormalization": lambda: row(layers.UnitNormalization(axis=(0, 1))),
         "Softmax": lambda: row(layers.Softmax(axis=0)),
-        "A row's output: layer": lambda: row(layers.Dense(3), centering(), layers.Dense(2)),
-        "A row's output: operation": ranked,
         "A mask: own": lambda: row(masking(), layers.Dense(3)),
         "A mask": lambda: row(layers.Embedding(9, 3, mask_zero=True)),
         "Batch normalization": lambda: row(layers.Dense(3), layers.BatchNormalization()),
@@ -218,8 +183,6 @@ def refused():
         "CutMix",
         "UnitNormalization",
         "Softmax",
-        "A row's output: layer",
-        "A row's output: operation",
         "A mask",
         "A mask: own",
         "Batch normalization",
@@ -251,17 +214,6 @@ def test_what_sees_a_whole_batch_is_exact_with_one_micro_batch():
     ):
         check_stageable(model, 1)
     check_stageable(row(layers.LayerNormalization(), layers.UnitNormalization(axis=-1)), 2)
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_random_numbers_are_no_mixing_of_rows(own):
-    import keras
-
-    model = row(keras.layers.Dense(3), sampling(own=own))
-    before = [variable.numpy() for variable in model.variables]
-    check_stageable(model, 2)
-    for variable, value in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
 
 
 def test_the_look_for_losses_changes_no_variable():
