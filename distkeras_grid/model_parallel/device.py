@@ -37,18 +37,10 @@ class Computer:
     ----------
     layers : sequence of Convolution
         Layers of the master's model.
-    slowdown : float, default 1
-        Factor by which each computation is made slower, for studies of unequal devices.
-
-    Attributes
-    ----------
-    slowdown : float
-        The factor; it may be changed.
     """
 
-    def __init__(self, layers: Sequence[Convolution], slowdown: float = 1.0) -> None:
+    def __init__(self, layers: Sequence[Convolution]) -> None:
         self._layers: Mapping[str, Convolution] = {layer.name: layer for layer in layers}
-        self.slowdown = slowdown
         self._kept: dict[str, tuple[int, Part]] = {}
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
@@ -124,10 +116,7 @@ class Computer:
         return Part(layer, x, kernel)
 
     def _elapsed(self, since: float) -> float:
-        seconds = time.perf_counter() - since
-        if self.slowdown > 1:
-            time.sleep((self.slowdown - 1) * seconds)
-        return seconds * self.slowdown
+        return time.perf_counter() - since
 
 
 class Computing(Protocol):

@@ -23,11 +23,11 @@ from statistics import median
 from typing import Any
 
 from distkeras_grid.checkpoints import MANIFEST, Manifest
-from distkeras_grid.comparison.machine import processor_name
-from distkeras_grid.comparison.nets import Net as AnyNet
 from distkeras_grid.trainers.checkpointing import DEFAULT_SECONDS
 from tests.benchmarks import fashion, nets
 from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster
+from tests.benchmarks.studies.machine import processor_name
+from tests.benchmarks.studies.nets import Net as AnyNet
 from tests.benchmarks.tables import print_table
 
 #: Rows in a batch of each worker, and epochs of a run, which has to last some short intervals.

@@ -20,9 +20,9 @@ from functools import partial
 
 import psutil
 
-from distkeras_grid.comparison.machine import processor_name
 from tests.benchmarks.exchange import ROADS
 from tests.benchmarks.servers import Found, Load, measure
+from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.tables import print_table
 
 MEGABYTES = 552

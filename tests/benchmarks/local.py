@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.comparison import processes
-from distkeras_grid.comparison.fitting import Point, compile_ahead, timed_fit
 from tests.benchmarks import fashion
 from tests.benchmarks.nets import NETS
+from tests.benchmarks.studies import processes
+from tests.benchmarks.studies.fitting import Point, compile_ahead, timed_fit
 
 # An epoch of the slowest side takes half a minute.
 ANSWER_SECONDS = 3600.0

@@ -14,8 +14,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from distkeras_grid.comparison.machine import processor_name
-from distkeras_grid.comparison.split_runs import SplitSetup, measure
+from tests.benchmarks.studies.machine import processor_name
+from tests.benchmarks.studies.split_runs import SplitSetup, measure
 
 SETUPS = (
     SplitSetup((16, 64), 16, (1.0,)),

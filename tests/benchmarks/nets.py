@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from distkeras_grid.comparison import nets
+from tests.benchmarks.studies import nets
 
 CLASSES = 10
 
@@ -23,7 +23,7 @@ class Net:
     jit : bool
         Whether XLA compiles a window: it does well with dense layers, and on a CPU very badly with
         convolutions in a loop.
-    net : distkeras_grid.comparison.nets.Net
+    net : tests.benchmarks.studies.nets.Net
     """
 
     title: str

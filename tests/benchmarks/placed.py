@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from distkeras_grid.comparison.machine import processor_name
+from tests.benchmarks.studies.machine import processor_name
 from tests.processes import processes
 
 WIDTH, LAYERS = 1024, 16

@@ -31,7 +31,6 @@ from typing import TypeAlias
 import numpy as np
 import psutil
 
-from distkeras_grid.comparison.machine import processor_name
 from distkeras_grid.errors import TrainingError
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key
@@ -44,6 +43,7 @@ from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spec import RunSpec
 from tests.benchmarks.exchange import PROCESSES, ROADS, fits
+from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.tables import print_table
 from tests.specs import make_settings
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep import TileSpec
-from distkeras_grid.comparison.split_runs import SplitSetup
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import fashion
+from tests.benchmarks.studies.split_runs import SplitSetup
 
 #: More than the rows on which targets are chosen.
 TRAINING_ROWS = fashion.VALIDATION_ROWS + 1024

@@ -16,7 +16,6 @@ from typing import Any, Self
 import msgspec
 
 import distkeras_grid
-from distkeras_grid.comparison.processes import Side
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import Update
@@ -31,6 +30,7 @@ from distkeras_grid.weights import Vector
 from tests.benchmarks import fashion
 from tests.benchmarks.local import ANSWER_SECONDS, Point
 from tests.benchmarks.nets import NETS
+from tests.benchmarks.studies.processes import Side
 
 WORKERS = 2
 MASTER = f"local[{WORKERS},4]"

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.comparison.machine import processor_name
-from distkeras_grid.comparison.processes import Side
 from distkeras_grid.errors import TrainingError
 from distkeras_grid.rows import Block, aligned_empty
 from tests.benchmarks.nets import CLASSES, NETS
+from tests.benchmarks.studies.machine import processor_name
+from tests.benchmarks.studies.processes import Side
 from tests.benchmarks.tables import print_table
 
 WINDOW = 16

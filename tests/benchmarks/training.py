@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from importlib import metadata
 
-from distkeras_grid.comparison.machine import processor_name
 from tests.benchmarks import fashion
 from tests.benchmarks.accuracy import measure_accuracy
 from tests.benchmarks.default_windows import measure_default_windows
@@ -21,6 +20,7 @@ from tests.benchmarks.defaults import measure_defaults
 from tests.benchmarks.epochs import measure_epochs, other_backends
 from tests.benchmarks.own_batch import measure_own_batch
 from tests.benchmarks.spark_runs import MASTER, Cluster
+from tests.benchmarks.studies.machine import processor_name
 
 PARTS = ("epochs", "windows", "accuracy", "own-batch", "defaults")
 BATCHES = (32, 128)

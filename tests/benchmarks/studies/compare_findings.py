@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from distkeras_grid.comparison.page import Finding
-from distkeras_grid.comparison.summary import END, FIRST, Line
+from tests.benchmarks.studies.page import Finding
+from tests.benchmarks.studies.summary import END, FIRST, Line
 
 Rows = list[list[str]]
 

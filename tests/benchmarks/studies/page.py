@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from distkeras_grid import plots
-from distkeras_grid.comparison.cells import Outcome
-from distkeras_grid.comparison.nets import NETS
-from distkeras_grid.comparison.results import write_whole
-from distkeras_grid.comparison.summary import END, FIRST, Line, Spread, summarise
 from distkeras_grid.pages import Section, write_page
+from tests.benchmarks.studies.cells import Outcome
+from tests.benchmarks.studies.nets import NETS
+from tests.benchmarks.studies.results import write_whole
+from tests.benchmarks.studies.summary import END, FIRST, Line, Spread, summarise
 
 METHOD = """\
 All sides train the same rows for the same epochs, from the same initial weights for each seed, \

@@ -36,7 +36,8 @@ def fashion(tmp_path):
 
 def call(project, *flags):
     return subprocess.run(
-        [sys.executable, project / "jobs" / "compare_trainers.py", *map(str, flags)],
+        [sys.executable, "-m", "tests.benchmarks.studies.compare_trainers", *map(str, flags)],
+        cwd=project,
         capture_output=True,
         text=True,
         check=False,

@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from distkeras_grid.comparison.cells import LOCAL, Cell
-from distkeras_grid.comparison.data import IMAGES_FILE, LABELS_FILE, scaled_arrays
-from distkeras_grid.comparison.fitting import compile_ahead, timed_fit
-from distkeras_grid.comparison.nets import NETS
-from distkeras_grid.comparison.processes import Side
 from distkeras_grid.errors import TrainingError
 from distkeras_grid.feeding.schema import Field
+from tests.benchmarks.studies.cells import LOCAL, Cell
+from tests.benchmarks.studies.data import IMAGES_FILE, LABELS_FILE, scaled_arrays
+from tests.benchmarks.studies.fitting import compile_ahead, timed_fit
+from tests.benchmarks.studies.nets import NETS
+from tests.benchmarks.studies.processes import Side
 
 
 def test_calls_are_answered_in_another_process():

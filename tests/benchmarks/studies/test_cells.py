@@ -5,9 +5,9 @@ import json
 import pytest
 
 from distkeras_grid import durable
-from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome, grid
-from distkeras_grid.comparison.results import Results
 from distkeras_grid.errors import ConfigurationError, DataError, StorageError
+from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome, grid
+from tests.benchmarks.studies.results import Results
 
 CELL = Cell("mlp", "ADAG", 32, 2, 1)
 

@@ -19,7 +19,7 @@ class Cell:
     Parameters
     ----------
     model : str
-        Key of `distkeras_grid.comparison.nets.NETS`.
+        Key of `tests.benchmarks.studies.nets.NETS`.
     trainer : str
         Name of a trainer's class, or "local".
     batch : int

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
-from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.summary import summarise
-
-# Beside its job, not in a package.
-_spec = importlib.util.spec_from_file_location(
-    "compare_findings", Path(__file__).parents[2] / "jobs" / "compare_findings.py"
-)
-findings = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(findings)
+from tests.benchmarks.studies import compare_findings as findings
+from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome
+from tests.benchmarks.studies.summary import summarise
 
 
 def outcome(trainer, batch, first, end, *, model="mlp", workers=2, seed=1, **more):

@@ -7,18 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from distkeras_grid.comparison import study
-from distkeras_grid.comparison.cells import LOCAL, Cell, grid
-from distkeras_grid.comparison.data import IMAGES_FILE, LABELS_FILE, load_data
-from distkeras_grid.comparison.page import write_report
-from distkeras_grid.comparison.results import Results
-from distkeras_grid.comparison.study import (
-    Examiner,
-    Regime,
-    check_names,
-    run_study,
-    trainer_classes,
-)
 from distkeras_grid.errors import (
     ConfigurationError,
     EmptyDataError,
@@ -28,6 +16,18 @@ from distkeras_grid.errors import (
     TrainingError,
 )
 from distkeras_grid.feeding.schema import Field
+from tests.benchmarks.studies import study
+from tests.benchmarks.studies.cells import LOCAL, Cell, grid
+from tests.benchmarks.studies.data import IMAGES_FILE, LABELS_FILE, load_data
+from tests.benchmarks.studies.page import write_report
+from tests.benchmarks.studies.results import Results
+from tests.benchmarks.studies.study import (
+    Examiner,
+    Regime,
+    check_names,
+    run_study,
+    trainer_classes,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.tensorflow]
 
@@ -196,8 +196,8 @@ def test_a_diverged_training_is_a_result_and_anything_else_ends_the_study(
 def test_the_examiner_judges_the_weights_it_is_given(data):
     import keras
 
-    from distkeras_grid.comparison.nets import NETS
     from distkeras_grid.engine.keras_model import get_flat_weights
+    from tests.benchmarks.studies.nets import NETS
 
     net = NETS["mlp"]
     model = net.build((36,), 2, seed=0)

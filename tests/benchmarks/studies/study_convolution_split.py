@@ -20,20 +20,20 @@ from pathlib import Path
 from distkeras_grid import build_session
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 from distkeras_grid.cli.running import run
-from distkeras_grid.comparison.data import load_data
-from distkeras_grid.comparison.machine import processor_name
-from distkeras_grid.comparison.split_runs import SplitResult, SplitSetup, measure
-from distkeras_grid.comparison.split_study import SIZES, write_study
+from tests.benchmarks.studies.data import load_data
+from tests.benchmarks.studies.machine import processor_name
+from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup, measure
+from tests.benchmarks.studies.split_study import SIZES, write_study
 
 EXAMPLES = """\
 examples:
   random numbers in the shape of CIFAR-10:
-    python jobs/study_convolution_split.py --output split-study
+    python -m tests.benchmarks.studies.study_convolution_split --output split-study
   CIFAR-10 itself, from the folder of its binary version:
     distkeras-grid ingest --format cifar10 --input cifar-10-batches-bin --output cifar10
-    python jobs/study_convolution_split.py --data cifar10 --output split-study
+    python -m tests.benchmarks.studies.study_convolution_split --data cifar10 --output split-study
   a quick look:
-    python jobs/study_convolution_split.py --kernels 8:32,16:64 --output look
+    python -m tests.benchmarks.studies.study_convolution_split --kernels 8:32,16:64 --output look
 
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from distkeras_grid.comparison.cells import LOCAL, Outcome, side_name
+from tests.benchmarks.studies.cells import LOCAL, Outcome, side_name
 
 #: Figures of an `Outcome`, by what they are called on the page.
 FIRST, END = "after epoch 1", "at the end"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.summary import END, FIRST, summarise
+from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome
+from tests.benchmarks.studies.summary import END, FIRST, summarise
 
 
 def outcome(trainer, batch, first, end, *, model="mlp", workers=2, seed=1, **more):

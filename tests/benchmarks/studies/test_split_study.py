@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from distkeras_grid.comparison.split_runs import SplitResult, SplitSetup, measure
-from distkeras_grid.comparison.split_study import (
+from distkeras_grid.errors import EmptyDataError
+from distkeras_grid.model_parallel.time_model import Link
+from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup, measure
+from tests.benchmarks.studies.split_study import (
     LATENCY,
     NETWORKS,
     SIZES,
@@ -21,8 +23,6 @@ from distkeras_grid.comparison.split_study import (
     speed_up,
     write_study,
 )
-from distkeras_grid.errors import EmptyDataError
-from distkeras_grid.model_parallel.time_model import Link
 
 LINK = Link(bandwidth=2e9, latency=1e-4)
 KNOWN = Calibration((2e10, 5e10), 1e-9)

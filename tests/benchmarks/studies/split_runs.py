@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.comparison.processes import Side
 from distkeras_grid.model_parallel.device import Computer, serve
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.directory import Guide
+from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.messages import VOCABULARY, Welcome
 from distkeras_grid.model_parallel.time_model import Link, Plan
 from distkeras_grid.parameter_server.auth import new_key, seat_key
@@ -29,6 +29,7 @@ from distkeras_grid.parameter_server.gate import Gate
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Listener
 from distkeras_grid.rows import Block, aligned_empty
+from tests.benchmarks.studies.processes import Side
 
 #: Seconds that a measurement may take.
 ANSWER_SECONDS = 1800.0
@@ -223,8 +224,21 @@ class _Device:
 
         prepare_process(1)
         channel, welcome = guide.connect(guide.directory, number, 0, 60.0)
-        computer = Computer(welcome.layers, slowdown)
+        computer = _SlowComputer(welcome.layers, slowdown)
         threading.Thread(target=serve, args=(channel, computer), daemon=True).start()
+
+
+class _SlowComputer(Computer):
+    """A device each of whose computations takes `slowdown` times as long."""
+
+    def __init__(self, layers: Sequence[Convolution], slowdown: float) -> None:
+        super().__init__(layers)
+        self._slowdown = slowdown
+
+    def _elapsed(self, since: float) -> float:
+        seconds = super()._elapsed(since)
+        time.sleep((self._slowdown - 1) * seconds)
+        return seconds * self._slowdown
 
 
 def _environment(threads: int | None = None) -> dict[str, str]:

@@ -10,12 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.data import LABEL, Data, in_shape, scaled_arrays
-from distkeras_grid.comparison.fitting import Point, compile_ahead, timed_fit
-from distkeras_grid.comparison.nets import NETS
-from distkeras_grid.comparison.processes import Side
-from distkeras_grid.comparison.results import Results
 from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.registry import VARIABLE, current_backend
 from distkeras_grid.errors import ConfigurationError, NonFiniteLossError
@@ -24,6 +18,12 @@ from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.validation import evaluate
 from distkeras_grid.weights import Vector
+from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome
+from tests.benchmarks.studies.data import LABEL, Data, in_shape, scaled_arrays
+from tests.benchmarks.studies.fitting import Point, compile_ahead, timed_fit
+from tests.benchmarks.studies.nets import NETS
+from tests.benchmarks.studies.processes import Side
+from tests.benchmarks.studies.results import Results
 
 # No run of `fit` in a comparison is expected to take as long.
 FIT_SECONDS = 6 * 3600.0

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-JOB = "jobs/study_convolution_split.py"
+STUDY = "tests.benchmarks.studies.study_convolution_split"
 
 
 def run(project, *arguments, timeout=300):
     return subprocess.run(
-        [sys.executable, JOB, *arguments],
+        [sys.executable, "-m", STUDY, *arguments],
         check=False,
         cwd=project,
         capture_output=True,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from distkeras_grid.comparison.cells import LOCAL, Cell, Outcome
-from distkeras_grid.comparison.page import (
+from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome
+from tests.benchmarks.studies.page import (
     Finding,
     batch_points,
     csv_text,
@@ -15,7 +15,7 @@ from distkeras_grid.comparison.page import (
     table,
     write_report,
 )
-from distkeras_grid.comparison.summary import FIRST, summarise
+from tests.benchmarks.studies.summary import FIRST, summarise
 
 CONDITIONS = {"title": "made-up data", "rows": 100, "validation_rows": 2500, "epochs": 3}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distkeras_grid import durable
-from distkeras_grid.comparison.cells import Cell, Outcome
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError, StorageError
+from tests.benchmarks.studies.cells import Cell, Outcome
 
 CONDITIONS = "conditions.json"
 

@@ -19,33 +19,33 @@ from pathlib import Path
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from compare_findings import find_all
-
 from data_prep.ingest import IngestSettings, ingest_images
 from distkeras_grid import build_session
 from distkeras_grid.cli import early
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
 from distkeras_grid.cli.running import run
-from distkeras_grid.comparison.cells import LOCAL, grid
-from distkeras_grid.comparison.data import Data, load_data
-from distkeras_grid.comparison.machine import processor_name
-from distkeras_grid.comparison.nets import NETS
-from distkeras_grid.comparison.page import write_report
-from distkeras_grid.comparison.results import Results
-from distkeras_grid.comparison.study import Regime, check_names, run_study
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.spark.interpreters import package_versions, training_packages
+from tests.benchmarks.studies.cells import LOCAL, grid
+from tests.benchmarks.studies.compare_findings import find_all
+from tests.benchmarks.studies.data import Data, load_data
+from tests.benchmarks.studies.machine import processor_name
+from tests.benchmarks.studies.nets import NETS
+from tests.benchmarks.studies.page import write_report
+from tests.benchmarks.studies.results import Results
+from tests.benchmarks.studies.study import Regime, check_names, run_study
 
 TRAINERS = ("ADAG", "DOWNPOUR", "AEASGD", "AveragingTrainer", "SingleTrainer", LOCAL)
 EXAMPLES = """\
 examples:
   a quick look:
-    python jobs/compare_trainers.py --fashion-mnist FOLDER --rows 2000 --seeds 1 --epochs 1 \\
-        --batches 32,128 --output look
+    python -m tests.benchmarks.studies.compare_trainers --fashion-mnist FOLDER --rows 2000 \\
+        --seeds 1 --epochs 1 --batches 32,128 --output look
   photos, gray, as 28x28x1 principal components:
     distkeras-grid ingest --format images --input photos --output data --size 128 \\
         --split folder --gray --pca
-    python jobs/compare_trainers.py --data data --title 'photos (gray, PCA)' --output study
+    python -m tests.benchmarks.studies.compare_trainers --data data \\
+        --title 'photos (gray, PCA)' --output study
 
 """
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from distkeras_grid.comparison.split_runs import SplitResult, SplitSetup
 from distkeras_grid.errors import EmptyDataError
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.time_model import Layers, Link, Pace, Plan, plan_layers
 from distkeras_grid.pages import Section, write_page
 from distkeras_grid.plots.style import add_legend, color_of, new_figure
+from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
