@@ -58,23 +58,3 @@ def coverage(drawing: Drawing, sets: Iterable[tuple[int, int]]) -> float:
     for iteration, worker in sorted(sets):
         reached[drawing.train(iteration, worker)] = True
     return float(reached.sum() / len(drawing.training))
-
-
-def coverage_deviation(tiles: int, drawn: int, sets: int) -> float:
-    """Return the standard deviation of the share of `tiles` that independent sets reach.
-
-    Parameters
-    ----------
-    tiles, drawn, sets : int
-        Number of tiles of a class, number of them in a set, and number of sets.
-
-    Examples
-    --------
-    >>> round(coverage_deviation(1000, 100, 5), 4)
-    0.0069
-    """
-    missed = (1 - drawn / tiles) ** sets
-    left = tiles - drawn
-    both = (left * (left - 1) / (tiles * (tiles - 1))) ** sets
-    variance = missed * (1 - missed) / tiles + (1 - 1 / tiles) * (both - missed**2)
-    return float(np.sqrt(max(variance, 0.0)))

@@ -95,7 +95,7 @@ class Members:
         with self._changed:
             self._lines[number] = line
             self._changed.notify_all()
-            told = self._after_change(f"Device {number} is there again.")
+            told = f"Device {number} is there again." if self._complete else ""
         self._say(told)
 
     def line(self, number: int) -> Line:
@@ -175,10 +175,6 @@ class Members:
             else:
                 line.drop("the master's attempt has failed")
 
-    def _after_change(self, text: str) -> str:
-        """React to a device that has connected or is lost; return what to report."""
-        return text if self._complete else ""
-
     def _lost(self, line: Line, why: str) -> None:
         with self._changed:
             if self._lines.get(line.number) is not line:
@@ -186,7 +182,7 @@ class Members:
             self._moved += line.moved
             del self._lines[line.number]
             self._gone = self._gone or self._complete
-            told = self._after_change(f"Device {line.number} is lost: {why}.")
+            told = f"Device {line.number} is lost: {why}." if self._complete else ""
         self._say(told)
 
     def _say(self, text: str) -> None:

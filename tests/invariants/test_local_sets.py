@@ -14,7 +14,7 @@ from data_prep import TileSpec
 from data_prep.index import frames_of
 from data_prep.zones import NO_ZONES
 from distkeras_grid.errors import EmptyDataError
-from distkeras_grid.local_sets.coverage import coverage, coverage_deviation, expected_coverage
+from distkeras_grid.local_sets.coverage import coverage, expected_coverage
 from distkeras_grid.local_sets.drawing import Drawing, digest_of
 from distkeras_grid.local_sets.pool import Pool
 from distkeras_grid.spec import LocalSpec
@@ -138,6 +138,15 @@ def test_B3_the_sets_are_those_of_every_machine():
         digests.update(digest_of(drawing.train(17, 2)).encode())
         digests.update(digest_of(drawing.test(17, 2)).encode())
     assert digests.hexdigest()[:16] == "b01ddf10984c6dbf"
+
+
+def coverage_deviation(tiles: int, drawn: int, sets: int) -> float:
+    """Return the standard deviation of the share of `tiles` that independent sets reach."""
+    missed = (1 - drawn / tiles) ** sets
+    left = tiles - drawn
+    both = (left * (left - 1) / (tiles * (tiles - 1))) ** sets
+    variance = missed * (1 - missed) / tiles + (1 - 1 / tiles) * (both - missed**2)
+    return float(np.sqrt(max(variance, 0.0)))
 
 
 def test_B5_sets_reach_what_the_formula_says():
