@@ -86,7 +86,7 @@ def encode(message: Message, payload: int = 0, content: Content = Content.NOTHIN
     --------
     >>> from distkeras_grid.parameter_server.messages import Finish
     >>> encode(Finish()).hex()
-    '444b4750080b000001000000000000000000000080'
+    '444b4750090b000001000000000000000000000080'
     """
     body = fields_of(message)
     if len(body) > message.limit:
