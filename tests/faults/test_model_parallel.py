@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.full, pytest.mark.faults, pytest.mark.cluster, pytest.
 @pytest.mark.parametrize("disturbed", [False, True])
 @pytest.mark.promise(
     "device of `ConvolutionSplit`: killed",
-    "The others compute its part; the weights are those of `fit` up to rounding.",
+    "The master computes its part; the weights are those of `fit` up to rounding.",
 )
 def test_a_killed_device_costs_nothing_but_its_help(cluster, project, tmp_path, disturbed):
     found = result("split", cluster, project, tmp_path, "others" if disturbed else "nobody")
