@@ -81,7 +81,11 @@ def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
             "distkeras_grid/worker/test_own_state.py",
             "distkeras_grid/worker/test_steps.py",
         ),
-        (TRAINING, "distkeras_grid/inference/test_predictor.py"),
+        (
+            TRAINING,
+            "distkeras_grid/inference/test_predictor.py",
+            "distkeras_grid/inference/test_recalibration.py",
+        ),
     ],
     ids=["contract", "engine", "steps", "state", "runs"],
 )
