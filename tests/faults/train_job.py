@@ -166,6 +166,9 @@ def run(spark, folder: Path, settings) -> dict:
     moment: list[float] = []
 
     def harm():
+        if moment:
+            # The run has begun again before this epoch.
+            return
         moment.append(time.monotonic())
         if isinstance(settings["fault"], list):
             killer = (folder, settings["fault"], trainer.history)
