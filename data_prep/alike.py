@@ -22,21 +22,9 @@ def alike_among(
 ) -> Search:
     """Return which pictures show the same place.
 
-    Parameters
-    ----------
-    names : mapping of str to str
-        A path of each picture, by the digest of its pixels.
-    fingerprints : mapping of str to bytes
-        Fingerprints, by digest of the pixels.
-    new : collection of str, optional
-        Digests of the pixels; only pairs with one of these are looked for. Default: all.
-    known : iterable of Likeness, optional
-        Pairs of paths that were found before.
-
-    Returns
-    -------
-    Search
-        Pairs of paths.
+    `names`: A path of each picture, by the digest of its pixels.
+    `fingerprints`: fingerprints, by digest of the pixels.
+    `new`: digests of the pixels; only pairs with one of these are looked for. Default: all.
     """
     paths = {content: path for content, path in names.items() if fingerprints.get(content)}
     named = Renamed({path: content for content, path in paths.items()}, fingerprints)
@@ -58,13 +46,8 @@ def still_true(
 ) -> list[Likeness]:
     """Return the pairs whose pictures are still there, with the paths that these have now.
 
-    Parameters
-    ----------
-    pairs : iterable of Likeness
-    contents : mapping of str to str or None
-        Digests of the pixels by path, when the pairs were found.
-    names : mapping of str to str
-        A path of each picture that is there, by the digest of its pixels.
+    `contents`: digests of the pixels by path, when the pairs were found.
+    `names`: A path of each picture that is there, by the digest of its pixels.
     """
     return [
         replace(pair, one=min(one, other), other=max(one, other))
@@ -80,14 +63,7 @@ def to_json(pairs: Iterable[Likeness]) -> list[dict[str, str]]:
 
 
 def describe(pairs: Collection[Likeness], splits: Mapping[str, str]) -> list[str]:
-    """Return pairs as lines for a person.
-
-    Parameters
-    ----------
-    pairs : collection of Likeness
-    splits : mapping of str to str
-        Splits by path, as far as they are known.
-    """
+    """Return pairs as lines for a person."""
     lines = []
     for pair in list(pairs)[:TOLD]:
         places = [splits.get(name) for name in (pair.one, pair.other)]
@@ -100,13 +76,7 @@ def describe(pairs: Collection[Likeness], splits: Mapping[str, str]) -> list[str
 
 
 def describe_cut_short(names: Collection[str]) -> list[str]:
-    """Return a line, or none, about pictures that were not compared with all that may be alike.
-
-    Parameters
-    ----------
-    names : collection of str
-        Names of the pictures; see `data_prep.near_duplicates.Search`.
-    """
+    """Return a line, or none, about pictures that were not compared with all that may be alike."""
     if not names:
         return []
     more = ", ..." if len(names) > NAMED else ""

@@ -36,17 +36,7 @@ def decided_of(entry: Entry | None) -> dict[str, Any]:
 def predecessors(
     entries: Mapping[str, Entry], unread: Iterable[str], found: Mapping[str, Inspected]
 ) -> dict[str, Entry]:
-    """Return the entries from which images take what was set by hand, by path of the image.
-
-    Parameters
-    ----------
-    entries : mapping of str to Entry
-        Entries that were known before, by path.
-    unread : iterable of str
-        Images that stay as they are. An image with their content is a copy, and takes nothing.
-    found : mapping of str to Inspected
-        What was found in the images that were read, by path.
-    """
+    """Return the entries from which images take what was set by hand, by path of the image."""
     standing = {entries[path].content for path in unread}
     known = [entry for entry in entries.values() if entry.status in (TILED, REMOVED)]
     # Of several entries of one picture, the one with tiles is the latest.
@@ -70,18 +60,6 @@ def annotated(
     before: Mapping[str, Entry],
     classes: Collection[str],
 ) -> dict[str, Annotation]:
-    """Return the annotations of all images, once it is known which file has which picture.
-
-    Parameters
-    ----------
-    plain : mapping of str to Annotation
-        What folders, names or tables say, by path.
-    said : mapping of str to Annotation
-        The same with what was set by hand for the paths.
-    before : mapping of str to Entry
-        See `predecessors`.
-    classes : collection of str
-        Names of the classes that are allowed; all are if it is empty.
-    """
+    """Return the annotations of all images, once it is known which file has which picture."""
     now = {path: said_of(entry, plain[path]) for path, entry in before.items() if path in said}
     return {**said, **{p: each for p, each in now.items() if not classes or each.label in classes}}

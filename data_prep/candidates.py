@@ -47,24 +47,16 @@ HELD, LEAST_HELD = 16, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Pairs of pictures that may show the same place, the most likely ones first.
+    """Pairs of pictures that may show the same place, the most likely ones first."""
 
-    Parameters
-    ----------
-    ones, others : array [pairs] of int64
-        Places of the pictures in the sequence that was searched; `ones` are the smaller ones.
-    shares : array [pairs] of float64
-        Part of the features that must agree: `LEAST_SHARE` if nothing else than features of a
-        crowd proposes the pair, or the thumbnails of two pictures that have such features; 0
-        otherwise.
-    cut_short : array [pictures] of bool
-        Wanted pictures of which some evidence for a pair was not held.
-    """
-
+    # ones and others: Places of the pictures in the sequence that was searched; `ones` are the
+    # smaller ones
     ones: NDArray[np.int64]
     others: NDArray[np.int64]
+    # Part of the features that must agree: `LEAST_SHARE` if nothing else than features of a crowd
+    # proposes the pair, or the thumbnails of two pictures that have such features; 0 otherwise
     shares: NDArray[np.float64]
-    cut_short: NDArray[np.bool_]
+    cut_short: NDArray[np.bool_]  # Wanted pictures of which some evidence for a pair was not held
 
     def __iter__(self) -> Iterator[tuple[int, int, float]]:
         """Yield the two pictures of each pair and its part."""
@@ -75,16 +67,7 @@ class Candidates:
 def find_candidates(pictures: Sequence[Sketch], wanted: NDArray[np.bool_]) -> Candidates:
     """Return pairs of pictures that may show the same place.
 
-    Parameters
-    ----------
-    pictures : sequence of Sketch
-        Each is asked for several times.
-    wanted : array [pictures] of bool
-        Only pairs with one of these are looked for.
-
-    Returns
-    -------
-    Candidates
+    `wanted`: only pairs with one of these are looked for.
     """
     few, crowd, crowded = _tally_features(pictures, wanted)
     told = [each.phash for each in pictures]
@@ -108,18 +91,6 @@ class Tally:
     Where more pairs are proposed than are held, the others are dropped. A pair that is proposed
     again begins with no votes then, so this is lossy counting without its bound on the error
     (Manku and Motwani, VLDB 2002).
-
-    Parameters
-    ----------
-    pictures : int
-        Number of pictures. A pair is ``smaller * pictures + larger``.
-    votes_of : callable, optional
-        Returns the votes for an array of pairs. Default: how often each was proposed.
-
-    Attributes
-    ----------
-    cut_short : array [pictures] of bool
-        Pictures of pairs that were dropped at some time.
     """
 
     def __init__(
@@ -182,21 +153,11 @@ def _first_of_each(
 
 @dataclass(frozen=True, slots=True)
 class _Proposed:
-    """Pairs that one kind of evidence proposes.
+    """Pairs that one kind of evidence proposes."""
 
-    Parameters
-    ----------
-    pairs : array of int64
-        As ``smaller * pictures + larger``, each once.
-    votes : array of int64
-        How likely each is.
-    shares : array of float64
-        Part of the features that must agree.
-    """
-
-    pairs: NDArray[np.int64]
-    votes: NDArray[np.int64]
-    shares: NDArray[np.float64]
+    pairs: NDArray[np.int64]  # As ``smaller * pictures + larger``, each once
+    votes: NDArray[np.int64]  # How likely each is
+    shares: NDArray[np.float64]  # Part of the features that must agree
 
 
 def _tally_features(

@@ -22,16 +22,8 @@ def write_cards(
     the former version stay until the next run, which need not change anything else. A file that
     already has this content is not written.
 
-    Parameters
-    ----------
-    storage : Storage
-    root : str
-        The data set.
-    manifest : mapping
-        The content of ``_dataset.json``. A version without a hash, as earlier releases made it, is
-        not described.
-    say : callable
-        Receives a line for each file that could not be written.
+    `manifest`: the content of ``_dataset.json``. A version without a hash, as earlier releases made
+    it, is not described.
     """
     if "hash" not in manifest:
         return

@@ -21,18 +21,7 @@ def missing_cells(
     *,
     chosen: bool,
 ) -> list[Cell]:
-    """Return the cells without a tile, as far as that is known before tiles are cut.
-
-    Parameters
-    ----------
-    changes : Changes
-    planned : sequence of PlannedSource
-        Images to tile.
-    fractions : mapping of str to float
-        Shares by split.
-    chosen : bool
-        Whether a table chooses the splits. Then all splits of the table count, not the shares.
-    """
+    """Return the cells without a tile, as far as that is known before tiles are cut."""
     standing = [entry for entry in changes.entries.values() if entry.status == TILED]
     sources = [_source(entry, entry.tiles if entry.has_rows else 0) for entry in standing]
     sources += [
@@ -53,15 +42,7 @@ def _source(image: Entry | PlannedSource, weight: int) -> Source:
 def unfilled_cells(
     changes: Changes, planned: Sequence[PlannedSource], entries: Iterable[Entry]
 ) -> list[Cell]:
-    """Return the cells of planned images that have no tile after cutting.
-
-    Parameters
-    ----------
-    changes, planned
-        See `missing_cells`.
-    entries : iterable of Entry
-        All entries. Conditions may have dropped all tiles of an image, or cutting it has failed.
-    """
+    """Return the cells of planned images that have no tile after cutting."""
     filled = {(entry.label, entry.split) for entry in entries if entry.has_rows and entry.tiles}
     images = Counter(each.label for each in planned)
     wanted = {(e.label, e.split) for e in planned if not changes.excluded(e.source)}
@@ -72,11 +53,6 @@ def emptied_cells(
     before: Mapping[str, Mapping[str, int]], now: Mapping[str, Mapping[str, int]]
 ) -> list[tuple[str, str]]:
     """Return class and split of the cells that had tiles and have none now.
-
-    Parameters
-    ----------
-    before, now : mapping of str to mapping of str to int
-        Numbers of tiles by split and class.
 
     Examples
     --------

@@ -27,49 +27,25 @@ MOVE = "move it by distkeras-grid revise --labels, or mend the table"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file of the input folder.
+    """A file of the input folder."""
 
-    Parameters
-    ----------
-    uri : str
-        The whole path, as Spark names it.
-    length : int
-        Length of the file, bytes.
-    modified : int
-        Time of the last change, milliseconds since 1970.
-    """
-
-    uri: str
-    length: int
-    modified: int
+    uri: str  # The whole path, as Spark names it
+    length: int  # Length of the file, bytes
+    modified: int  # Time of the last change, milliseconds since 1970
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the listing of the input folder tells, before any image is read.
+    """What the listing of the input folder tells, before any image is read."""
 
-    Parameters
-    ----------
-    unchanged : tuple of str
-        Images that need not be read.
-    candidates : tuple of str
-        New and touched images, and those that could not be tiled last time.
-    removed : tuple of str
-        Tiled images that are no longer there.
-    problems : dict of str to str
-        Why other images cannot be tiled, by path.
-    quarantined : tuple of str
-        Images that are as they were when they were put into quarantine.
-    away : tuple of str
-        Tiled images that cannot be seen now and are not removed.
-    """
-
-    unchanged: tuple[str, ...]
+    unchanged: tuple[str, ...]  # Images that need not be read
+    # New and touched images, and those that could not be tiled last time
     candidates: tuple[str, ...]
-    removed: tuple[str, ...]
-    problems: dict[str, str]
+    removed: tuple[str, ...]  # Tiled images that are no longer there
+    problems: dict[str, str]  # Why other images cannot be tiled, by path
+    # Images that are as they were when they were put into quarantine
     quarantined: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()  # Tiled images that cannot be seen now and are not removed
 
     @property
     def standing(self) -> tuple[str, ...]:
@@ -79,35 +55,20 @@ class Comparison:
 
 @dataclass
 class Changes:
-    """What an update does.
+    """What an update does."""
 
-    Parameters
-    ----------
-    entries : dict of str to Entry
-        Images of the new data set, without the images that are still to be tiled.
-    work : list of str
-        Images to tile.
-    dropped : list of Entry
-        Images whose present tiles are dropped.
-    problems : dict of str to str
-        Why images could not be tiled, by path.
-    moved : dict of str to str
-        New paths of images that lie elsewhere now, by their former ones.
-    relabelled : set of str
-        Images that have another label now; their tiles stay as they are.
-    decided : dict of str to dict
-        Fields that the entries of images to tile take over, because they were set by hand.
-    splits_kept : dict of str to str
-        Why images do not stand in the split that a table gives them, by path.
-    """
-
+    # Images of the new data set, without the images that are still to be tiled
     entries: dict[str, Entry]
-    work: list[str] = field(default_factory=list)
-    dropped: list[Entry] = field(default_factory=list)
-    problems: dict[str, str] = field(default_factory=dict)
+    work: list[str] = field(default_factory=list)  # Images to tile
+    dropped: list[Entry] = field(default_factory=list)  # Images whose present tiles are dropped
+    problems: dict[str, str] = field(default_factory=dict)  # Why images could not be tiled, by path
+    # New paths of images that lie elsewhere now, by their former ones
     moved: dict[str, str] = field(default_factory=dict)
+    # Images that have another label now; their tiles stay as they are
     relabelled: set[str] = field(default_factory=set)
+    # Fields that the entries of images to tile take over, because they were set by hand
     decided: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # Why images do not stand in the split that a table gives them, by path
     splits_kept: dict[str, str] = field(default_factory=dict)
 
     def excluded(self, path: str) -> str | None:
@@ -121,15 +82,7 @@ class Changes:
 
 
 def with_zones(entries: Mapping[str, Entry], zones: ZoneRules) -> dict[str, Entry]:
-    """Return the entries; images whose zones have changed are marked as touched.
-
-    Parameters
-    ----------
-    entries : mapping of str to Entry
-        Entries that are known, by path.
-    zones : ZoneRules
-        The present zones.
-    """
+    """Return the entries; images whose zones have changed are marked as touched."""
     return {
         path: replace(entry, modified=None)
         if entry.status == TILED and entry.zones != zones.digest(path)
@@ -152,27 +105,9 @@ def compare(
 ) -> Comparison:
     """Tell which images must be read.
 
-    Parameters
-    ----------
-    entries : mapping of str to Entry
-        Entries that are known, by path.
-    listed : mapping of str to Listed
-        Files that are there, by path.
-    said : mapping of str to Annotation
-        Labels, by path.
-    problems : mapping of str to str
-        Why other images have no label, by path.
-    classes : tuple of str
-        Names of the classes; empty where there is none yet.
-    prune : bool
-        Whether tiles of removed images are dropped.
-    judged : container of str, optional
-        Digests of pixels that have a fingerprint; images without one are read again. Default: all.
-    new_classes : bool, default False
-        Whether images of classes that `classes` lacks are taken.
-    hidden : collection of str, optional
-        Paths of what cannot be seen now, such as links whose target is not there and folders that
-        cannot be opened. Tiled images there, and below, are not removed.
+    `classes`: names of the classes; empty where there is none yet.
+    `judged`: digests of pixels that have a fingerprint; images without one are read again. Default:
+    all.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
     found = {path: reason for path, reason in problems.items() if path not in quarantined}
@@ -251,17 +186,7 @@ def decide(
     *,
     prune: bool,
 ) -> Changes:
-    """Decide what becomes of each image, once the candidates have been read.
-
-    Parameters
-    ----------
-    entries, listed, said, comparison, prune
-        See `compare`.
-    found : mapping of str to Inspected
-        What was found in the candidates, by path.
-    image : Field
-        The image column; images with other channels or another type are left out.
-    """
+    """Decide what becomes of each image, once the candidates have been read."""
     changes = Changes({})
     for path in comparison.unchanged:
         _keep(changes, entries[path], said[path])
@@ -463,12 +388,7 @@ def unusable(
 ) -> dict[str, str]:
     """Return why images cannot be tiled, as far as that is known before they are read.
 
-    Parameters
-    ----------
-    listed, said
-        See `compare`.
-    most_bytes : int
-        Bytes of the largest file that can be read.
+    `most_bytes`: bytes of the largest file that can be read.
     """
     found: dict[str, str] = {}
     chosen = any(each.split for each in said.values())
@@ -493,11 +413,6 @@ def judged(found: Mapping[str, Inspected]) -> set[str]:
 
     An image that could not be read is not judged. Its file may be fine once permissions or the
     network are mended, although the file itself has not changed.
-
-    Parameters
-    ----------
-    found : mapping of str to Inspected
-        What was found in the candidates; no digest where an image could not be read.
     """
     return {path for path, seen in found.items() if seen.error and seen.sha256}
 
@@ -527,27 +442,6 @@ def splits_of(
     Groups count under their present names, those of removed images under their last ones. A new
     image gets the split that a table has chosen for it, else the one that a killed update has
     decided for it. One that would join images of different splits is left out.
-
-    Parameters
-    ----------
-    changes : Changes
-        Images that are left out move from its `work` to its `problems`. Its `splits_kept` is set.
-    entries : mapping of str to Entry
-        Entries that were known before, by path.
-    said, found
-        See `decide`.
-    fractions, seed
-        See `data_prep.split.assign_splits`.
-    pairs : sequence of Likeness
-        Images that go together because they show the same place.
-    waiting : iterable of Waiting
-        Images that a killed update has left to this one. No tile of them is published, so what was
-        decided gives way to corrections.
-
-    Raises
-    ------
-    SplitLeakError
-        If a corrected group joins images that stand in different splits.
     """
     table = {path: each.split for path, each in said.items() if each.split}
     contents = contents_of(changes, found)
@@ -630,13 +524,7 @@ def _standing_again(changes: Changes, found: Mapping[str, Inspected]) -> dict[st
 def kept_splits(
     changes: Changes, entries: Mapping[str, Entry], found: Mapping[str, Inspected]
 ) -> dict[str, str]:
-    """Return the splits that stay, by path; also those of copies and of removed images.
-
-    Parameters
-    ----------
-    changes, entries, found
-        See `splits_of`.
-    """
+    """Return the splits that stay, by path; also those of copies and of removed images."""
     by_content = {entry.content: entry.split for entry in entries.values() if entry.split}
     kept = {}
     for path, entry in changes.entries.items():
@@ -659,13 +547,7 @@ def sources_of(
     said: Mapping[str, Annotation],
     found: Mapping[str, Inspected],
 ) -> list[Source]:
-    """Return all images that are tiled, will be, or are remembered: removed ones and copies.
-
-    Parameters
-    ----------
-    changes, said, found
-        See `splits_of`.
-    """
+    """Return all images that are tiled, will be, or are remembered: removed ones and copies."""
     # A picture that was removed twice may have had two labels.
     labels = {entry.content: str(entry.label) for entry in changes.entries.values() if entry.label}
     labels |= {
@@ -713,11 +595,6 @@ def new_pictures(
 
     Images like them have not been looked for, even if their fingerprints are known: they were left
     out, have come back, or belong to a data set that is replaced.
-
-    Parameters
-    ----------
-    changes, entries, found
-        See `splits_of`.
     """
     then = {path: entry.pixel_sha256 for path, entry in entries.items()}
     now = {path: found[path].pixel_sha256 for path in changes.work}
@@ -729,11 +606,6 @@ def names_of(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str]
 
     It is that of its tiles, where it has some or will have some: a copy may be left out or deleted,
     and what its picture is like must not be forgotten with it.
-
-    Parameters
-    ----------
-    changes, found
-        See `splits_of`.
     """
     order = {REMOVED: 0, TILED: 2}
     # The last one stands: the first by path of those that say most.
@@ -746,14 +618,8 @@ def names_of(changes: Changes, found: Mapping[str, Inspected]) -> dict[str, str]
 def give_up(changes: Changes, path: str, former: Entry | None, reason: str) -> None:
     """Leave out an image that was about to be tiled, or remembered as a copy.
 
-    Parameters
-    ----------
-    changes : Changes
-    path : str
-    former : Entry or None
-        What was known of it before. Its present tiles stay. If it has none, its split and group
-        are still remembered.
-    reason : str
+    `former`: what was known of it before. Its present tiles stay. If it has none, its split and
+    group are still remembered.
     """
     if path in changes.work:
         changes.work.remove(path)

@@ -288,24 +288,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
 
 
 def check_before_spark(settings: TilingSettings, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    settings : TilingSettings
-        What is to be done.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no input.
-    OutputExistsError
-        If the output must not be replaced.
-    ConfigurationError
-        If an update says another way of cutting than the data set was made with.
-    """
+    """Refuse what can be known before Spark starts."""
     early.check_input(settings.input, "--input", place)
     overwrite = settings.overwrite or settings.update
     early.check_output(settings.output, TILES, settings.input, overwrite=overwrite, place=place)
@@ -316,13 +299,7 @@ def check_before_spark(settings: TilingSettings, place: early.DriverPlace = earl
 
 
 def overlap_of(flags: argparse.Namespace) -> float | int:
-    """Return what a tile repeats of the next.
-
-    Raises
-    ------
-    ConfigurationError
-        If overlap and stride are both given.
-    """
+    """Return what a tile repeats of the next."""
     overlap: float | int | None = flags.overlap
     stride: int | None = flags.stride
     if stride is None:
@@ -336,13 +313,7 @@ def overlap_of(flags: argparse.Namespace) -> float | int:
 
 
 def tiling_settings(flags: argparse.Namespace) -> TilingSettings:
-    """Return the settings that the flags name.
-
-    Raises
-    ------
-    ConfigurationError
-        If some are out of their range, or do not go together.
-    """
+    """Return the settings that the flags name."""
     values = vars(flags)
     spec = TileSpec(
         tile=flags.tile,

@@ -46,20 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no data set.
-    """
+    """Refuse what can be known before Spark starts."""
     early.check_input(flags.data, "--data", place)
 
 

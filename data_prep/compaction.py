@@ -43,23 +43,12 @@ SMALL_FILE_BYTES = MOST_FILE_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A shard on disk.
-
-    Parameters
-    ----------
-    number : int
-    files : dict of str to int
-        Number of Parquet files, by the split in whose folder they are.
-    size : int
-        Size of all files, bytes.
-    stale : bool, default False
-        Whether its files have former labels, splits or paths.
-    """
+    """A shard on disk."""
 
     number: int
-    files: dict[str, int]
-    size: int
-    stale: bool = False
+    files: dict[str, int]  # Number of Parquet files, by the split in whose folder they are
+    size: int  # Size of all files, bytes
+    stale: bool = False  # Whether its files have former labels, splits or paths
 
     @property
     def count(self) -> int:
@@ -68,20 +57,7 @@ class Held:
 
 
 def choose_shards(held: Sequence[Held], *, stale: bool = False) -> list[list[Held]]:
-    """Return which shards to merge, bundle by bundle.
-
-    Parameters
-    ----------
-    held : sequence of Held
-    stale : bool, default False
-        Also take each shard whose files have former labels, splits or paths.
-
-    Returns
-    -------
-    list of list of Held
-        No bundle has more than `SHARD_BYTES`, unless a single shard has. Each bundle gets fewer
-        files by being merged.
-    """
+    """Return which shards to merge, bundle by bundle."""
     bundles: list[list[Held]] = []
     room = 0
     for each in sorted(held, key=lambda each: each.number):
@@ -109,38 +85,7 @@ def compact_tiles(
     spark: SparkSession | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Copy small shards of a data set of tiles into fewer and larger ones.
-
-    Parameters
-    ----------
-    data : str
-        The data set; any Hadoop path.
-    stale : bool, default False
-        Also copy shards whose files have former labels, splits or paths, so that tools which read
-        the files by themselves see the present ones.
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-    say : callable, optional
-        Receives progress lines.
-
-    Returns
-    -------
-    dict
-        The new content of ``_dataset.json``. Its hash is as before: the rows are the same.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no data set of tiles.
-    SchemaError
-        If its manifest is damaged.
-    BusyError
-        If another run works on it.
-    NoSpaceError
-        If a copy does not fit.
-    StorageError
-        If the number of rows written differs from the number read.
-    """
+    """Copy small shards of a data set of tiles into fewer and larger ones."""
     session = spark or build_session("distkeras_grid compact")
     storage, root = Storage(session), data.rstrip("/")
     if not storage.exists(f"{root}/{MANIFEST}"):

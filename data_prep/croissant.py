@@ -64,22 +64,7 @@ CONTEXT = {
 
 
 def describe(manifest: Mapping[str, Any], name: str, former: str | None = None) -> str:
-    """Return the content of ``_croissant.json``.
-
-    Parameters
-    ----------
-    manifest : mapping
-        The content of ``_dataset.json``.
-    name : str
-        Name of the data set, used where nobody has given it another.
-    former : str, optional
-        The present content of the file; what people wrote into it is kept.
-
-    Raises
-    ------
-    SchemaError
-        If `former` is not a JSON object.
-    """
+    """Return the content of ``_croissant.json``."""
     image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
     number, digest = manifest["last_update"], manifest["hash"]
     # The format requires these, and a creator, which only a person can name.

@@ -19,27 +19,6 @@ def read_csv(
 
     Any line ending is accepted, also that of old spreadsheets, and a byte order mark.
 
-    Parameters
-    ----------
-    text : str
-        The table.
-    path : str
-        Named in errors.
-    error : type of DataError
-        Raised for a table that is not CSV.
-
-    Returns
-    -------
-    sequence of str
-        Names of the columns; empty if there is no header.
-    list of (int, dict)
-        Number of each line, from 1, and what it holds. A line break in quotation marks counts.
-
-    Raises
-    ------
-    DataError
-        If a quotation mark is missing or stray; it names the line.
-
     Examples
     --------
     >>> read_csv("file,label\ra.png,\"b, c\"\r", "t.csv", DataError)

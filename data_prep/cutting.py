@@ -19,52 +19,25 @@ DEPTHS = (8, 10, 12, 14, 16)
 
 @dataclass(frozen=True)
 class Cutting:
-    """How tiles are made and stored.
-
-    Parameters
-    ----------
-    spec : TileSpec
-    encoding : {"raw", "difference", "png", "jpeg"}
-    quality : int
-        Quality of JPEG, 1 to 100.
-    channels : int or None
-        Number of channels to convert to; None keeps those of the image.
-    choice : Choice
-        Which image to take from files that hold several.
-    bits : int, optional
-        Significant bits of 16-bit values; None: as many as the images need.
-    pixel_size : float, optional
-        Side of a pixel to which images are resampled before they are cut, micrometres.
-    source_pixel_size : float, optional
-        Side of a pixel of all images, micrometres; replaces what their files state.
-    zones : ZoneRules
-        Zones that tiles keep off.
-    root : str
-        The input folder, as Spark names it.
-    fingerprints : bool
-        Whether fingerprints, which find pictures of the same place, are computed, too.
-    max_pixels : int
-        Larger images that can only be decoded as a whole are refused.
-    normalising : Normalising, optional
-        How the values of each image are brought to one range.
-    keep : tuple of Condition
-        Conditions that tiles must meet; other tiles are dropped.
-    """
+    """How tiles are made and stored."""
 
     spec: TileSpec
     encoding: str
-    quality: int
-    channels: int | None
-    choice: Choice
-    bits: int | None = None
+    quality: int  # Quality of JPEG, 1 to 100
+    channels: int | None  # Number of channels to convert to; None keeps those of the image
+    choice: Choice  # Which image to take from files that hold several
+    bits: int | None = None  # Significant bits of 16-bit values; None: as many as the images need
+    # Side of a pixel to which images are resampled before they are cut, micrometres
     pixel_size: float | None = None
+    # Side of a pixel of all images, micrometres; replaces what their files state
     source_pixel_size: float | None = None
-    zones: ZoneRules = field(default_factory=ZoneRules)
-    root: str = ""
+    zones: ZoneRules = field(default_factory=ZoneRules)  # Zones that tiles keep off
+    root: str = ""  # The input folder, as Spark names it
+    # Whether fingerprints, which find pictures of the same place, are computed, too
     fingerprints: bool = False
-    max_pixels: int = MAX_PIXELS
-    normalising: Normalising | None = None
-    keep: tuple[Condition, ...] = ()
+    max_pixels: int = MAX_PIXELS  # Larger images that can only be decoded as a whole are refused
+    normalising: Normalising | None = None  # How the values of each image are brought to one range
+    keep: tuple[Condition, ...] = ()  # Conditions that tiles must meet; other tiles are dropped
 
     def path_of(self, uri: str) -> str:
         """Return the path of an image below the input folder."""
@@ -74,13 +47,7 @@ class Cutting:
     def tile_id(self, sha256: str, channels: int, tile: Tile) -> str:
         """Return the identity of a tile: the same pixels of the same file, stored in the same way.
 
-        Parameters
-        ----------
-        sha256 : str
-            Digest of the bytes of the image file.
-        channels : int
-            Number of channels of the tile.
-        tile : Tile
+        `sha256`: digest of the bytes of the image file.
         """
         spec, choice = self.spec, self.choice
         parts = (
@@ -97,13 +64,6 @@ class Cutting:
 
 def significant_bits(highest: int, stated: int | None) -> int:
     """Return the significant bits of an image's values.
-
-    Parameters
-    ----------
-    highest : int
-        The largest value.
-    stated : int, optional
-        What the file states; believed if `highest` fits.
 
     Examples
     --------

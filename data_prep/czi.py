@@ -26,12 +26,6 @@ class CziFile:
     """A CZI file as a `data_prep.vendor.Container`.
 
     Pages are scenes, then times, then rotations, illuminations, phases, views and blocks.
-
-    Parameters
-    ----------
-    stream : file
-    name : str
-        Named in errors.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:

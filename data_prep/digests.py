@@ -18,16 +18,6 @@ def pixel_digest(pixels: NDArray[Any]) -> str:
     Pictures that a model sees as equal have the same digest: one channel or three equal ones, and 8
     bits or the same values widened to 16.
 
-    Parameters
-    ----------
-    pixels : array [height, width, 1 or 3]
-        uint8 or uint16, as `data_prep.images.decode_image` returns them.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
     Examples
     --------
     >>> gray = np.full((2, 3, 1), 7, np.uint8)
@@ -42,13 +32,6 @@ def pixel_digest(pixels: NDArray[Any]) -> str:
 
 class PixelDigest:
     """The digest of an image whose rows arrive one after the other.
-
-    Parameters
-    ----------
-    shape : (int, int, int)
-        Height, width and channels of the whole image.
-    dtype : dtype
-        uint8 or uint16.
 
     Examples
     --------

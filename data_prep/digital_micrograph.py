@@ -33,12 +33,6 @@ class DmFile:
     """A dm3 or dm4 file as a `data_prep.vendor.Container`; pages are the images of stacks.
 
     Thumbnails do not count.
-
-    Parameters
-    ----------
-    stream : file
-    name : str
-        Named in errors.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:

@@ -44,39 +44,20 @@ SEEN = "uri string, pixel_sha256 string, fingerprint binary, error string"
 
 @dataclass(frozen=True)
 class Seen:
-    """Pictures with their splits, and their fingerprints by name.
-
-    Parameters
-    ----------
-    pictures : list of Picture
-    fingerprints : mapping of str to bytes
-        Empty if no near-duplicates are looked for.
-    unreadable : dict of str to str
-        Why other files could not be looked at, by path.
-    """
+    """Pictures with their splits, and their fingerprints by name."""
 
     pictures: list[Picture]
-    fingerprints: Mapping[str, bytes]
-    unreadable: dict[str, str]
+    fingerprints: Mapping[str, bytes]  # Empty if no near-duplicates are looked for
+    unreadable: dict[str, str]  # Why other files could not be looked at, by path
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a task does with each image.
+    """What a task does with each image."""
 
-    Parameters
-    ----------
-    choice : Choice
-        Page, channel and focal plane of files that hold several.
-    max_pixels : int
-        Larger images that can only be decoded as a whole are refused.
-    near_duplicates : bool
-        Whether fingerprints are computed.
-    """
-
-    choice: Choice
-    max_pixels: int
-    near_duplicates: bool
+    choice: Choice  # Page, channel and focal plane of files that hold several
+    max_pixels: int  # Larger images that can only be decoded as a whole are refused
+    near_duplicates: bool  # Whether fingerprints are computed
 
     def at(self, uri: str, content: Content) -> dict[str, Any]:
         """Return the digest and the fingerprint of an image, or why it has none."""
@@ -102,22 +83,8 @@ def look_at_folder(
 ) -> Seen:
     """Look at every image of a folder once; the tasks open the files.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    settings : TilingSettings
-        Which files are taken, and which image of each.
-    patterns : pair of str
-        Regular expressions for paths below the folder with a group ``split``, and with a group
-        ``group`` or None.
-    near_duplicates : bool
-        Whether fingerprints are computed.
-    say : callable
-
-    Raises
-    ------
-    EmptyDataError, ConfigurationError, LabelError
-        See `data_prep.leak_check.check_leaks_of`.
+    `patterns`: regular expressions for paths below the folder with a group ``split``, and with a
+    group ``group`` or None.
     """
     split_of = compile_pattern(patterns[0], "split")
     group_of = None if patterns[1] is None else compile_pattern(patterns[1], "group")
@@ -195,19 +162,8 @@ def divided(
 ) -> list[Picture]:
     """Return the pictures of a folder with their splits and groups.
 
-    Parameters
-    ----------
-    digests : mapping of str to str
-        Digests of the pixels, by path below the folder.
-    split_of, group_of : re.Pattern
-        Patterns with the named groups ``split`` and ``group``.
-    whole : bool
-        Whether all files could be read. One that could not may be the only image of a split.
-
-    Raises
-    ------
-    EmptyDataError, LabelError
-        See `data_prep.leak_check.check_leaks_of`.
+    `digests`: digests of the pixels, by path below the folder.
+    `whole`: whether all files could be read. One that could not may be the only image of a split.
     """
     pictures = [
         Picture(

@@ -25,17 +25,9 @@ CONDITION = re.compile(
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that a measured value of a tile must meet.
+    """A condition that a measured value of a tile must meet."""
 
-    Parameters
-    ----------
-    column : str
-        One of `MEASURED`.
-    operator : {"<", "<=", ">", ">="}
-    threshold : float
-    """
-
-    column: str
+    column: str  # One of `MEASURED`
     operator: str
     threshold: float
 
@@ -46,16 +38,6 @@ class Condition:
 
 def parse_filter(text: str | None) -> tuple[Condition, ...]:
     """Read the conditions that tiles must meet; a tile must meet all of them.
-
-    Parameters
-    ----------
-    text : str or None
-        Conditions separated by commas, such as ``bg_fraction<0.9,focus>=0.01``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the text is not a list of conditions, or names a column that is not measured.
 
     Examples
     --------

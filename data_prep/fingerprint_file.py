@@ -30,13 +30,7 @@ class FingerprintFile(Mapping[str, bytes]):
         self._end = 0
 
     def add(self, name: str, content: bytes) -> None:
-        """Add a fingerprint; a name that is there keeps the one that it has.
-
-        Raises
-        ------
-        StorageError
-            If the file cannot be written.
-        """
+        """Add a fingerprint; a name that is there keeps the one that it has."""
         if name in self._places:
             return
         done = 0
@@ -67,12 +61,6 @@ class FingerprintFile(Mapping[str, bytes]):
 
 class Renamed(Mapping[str, bytes]):
     """Fingerprints under other names.
-
-    Parameters
-    ----------
-    names : mapping of str to str
-        The name of each fingerprint in `fingerprints`, by its new name.
-    fingerprints : mapping of str to bytes
 
     Examples
     --------

@@ -51,39 +51,7 @@ def make_folds(
     spark: SparkSession | None = None,
     say: Say = lambda _: None,
 ) -> Folds:
-    """Divide the images of a data set of tiles into folds, or only those that have no fold yet.
-
-    Parameters
-    ----------
-    data : str
-        The data set; any Hadoop path.
-    by : str
-        A number of folds, or ``"group"`` for one fold for each group.
-    name : str, default "fold"
-        Prefix of the names of the folds.
-    seed : int, default 0
-    overwrite : bool, default False
-        Divide all images that have folds of this name again.
-    allow_empty : bool, default False
-        Accept that a fold has no tile of some class.
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-    say : callable, optional
-        Receives progress lines.
-
-    Returns
-    -------
-    Folds
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no data set of tiles.
-    BusyError
-        If another run works on the data set.
-    ConfigurationError, LabelError, EmptySplitError
-        See `data_prep.folds.assign_folds`.
-    """
+    """Divide the images of a data set of tiles into folds, or only those that have no fold yet."""
     storage = Storage(spark or build_session("distkeras_grid folds"))
     made: list[Folds] = []
 

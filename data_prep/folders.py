@@ -29,13 +29,7 @@ def is_folder(uri: str) -> bool:
 
 
 def refuse_folders(uris: Iterable[str]) -> None:
-    """Refuse images that are folders, where only single files can be read.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the first one.
-    """
+    """Refuse images that are folders, where only single files can be read."""
     if (first := next(filter(is_folder, uris), None)) is not None:
         raise ConfigurationError(
             f"{first} is a folder, and can only be read from local and mounted paths, or from HDFS "
@@ -46,15 +40,7 @@ def refuse_folders(uris: Iterable[str]) -> None:
 def check_room(size: int) -> None:
     """Check that the local disk has room for the copy of an image.
 
-    Parameters
-    ----------
-    size : int
-        Bytes.
-
-    Raises
-    ------
-    NoSpaceError
-        If it has no room.
+    `size`: bytes.
     """
     folder = local_folder()
     free = shutil.disk_usage(folder).free
@@ -67,14 +53,7 @@ def check_room(size: int) -> None:
 
 
 class Folder(BytesIO):
-    """A folder on this machine; an empty stream, so that it can be passed like a file.
-
-    Parameters
-    ----------
-    path : Path
-    resources : ExitStack, optional
-        Resources that are closed with the folder.
-    """
+    """A folder on this machine; an empty stream, so that it can be passed like a file."""
 
     def __init__(self, path: Path, resources: ExitStack | None = None) -> None:
         super().__init__()
@@ -115,13 +94,7 @@ class Folder(BytesIO):
 
 
 def copied(connection: Connection, path: str) -> Folder:
-    """Return a copy of a folder on HDFS, on the local disk.
-
-    Raises
-    ------
-    NoSpaceError
-        If that disk has no room for it.
-    """
+    """Return a copy of a folder on HDFS, on the local disk."""
     check_room(connection.summary(path).length)
     with ExitStack() as resources:
         target = resources.enter_context(tempfile.TemporaryDirectory(dir=local_folder()))

@@ -21,13 +21,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 
 
 def parse_folds(by: str) -> int | None:
-    """Return the number of folds; None means one fold for each group.
-
-    Raises
-    ------
-    ConfigurationError
-        If the text is neither a number nor ``group``.
-    """
+    """Return the number of folds; None means one fold for each group."""
     if by == BY_GROUP:
         return None
     if not by.isdecimal() or not 2 <= int(by) <= 1000:
@@ -50,39 +44,9 @@ def assign_folds(
 ) -> Folds:
     """Divide images into folds.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        All images, with their splits.
-    by : str
-        A number such as ``"5"``: so many folds with about equal numbers of tiles of each class.
-        ``"group"``: each fold holds out one group, such as a specimen.
-    seed : int, default 0
-    name : str, default "fold"
-        Prefix of the names of the folds.
-    former : Folds, optional
-        Folds made before; an image that one of them held out stays there.
-    links : iterable of (str, str), optional
-        Pairs of paths of images that show the same place.
-    without_rows : container of str, optional
-        Paths of images without rows, such as copies and removed images. What they join stays
-        together; they themselves have no fold.
-    allow_empty : bool, default False
-        Accept that a fold has no tile of some class; only if `by` is a number.
-
-    Returns
-    -------
-    Folds
-
-    Raises
-    ------
-    ConfigurationError
-        If `by` or `name` cannot be used, or the former folds were made in another way.
-    LabelError
-        If `by` is ``"group"`` and an image has no group; if images that stand in different folds
-        now belong together; or if an image would leave the fold of its group.
-    EmptySplitError
-        If a fold has no tile of a class.
+    `without_rows`: paths of images without rows, such as copies and removed images. What they join
+    stays together; they themselves have no fold.
+    `allow_empty`: accept that a fold has no tile of some class; only if `by` is a number.
 
     Examples
     --------
@@ -124,12 +88,6 @@ def assign_folds(
 
 def renamed(folds: Folds, moved: Mapping[str, str]) -> Folds:
     """Return folds with the new paths of moved images.
-
-    Parameters
-    ----------
-    folds : Folds
-    moved : mapping of str to str
-        New paths by the former ones.
 
     Examples
     --------

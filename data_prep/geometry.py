@@ -170,19 +170,11 @@ class TileSpec:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An image of a given size, turned by an angle.
+    """An image of a given size, turned by an angle."""
 
-    Parameters
-    ----------
-    source_width, source_height : int
-        Size of the image, pixels.
-    angle : float
-        Degrees in [0, 360).
-    """
-
-    source_width: int
+    source_width: int  # source_width and source_height: Size of the image, pixels
     source_height: int
-    angle: float
+    angle: float  # Degrees in [0, 360)
 
     @property
     def base(self) -> float:
@@ -265,16 +257,9 @@ def turn(
 ) -> Positions:
     """Return where rectangles lie after their frame is turned.
 
-    Parameters
-    ----------
-    positions : pair of int arrays
-        Left and top edges of the rectangles, pixels.
-    size : pair of int
-        Width and height of the frame before the turn, pixels.
-    extent : pair of int
-        Width and height of each rectangle before the turn, pixels.
-    turns : int
-        Quarter turns, counter-clockwise.
+    `positions`: left and top edges of the rectangles, pixels.
+    `size`: width and height of the frame before the turn, pixels.
+    `extent`: width and height of each rectangle before the turn, pixels.
 
     Examples
     --------
@@ -301,19 +286,7 @@ def normal_angle(angle: float) -> float:
 
 
 def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
-    """Return left and top edges of a frame's tiles, row by row from the top, from left to right.
-
-    Parameters
-    ----------
-    frame : Frame
-    spec : TileSpec
-
-    Returns
-    -------
-    pair of int64 arrays
-        ``x`` and ``y`` in the frame, pixels; empty where no tile fits. With edge ``pad`` tiles
-        can begin before the frame, at negative numbers.
-    """
+    """Return left and top edges of a frame's tiles, row by row from the top, from left to right."""
     if spec.mode == "inscribed":
         x, y = _inscribed(frame, spec)
     else:
@@ -325,19 +298,8 @@ def tile_positions(frame: Frame, spec: TileSpec) -> Positions:
 def in_strips(positions: Positions, spec: TileSpec, columns: int) -> Iterator[Positions]:
     """Divide the tiles of a frame into strips, from the left, for cutting strip by strip.
 
-    Parameters
-    ----------
-    positions : pair of int arrays
-        From `tile_positions`.
-    spec : TileSpec
-    columns : int
-        Approximate number of tiles in a row of a strip, at least one. Tiles that do not overlap
-        are one strip.
-
-    Yields
-    ------
-    pair of int arrays
-        Positions in their original order.
+    `columns`: approximate number of tiles in a row of a strip, at least one. Tiles that do not
+    overlap are one strip.
 
     Examples
     --------

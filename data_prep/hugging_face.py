@@ -28,13 +28,7 @@ CORRECTED = "corrected-since-it-was-tiled/use-distkeras-grid-export-format-huggi
 
 
 def describe_tiles(manifest: Mapping[str, Any]) -> str:
-    """Return the content of ``.huggingface.yaml`` for a data set of tiles.
-
-    Parameters
-    ----------
-    manifest : mapping
-        The content of ``_dataset.json``.
-    """
+    """Return the content of ``.huggingface.yaml`` for a data set of tiles."""
     image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
     kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
     if image.classes:
@@ -44,26 +38,13 @@ def describe_tiles(manifest: Mapping[str, Any]) -> str:
 
 
 def is_corrected(manifest: Mapping[str, Any]) -> bool:
-    """Whether the files lack a correction or an exclusion, so that ``datasets`` must refuse them.
-
-    Parameters
-    ----------
-    manifest : mapping
-        The content of ``_dataset.json``.
-    """
+    """Whether the files lack a correction or an exclusion, so that ``datasets`` must refuse them."""
     tables = msgspec.convert(manifest, Tables)
     return bool(tables.set_aside() or tables.corrections())
 
 
 def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
     """Return the content of ``.huggingface.yaml``.
-
-    Parameters
-    ----------
-    paths : mapping of str to sequence of str
-        File patterns, by split.
-    features : mapping of str to object
-        Types of the columns, as ``datasets`` names them.
 
     Examples
     --------

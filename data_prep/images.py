@@ -86,48 +86,14 @@ PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 64 << 20
 
 
 def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Pixels:
-    """Decode the bytes of an image file that holds one image.
-
-    Parameters
-    ----------
-    content : bytes
-    name : str
-        Named in errors.
-    max_pixels : int, default 178,956,970
-        Larger images are refused by their header, before anything is decoded.
-
-    Returns
-    -------
-    array [height, width, channels]
-        uint8 or uint16; 1 channel or 3 (red, green, blue).
-
-    Raises
-    ------
-    AmbiguousImageError
-        If the file holds several images.
-    ImageError
-        If the bytes cannot be read as an image of these formats.
-    """
+    """Decode the bytes of an image file that holds one image."""
     return cast("Pixels", read_image(content, name, max_pixels=max_pixels).pixels)
 
 
 def read_image(
     content: bytes, name: str, choice: Choice | None = None, *, max_pixels: int = MAX_PIXELS
 ) -> Picture:
-    """Decode one image of a file as a whole, and what the file says about it.
-
-    Parameters
-    ----------
-    content, name, max_pixels
-        See `decode_image`.
-    choice : Choice, optional
-        Which page, channel and focal plane to take.
-
-    Returns
-    -------
-    Picture
-        The image; its pixels are as `decode_image` returns them.
-    """
+    """Decode one image of a file as a whole, and what the file says about it."""
     return open_image(BytesIO(content), name, choice, max_pixels=max_pixels, region_bytes=None)
 
 
@@ -141,26 +107,10 @@ def open_image(
 ) -> Picture:
     """Return one image of a file: decoded, or, if it is large, as a `Raster`.
 
-    Parameters
-    ----------
-    stream : file
-        Must stay open for as long as a `Raster` is read.
-    name, choice
-        See `read_image`.
-    max_pixels : int, default 178,956,970
-        Larger images that can only be decoded as a whole are refused.
-    region_bytes : int, optional
-        An image whose pixels take more bytes becomes a `Raster`, if its format allows it; None:
-        no image does.
-
-    Raises
-    ------
-    AmbiguousImageError
-        If the file holds several images.
-    UnreadableImageError
-        If a disk or a server fails, or memory runs out.
-    ImageError
-        If the file cannot be read as an image of these formats.
+    `stream`: must stay open for as long as a `Raster` is read.
+    `max_pixels`: larger images that can only be decoded as a whole are refused.
+    `region_bytes`: an image whose pixels take more bytes becomes a `Raster`, if its format allows
+    it; None: no image does.
     """
     with _damage_told(name, 0):
         length = stream.length if isinstance(stream, Folder) else stream.seek(0, os.SEEK_END)
@@ -265,13 +215,7 @@ def _open_plane(plane: Plane, name: str, max_pixels: int, region_bytes: int | No
 class _PlaneRegions:
     """Reads parts of a plane, in the form that all images have.
 
-    Parameters
-    ----------
-    plane : Plane
-    grain : (int, int)
-        Height and width of the parts in which the file is decoded, pixels.
-    name : str
-        Named in errors.
+    `grain`: height and width of the parts in which the file is decoded, pixels.
     """
 
     def __init__(self, plane: Plane, grain: tuple[int, int], name: str) -> None:

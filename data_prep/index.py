@@ -154,23 +154,12 @@ def index_tiles(
 
 @dataclass(frozen=True)
 class LookedAt:
-    """The images of a folder, inspected, labelled and split.
-
-    Parameters
-    ----------
-    session : SparkSession
-    settings : TilingSettings
-    plan : Plan
-        Its sources are sorted by path.
-    image : Field
-        The image column.
-    cutting : Cutting
-    """
+    """The images of a folder, inspected, labelled and split."""
 
     session: SparkSession
     settings: TilingSettings
-    plan: Plan
-    image: Field
+    plan: Plan  # Its sources are sorted by path
+    image: Field  # The image column
     cutting: Cutting
 
 
@@ -182,17 +171,7 @@ def look_at_images(
     say: Say,
     options: Mapping[str, Any],
 ) -> LookedAt:
-    """Look at the images of a folder as `index_tiles` does.
-
-    Raises
-    ------
-    ConfigurationError
-        If an option is ``keep``.
-    UnknownArgumentError
-        If an option is none of `OPTIONS`.
-    PathNotFoundError
-        If there is no such folder.
-    """
+    """Look at the images of a folder as `index_tiles` does."""
     if "keep" in options:
         raise ConfigurationError(
             f"{caller} cannot keep tiles by conditions: they are measured on the pixels of each "

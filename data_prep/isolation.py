@@ -40,21 +40,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """When images are tried first.
+    """When images are tried first."""
 
-    Parameters
-    ----------
-    always : bool, default False
-        Whether images are always tried. Otherwise they are only tried in a task that runs again.
-    memory_mb : int, optional
-        Memory that one image may take in the trial, MB. Default: as much as the system gives.
-    deadline : float
-        Time that work on an image may take without a sign of life [s].
-    """
-
+    # Whether images are always tried. Otherwise they are only tried in a task that runs again.
     always: bool = False
+    # Memory that one image may take in the trial, MB. Default: as much as the system gives.
     memory_mb: int | None = None
-    deadline: float = DEADLINE
+    deadline: float = DEADLINE  # Time that work on an image may take without a sign of life [s]
 
     @contextmanager
     def trials(self) -> Iterator[Trials | None]:
@@ -102,12 +94,7 @@ LATER = Care()
 class Trials:
     """A process that tries one image after another, and is replaced when it dies.
 
-    Parameters
-    ----------
-    memory_mb : int, optional
-        Memory that one image may take, MB. Default: as much as the system gives.
-    deadline : float
-        Time that work may take without a sign of life [s].
+    `deadline`: time that work may take without a sign of life [s].
 
     Examples
     --------
@@ -135,24 +122,7 @@ class Trials:
         self._end()
 
     def survive(self, name: str, work: Callable[..., Any], *arguments: Any) -> None:
-        """Do work on an image in the other process; its result is discarded.
-
-        Parameters
-        ----------
-        name : str
-            The image, named in errors.
-        work : callable
-            A function of a module. If it is a generator, each item is a sign of life.
-        *arguments
-            Arguments of `work`, which are sent to the process.
-
-        Raises
-        ------
-        UnreadableImageError
-            If `work` raises one, or needs more memory than there is.
-        ImageError
-            If the process dies or does not finish in time, or if `work` raises one.
-        """
+        """Do work on an image in the other process; its result is discarded."""
         process, pipe = self._started()
         try:
             pipe.send((name, work, arguments))

@@ -72,15 +72,7 @@ T = TypeVar("T")
 
 
 def check_output(storage: Storage, settings: TilingSettings) -> None:
-    """Refuse an output that is or contains the input, or would replace something else.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is or contains the input.
-    OutputExistsError
-        If something else is there.
-    """
+    """Refuse an output that is or contains the input, or would replace something else."""
     overwrite = settings.overwrite or settings.update
     output = Output(storage, settings.output, TILES, overwrite=overwrite)
     output.check_existing(settings.input)
@@ -95,27 +87,7 @@ def cut_tiles(
     folder: str,
     say: Say,
 ) -> tuple[set[str], dict[str, int]]:
-    """Cut the planned tiles, write them to a new folder, and count them.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    plan : Plan
-    reader : Reader
-    field : Field
-        The image column.
-    settings : TilingSettings
-    folder : str
-    say : callable
-
-    Returns
-    -------
-    missing : set of str
-        Digests of the images that could no longer be cut.
-    dropped : dict of str to int
-        Number of tiles that do not meet the conditions of the cutting, by the digest of their
-        image.
-    """
+    """Cut the planned tiles, write them to a new folder, and count them."""
     from data_prep.dropped import count_dropped
 
     units = plan_units(plan, task_slots(spark))
@@ -146,18 +118,9 @@ def look_at(
 ) -> dict[str, Inspected]:
     """Read images, and return what was found in each, by their whole paths.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    lengths : mapping of str to int
-        Sizes of the files in bytes, by their whole paths.
-    reader : Reader
-    settings : TilingSettings
-    say : callable
-    shown : collection of str, optional
-        Whole paths of images for which a thumbnail is wanted.
-    fingerprints : FingerprintFile, optional
-        Receives the fingerprints, by the digest of the pixels. What is returned has none.
+    `lengths`: sizes of the files in bytes, by their whole paths.
+    `fingerprints`: receives the fingerprints, by the digest of the pixels. What is returned has
+    none.
     """
     say(f"looking at the images in {settings.input} ...")
     looking = executor_errors(spark, settings.input, "looking at the images in")
@@ -183,14 +146,7 @@ def job_by_job(
 ) -> Iterator[T]:
     """Look at images in jobs of at most `LOOKED_AT_ONCE`, and yield what was seen.
 
-    Parameters
-    ----------
-    work_on : callable
-        Returns the work on some images; see `surviving`.
-    lengths : mapping of str to int
-        Sizes of the files in bytes, by their whole paths.
-    reader : Reader
-    say : callable
+    `lengths`: sizes of the files in bytes, by their whole paths.
     """
     uris = list(lengths)
     for start in range(0, len(uris), LOOKED_AT_ONCE):
@@ -208,15 +164,6 @@ def surviving(
 
     Spark runs a dead task again, which then tries its images first. With the master local[N] it
     does not.
-
-    Parameters
-    ----------
-    work : callable
-        Receives the reader.
-    reader : Reader
-    say : callable
-    undo : callable, optional
-        Deletes what the failed work left behind.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -240,13 +187,7 @@ def relative_to(root: str) -> Callable[[str], str]:
 
 
 def refuse_errors(found: dict[str, Inspected]) -> None:
-    """Raise if an image cannot be tiled.
-
-    Raises
-    ------
-    ImageError
-        Names the first ones.
-    """
+    """Raise if an image cannot be tiled."""
     reasons = {path: each.error for path, each in found.items() if each.error is not None}
     if reasons:
         good = len(reasons) < len(found)
@@ -349,24 +290,7 @@ def check_written(
 ) -> set[str]:
     """Count the tiles that were written, and check that each source is in one split.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    folder : str
-    expected : Counter
-        Expected number of tiles, by the digest of their source.
-    tolerant : bool, default False
-        Whether a source may be missing as a whole.
-
-    Returns
-    -------
-    set of str
-        The digests of sources without a tile.
-
-    Raises
-    ------
-    StorageError
-        If the number written differs from the expected one.
+    `tolerant`: whether a source may be missing as a whole.
     """
     tiles = spark.read.schema(COUNTED).parquet(escaped(folder))
     rows = tiles.groupBy(*COUNTED_COLUMNS).count().collect()

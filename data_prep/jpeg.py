@@ -33,13 +33,7 @@ def joined(content: bytes, tables: bytes | None, header: bytes | None) -> bytes:
 
 
 def check_whole(stream: bytes) -> None:
-    """Check that all data of a picture are there.
-
-    Raises
-    ------
-    ValueError
-        In the words of libjpeg, or if scans are missing.
-    """
+    """Check that all data of a picture are there."""
     patched = bytearray(stream)
     # To a gray image of an eighth of the size: all of the code is read, and little else computed.
     colours, size = "GRAY", {"min_height": 1, "min_width": 1, "min_factor": 8}

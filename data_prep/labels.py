@@ -15,21 +15,11 @@ FOLDER, REGEX, PATH = "folder", "regex:", "path:"
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """The label, group and split of one image, as a table or a rule gives them.
+    """The label, group and split of one image, as a table or a rule gives them."""
 
-    Parameters
-    ----------
-    label : str
-        Name of the class.
-    group : str or None
-        Images of one group, such as one specimen, stay in one split.
-    split : str or None
-        Split of the image, where somebody has chosen it.
-    """
-
-    label: str
-    group: str | None = None
-    split: str | None = None
+    label: str  # Name of the class
+    group: str | None = None  # Images of one group, such as one specimen, stay in one split
+    split: str | None = None  # Split of the image, where somebody has chosen it
 
 
 def annotate(
@@ -39,30 +29,6 @@ def annotate(
     group: str | None = None,
 ) -> dict[str, Annotation]:
     """Find the class, the group and the chosen split of each image.
-
-    Parameters
-    ----------
-    sources : sequence of str
-        Paths of the images below the input folder, with ``/``.
-    rule : str
-        ``"folder"``: the name of the folder in which the image is. ``"folder:N"``: the Nth folder
-        below the input, from 1; from the image upwards if N is negative. ``"regex:PATTERN"``: the
-        text that the named group ``label`` matches in the file name; ``"path:PATTERN"``: in the
-        path below the input. Otherwise the path of a CSV file with the columns ``file`` and
-        ``label`` and, optionally, ``split`` and ``group``; other columns are ignored. Names are
-        compared as Unicode NFC, however a file system writes them.
-    read_text : callable
-        Reads the CSV file.
-    group : str, optional
-        Regular expression that is searched in the path; images for which its named group
-        ``group`` matches the same text are one group.
-
-    Raises
-    ------
-    LabelError
-        If an image has no label, or two, or one that begins or ends with a space.
-    ConfigurationError
-        If a pattern cannot be used.
 
     Examples
     --------
@@ -83,14 +49,7 @@ def annotate_each(
     read_text: Callable[[str], str],
     group: str | None = None,
 ) -> tuple[dict[str, Annotation], dict[str, str]]:
-    """Do what `annotate` does, but return reasons for images that cannot be labelled.
-
-    Returns
-    -------
-    found : dict of str to Annotation
-    reasons : dict of str to str
-        Why all other images cannot be labelled, by path.
-    """
+    """Do what `annotate` does, but return reasons for images that cannot be labelled."""
     label_of = _labeller(rule, read_text, group)
     found: dict[str, Annotation] = {}
     reasons: dict[str, str] = {}
@@ -105,11 +64,6 @@ def annotate_each(
 
 def parse_rule(rule: str) -> tuple[int | None, re.Pattern[str] | None]:
     """Return the folder level or the pattern by which a rule finds labels; for a table neither.
-
-    Raises
-    ------
-    ConfigurationError
-        If the rule cannot be used.
 
     Examples
     --------
@@ -180,26 +134,7 @@ def compile_pattern(pattern: str, name: str) -> re.Pattern[str]:
 
 
 def parse_table(text: str, path: str) -> dict[str, Annotation]:
-    """Read a table of labels.
-
-    Parameters
-    ----------
-    text : str
-        CSV with a header: ``file,label`` and, optionally, ``split`` and ``group``. Other columns
-        are ignored.
-    path : str
-        Named in errors.
-
-    Returns
-    -------
-    dict of str to Annotation
-        Annotations by the content of the column ``file``, as Unicode NFC.
-
-    Raises
-    ------
-    LabelError
-        If a line cannot be read, or a name begins or ends with a space; it names the line.
-    """
+    """Read a table of labels."""
     columns, rows = read_csv(text, path, LabelError)
     if not {"file", "label"} <= set(columns):
         raise LabelError(

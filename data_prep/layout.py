@@ -20,27 +20,15 @@ SAMPLES = 128
 
 @dataclass(frozen=True)
 class Layout:
-    """How the tiles of an image lie, over all angles.
+    """How the tiles of an image lie, over all angles."""
 
-    Parameters
-    ----------
-    tiles : int
-        Number of tiles.
-    excluded : int
-        Number of tiles that zones exclude.
-    uncovered : float
-        Part of the image that no tile shows at any angle, accurate to 0.5 % of the image.
-    uncovered_by_angle : float
-        Part of the image that the tiles of one angle leave out; the mean over the angles.
-    empty_angles : int
-        Number of angles without a tile.
-    """
-
-    tiles: int
-    excluded: int
+    tiles: int  # Number of tiles
+    excluded: int  # Number of tiles that zones exclude
+    # Part of the image that no tile shows at any angle, accurate to 0.5 % of the image
     uncovered: float
+    # Part of the image that the tiles of one angle leave out; the mean over the angles
     uncovered_by_angle: float
-    empty_angles: int
+    empty_angles: int  # Number of angles without a tile
 
 
 def allowed_positions(
@@ -48,19 +36,7 @@ def allowed_positions(
 ) -> tuple[Positions, int]:
     """Return the positions of the tiles of a frame that keep off all zones.
 
-    Parameters
-    ----------
-    frame : Frame
-    spec : TileSpec
-    zones : Zones, optional
-        Zones in pixels of the frame's source.
-
-    Returns
-    -------
-    positions : pair of int64 arrays
-        See `data_prep.geometry.tile_positions`.
-    excluded : int
-        Number of tiles that zones exclude.
+    `zones`: zones in pixels of the frame's source.
     """
     x, y = tile_positions(frame, spec)
     if not zones or not x.size:
@@ -81,12 +57,7 @@ def allowed_positions(
 def lay_out(width: int, height: int, spec: TileSpec, zones: Zones = NO_ZONES) -> Layout:
     """Count the tiles of an image over all angles, and measure what no tile shows.
 
-    Parameters
-    ----------
-    width, height : int
-        Size of the image, pixels.
-    spec : TileSpec
-    zones : Zones, optional
+    `width, height`: size of the image, pixels.
 
     Examples
     --------
@@ -136,14 +107,7 @@ def _lay_out(width: int, height: int, spec: TileSpec, zones: Zones) -> Layout:
 
 
 def outside_parts(frame: Frame, spec: TileSpec, positions: Positions) -> list[float]:
-    """Return which part of each tile lies outside the image; only edge ``pad`` leaves any.
-
-    Parameters
-    ----------
-    frame : Frame
-    spec : TileSpec
-    positions : pair of int arrays
-    """
+    """Return which part of each tile lies outside the image; only edge ``pad`` leaves any."""
     x, y = frame.to_base(positions, spec.tile)
     if spec.edge != "pad":
         return [0.0] * x.size

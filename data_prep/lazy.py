@@ -54,27 +54,17 @@ KEPT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """How images are read and rotated; the same for all tiles of a column.
+    """How images are read and rotated; the same for all tiles of a column."""
 
-    Parameters
-    ----------
-    interpolation, edge : str, default "cubic" and "drop"
-        See `TileSpec`.
-    choice : Choice
-        Page, channel and focal plane that are taken from each file.
-    pixel_size, source_pixel_size : float, optional
-        Side of a pixel to which images are resampled, and what replaces the side that their files
-        state, micrometres.
-    max_pixels : int, default 178,956,970
-        Larger images that can only be decoded as a whole are refused.
-    """
-
-    interpolation: str = "cubic"
+    interpolation: str = "cubic"  # interpolation and edge: See `TileSpec`
     edge: str = "drop"
+    # Page, channel and focal plane that are taken from each file
     choice: Choice = field(default_factory=Choice)
+    # pixel_size and source_pixel_size: Side of a pixel to which images are resampled, and what
+    # replaces the side that their files state, micrometres
     pixel_size: float | None = None
     source_pixel_size: float | None = None
-    max_pixels: int = MAX_PIXELS
+    max_pixels: int = MAX_PIXELS  # Larger images that can only be decoded as a whole are refused
 
     def __post_init__(self) -> None:
         for size in (self.pixel_size, self.source_pixel_size):
@@ -101,13 +91,7 @@ class Recipe:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read what `to_text` wrote.
-
-        Raises
-        ------
-        SchemaError
-            If the text is not a recipe.
-        """
+        """Read what `to_text` wrote."""
         try:
             values = json.loads(text)
             return cls(choice=Choice(**values.pop("choice")), **values)
@@ -118,13 +102,7 @@ class Recipe:
             ) from error
 
     def cutting(self, tile: int, channels: int) -> Cutting:
-        """Return the cutting for tiles of this side and number of channels.
-
-        Raises
-        ------
-        SchemaError
-            If the recipe has a value that cannot be used.
-        """
+        """Return the cutting for tiles of this side and number of channels."""
         try:
             spec = TileSpec(tile, interpolation=self.interpolation, edge=self.edge)
         except ConfigurationError as error:
@@ -138,32 +116,16 @@ class Recipe:
 
 
 class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The place of a tile: its image, angle and position.
+    """The place of a tile: its image, angle and position."""
 
-    Parameters
-    ----------
-    uri : str
-        The image: ``file:/path``, ``/path``, ``hdfs://...`` or ``webhdfs://host:port/path``.
-    angle : float
-        Degrees in [0, 360), counter-clockwise.
-    x, y : int
-        Left and top edge in the frame of the turned image, pixels.
-    sha256 : str, optional
-        Digest of the file's bytes; a file with another digest is refused.
-    low, high : float, optional
-        Values that become 0 and white.
-    stain : str, optional
-        Numbers that describe the stains of the image.
-    """
-
-    uri: str
-    angle: float
-    x: int
+    uri: str  # The image: ``file:/path``, ``/path``, ``hdfs://...`` or ``webhdfs://host:port/path``
+    angle: float  # Degrees in [0, 360), counter-clockwise
+    x: int  # x and y: Left and top edge in the frame of the turned image, pixels
     y: int
-    sha256: str | None = None
-    low: float | None = None
+    sha256: str | None = None  # Digest of the file's bytes; a file with another digest is refused
+    low: float | None = None  # low and high: Values that become 0 and white
     high: float | None = None
-    stain: str | None = None
+    stain: str | None = None  # Numbers that describe the stains of the image
 
     @property
     def value_range(self) -> Found | None:
@@ -183,26 +145,7 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     """Cut the tiles that the values of a column describe.
 
-    Parameters
-    ----------
-    contents : sequence of memoryview
-        One `TilePlace` in JSON for each tile.
-    field : Field
-        Shape and type that all tiles must have, and the `Recipe`.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(len(contents), *field.shape)``.
-
-    Raises
-    ------
-    SchemaError
-        If a value does not describe a tile, or an image is of another type.
-    ImageError
-        If an image cannot be read to its end or decoded, has changed, or has no such tile.
-    StorageError
-        If an image cannot be opened.
+    `field`: shape and type that all tiles must have, and the `Recipe`.
     """
     # A task has one core, unless the environment says otherwise.
     cv2.setNumThreads(1)
@@ -288,15 +231,7 @@ def tile_field(
 
 
 def open_content(uri: str) -> Content:
-    """Open a file that this process can access by itself.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no such file.
-    StorageError
-        If the file cannot be read, or is on a file system that cannot be read here.
-    """
+    """Open a file that this process can access by itself."""
     scheme, colon, rest = uri.partition(":")
     if not colon or "/" in scheme or scheme == "file":
         return _open_local(Path("/" + rest.lstrip("/") if scheme == "file" else uri))
@@ -312,10 +247,7 @@ def open_content(uri: str) -> Content:
 class _Images:
     """The decoded images that were used last.
 
-    Parameters
-    ----------
-    kept_bytes : int
-        Limit of the bytes that are kept; at least one image is kept, however large.
+    `kept_bytes`: limit of the bytes that are kept; at least one image is kept, however large.
     """
 
     def __init__(self, kept_bytes: int) -> None:

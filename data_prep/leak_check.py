@@ -57,22 +57,13 @@ examples:
 
 @dataclass(frozen=True)
 class Checked:
-    """What `check_leaks_of` found.
+    """What `check_leaks_of` found."""
 
-    Parameters
-    ----------
-    pictures : dict of str to int
-        Pictures by split.
-    leaks : list of Leak
-    unreadable : dict of str to str
-        Why other files could not be checked, by path.
-    cut_short : list of str
-        Pictures that were not compared with all that may show their place.
-    """
-
-    pictures: dict[str, int]
+    pictures: dict[str, int]  # Pictures by split
     leaks: list[Leak]
+    # Why other files could not be checked, by path
     unreadable: dict[str, str] = field(default_factory=dict)
+    # Pictures that were not compared with all that may show their place
     cut_short: list[str] = field(default_factory=list)
 
 
@@ -90,44 +81,8 @@ def check_leaks_of(
 ) -> Checked:
     """Look for anything that stands in more than one split, or in more than one fold.
 
-    Parameters
-    ----------
-    data : str
-        A data set of tiles, or a folder of images; any Hadoop path.
-    spark : SparkSession, optional
-        Default: the running one, or a new local one.
-    splits : str
-        For a folder of images: regular expression for paths below it, whose named group ``split``
-        is the split. Default: the first folder.
-    group : str, optional
-        For a folder of images: regular expression whose named group ``group`` is the group.
-    near_duplicates : bool, default True
-        Whether to look for pictures of the same place.
-    glob : str, optional
-        For a folder of images: pattern of file names to take. Default: all PNG, JPEG, TIFF and BMP
-        suffixes.
-    choice : Choice, optional
-        For a folder of images: page, channel and focal plane of files that hold several.
-    max_pixels : int, default 178,956,970
-        For a folder of images: larger images that can only be decoded as a whole are not judged.
-    say : callable, optional
-        Receives progress lines.
-
-    Returns
-    -------
-    Checked
-
-    Raises
-    ------
-    PathNotFoundError, EmptyDataError
-        If there is nothing to check.
-    ConfigurationError
-        If a pattern cannot be used, or `data` is a data set of tiles and an argument is for
-        folders.
-    LabelError
-        If an image of a folder belongs to no split, all belong to one, or none has a group.
-    DataError
-        If a data set of tiles lacks something that the check needs.
+    `max_pixels`: for a folder of images: larger images that can only be decoded as a whole are not
+    judged.
     """
     session = spark or build_session("distkeras_grid check-leaks")
     storage = Storage(session)
@@ -190,16 +145,7 @@ def _tiles(
 
 
 def pictures_of(entries: Iterable[Entry], places: Mapping[str, str] | None = None) -> list[Picture]:
-    """Return the pictures of a data set of tiles, with the splits in which their tiles stand.
-
-    Parameters
-    ----------
-    entries : iterable of Entry
-        Entries; an untiled copy adds its group to the splits of the picture that is tiled.
-    places : mapping of str to str, optional
-        What counts as the split of an image, by path; images that are missing stand nowhere.
-        Default: the splits of the entries.
-    """
+    """Return the pictures of a data set of tiles, with the splits in which their tiles stand."""
     every = [entry for entry in entries if entry.content]
     tiled = {entry.source: str(entry.split) for entry in every if entry.has_rows}
     if places is not None:
@@ -224,13 +170,7 @@ def leaks_of_folds(
 ) -> list[Leak]:
     """Return what is held out by one fold, and trained on in it, because it is in another, too.
 
-    Parameters
-    ----------
-    entries : iterable of Entry
-    folds : Folds
-        Its folds count as splits. Images of the split ``test`` are in none.
-    likenesses : iterable of Likeness
-        Pairs of paths of images that show the same place.
+    `folds`: its folds count as splits. Images of the split ``test`` are in none.
     """
     taking_part = (entry for entry in entries if entry.split != TEST)
     pictures = pictures_of(taking_part, folds.held_out)

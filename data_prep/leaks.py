@@ -11,41 +11,21 @@ from data_prep.near_duplicates import Likeness
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture in one split.
+    """One picture in one split."""
 
-    Parameters
-    ----------
-    name : str
-        Path of the picture.
-    split : str
-    content : str
-        Digest of its pixels.
-    group : str or None
-        Group, such as a specimen.
-    """
-
-    name: str
+    name: str  # Path of the picture
     split: str
-    content: str
-    group: str | None = None
+    content: str  # Digest of its pixels
+    group: str | None = None  # Group, such as a specimen
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Something that is in more than one split.
-
-    Parameters
-    ----------
-    kind : {"pixels", "group", "likeness"}
-    pictures : tuple of Picture
-        One picture of each split.
-    why : str
-        The reason, in words.
-    """
+    """Something that is in more than one split."""
 
     kind: str
-    pictures: tuple[Picture, ...]
-    why: str
+    pictures: tuple[Picture, ...]  # One picture of each split
+    why: str  # The reason, in words
 
     def describe(self) -> str:
         """Return the leak as a line for a person."""
@@ -63,17 +43,6 @@ class Leak:
 
 def find_leaks(pictures: Sequence[Picture], likenesses: Iterable[Likeness] = ()) -> list[Leak]:
     """Return everything that is in more than one split.
-
-    Parameters
-    ----------
-    pictures : sequence of Picture
-    likenesses : iterable of Likeness
-        Pairs of pictures, by name, that show the same place.
-
-    Returns
-    -------
-    list of Leak
-        Equal pixels first, then groups, then pairs that are alike.
 
     Examples
     --------

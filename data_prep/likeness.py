@@ -37,28 +37,15 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The fingerprint of one picture, decoded.
+    """The fingerprint of one picture, decoded."""
 
-    Parameters
-    ----------
-    width, height : int
-        Size of the source, pixels.
-    points : array [features, 2]
-        float32: x and y in the reduced picture.
-    descriptors : array [features, 32]
-        uint8: 256 bits each.
-    thumbnail : array [16, 16] or None
-        float32 with mean 0 and deviation 1; None where nothing can be seen in it.
-    phash : int
-        64 bits; 0 where there is no thumbnail.
-    """
-
-    width: int
+    width: int  # width and height: Size of the source, pixels
     height: int
-    points: NDArray[np.float32]
-    descriptors: NDArray[np.uint8]
+    points: NDArray[np.float32]  # float32: x and y in the reduced picture
+    descriptors: NDArray[np.uint8]  # uint8: 256 bits each
+    # float32 with mean 0 and deviation 1; None where nothing can be seen in it
     thumbnail: NDArray[np.float32] | None
-    phash: int
+    phash: int  # 64 bits; 0 where there is no thumbnail
 
     @property
     def reduction(self) -> float:
@@ -79,17 +66,7 @@ def reduction(width: int, height: int) -> float:
 def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
     """Return the fingerprint of a picture, about 7 kB.
 
-    Parameters
-    ----------
-    pixels : array [height, width, 1 or 3]
-        uint8 or uint16.
-    shrink : int, default 1
-        Factor by which the picture is larger than `pixels`.
-
-    Returns
-    -------
-    bytes
-        The fingerprint; `parse` reads it.
+    `shrink`: factor by which the picture is larger than `pixels`.
     """
     height, width = pixels.shape[:2]
     small = _reduced(pixels)
@@ -114,18 +91,10 @@ def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """The part of a fingerprint that is used to find candidates.
+    """The part of a fingerprint that is used to find candidates."""
 
-    Parameters
-    ----------
-    descriptors : array [features, 32]
-        See `Fingerprint`; a view of the fingerprint's bytes.
-    phash : int or None
-        64 bits; None where there is no thumbnail.
-    """
-
-    descriptors: NDArray[np.uint8]
-    phash: int | None
+    descriptors: NDArray[np.uint8]  # See `Fingerprint`; a view of the fingerprint's bytes
+    phash: int | None  # 64 bits; None where there is no thumbnail
 
 
 def sketch(content: bytes) -> Sketch:
@@ -155,13 +124,7 @@ def _read_header(content: bytes) -> tuple[int, int, bool, int, int]:
 
 
 def parse(content: bytes) -> Fingerprint:
-    """Read what `fingerprint` wrote.
-
-    Raises
-    ------
-    DataError
-        If the bytes are not a fingerprint.
-    """
+    """Read what `fingerprint` wrote."""
     width, height, seen, count, phash = _read_header(content)
     side, start = THUMBNAIL**2, HEADER.size + 8
     thumbnail = None
@@ -180,17 +143,7 @@ def parse(content: bytes) -> Fingerprint:
 
 
 def burned_in(gray: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return where something was drawn into a picture: scale bars, data bars, labels, rims.
-
-    Parameters
-    ----------
-    gray : array [height, width]
-
-    Returns
-    -------
-    array [height, width]
-        1 where something was drawn, else 0. Areas without any texture count as drawn.
-    """
+    """Return where something was drawn into a picture: scale bars, data bars, labels, rims."""
     width = gray.shape[1]
     drawn = np.zeros_like(gray)
     length = max(16, width // 16)

@@ -28,13 +28,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 def save_fingerprints(files: Storage, root: str, fingerprints: Mapping[str, bytes]) -> None:
     """Add fingerprints to those of a data set.
 
-    Parameters
-    ----------
-    files : Storage
-    root : str
-        The data set.
-    fingerprints : mapping of str to bytes
-        Fingerprints, by the digest of the pixels.
+    `fingerprints`: fingerprints, by the digest of the pixels.
     """
     every = sorted(fingerprints)
     for start in range(0, len(every), PRINTS_OF_A_FILE):
@@ -43,13 +37,7 @@ def save_fingerprints(files: Storage, root: str, fingerprints: Mapping[str, byte
 
 
 def load_fingerprints(files: Storage, root: str) -> FingerprintFile:
-    """Return all fingerprints of a data set, by the digest of the pixels.
-
-    Raises
-    ------
-    DataError
-        If a file is damaged.
-    """
+    """Return all fingerprints of a data set, by the digest of the pixels."""
     folder = f"{root}/{FOLDER}"
     found = FingerprintFile()
     names = files.list_names(folder) if files.exists(folder) else []
@@ -65,13 +53,7 @@ def pack(fingerprints: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
-    """Read what `pack` wrote.
-
-    Raises
-    ------
-    DataError
-        If the bytes are not such a file.
-    """
+    """Read what `pack` wrote."""
     try:
         return msgspec.msgpack.decode(content, type=dict[Digest, bytes])
     except UNREADABLE as error:

@@ -26,49 +26,23 @@ class Walk:
 
     Names that Spark hides are left out, and what cannot be opened:
     `data_prep.listing.unseen_images` reports it.
-
-    Parameters
-    ----------
-    folder : str
-        The folder.
-    files : list of str
-        Files, and images that are folders.
-    broken : dict of str to str
-        Targets of links that are not there, by the paths of the links.
-    again : dict of str to str
-        Folders that a link leads to and that have another path, too, by the paths of the links.
-        What lies in them has that other path.
-    unnamed : list of bytes
-        Files whose paths are not UTF-8.
     """
 
     folder: str = ""
-    files: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # Files, and images that are folders
+    # Targets of links that are not there, by the paths of the links
     broken: dict[str, str] = field(default_factory=dict)
+    # Folders that a link leads to and that have another path, too, by the paths of the links. What
+    # lies in them has that other path.
     again: dict[str, str] = field(default_factory=dict)
-    unnamed: list[bytes] = field(default_factory=list)
+    unnamed: list[bytes] = field(default_factory=list)  # Files whose paths are not UTF-8
 
     def again_in(self, whole: str) -> list[str]:
         """Return the whole paths of the links in `again`, from that of the folder."""
         return [f"{whole.rstrip('/')}/{path}" for path in self.again]
 
     def check(self, listed: Iterable[str], matches: Matches, encoding: str) -> None:
-        """Refuse a listing by Spark that lacks files.
-
-        Parameters
-        ----------
-        listed : iterable of str
-            Paths that Spark has listed, below the folder.
-        matches : callable
-            Tells by the name of a file whether it is wanted.
-        encoding : str
-            Encoding in which Java reads the names of files.
-
-        Raises
-        ------
-        StorageError
-            Names the first one.
-        """
+        """Refuse a listing by Spark that lacks files."""
         known = set(listed)
         missing = [
             path
@@ -149,14 +123,6 @@ def lost_images(found: Walk, matches: Matches, tiled: Iterable[str] = ()) -> dic
 
     If a disk is not mounted for a night, images to which links lead cannot be seen. They are not
     removed, so none of their tiles are pruned.
-
-    Parameters
-    ----------
-    found : Walk
-    matches : callable
-        Tells by the name of a file whether it is wanted.
-    tiled : iterable of str
-        Paths of images below the folder that have tiles. A link above one of them is returned, too.
     """
     folders = {above for path in tiled for above in folders_of(path)} if found.broken else set()
     lost = {

@@ -36,21 +36,6 @@ def list_images(
     """Return all images of the input folder, by path; their content is not read.
 
     Folders that cannot be opened are passed over; `unseen_images` reports them.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    storage : Storage
-    settings : TilingSettings
-    found_here : Walk, optional
-        From `walked`. Default: it is made here.
-
-    Raises
-    ------
-    EmptyDataError
-        If there is none.
-    StorageError
-        If Spark does not see files that are there.
     """
     found_here = found_here or walked(storage, settings.input)
     files = open_files(spark, storage, settings.input, settings.file_glob, found_here)
@@ -86,27 +71,6 @@ def open_files(
     """Return the files below a folder whose names match, except in folders that cannot be opened.
 
     A folder to which links lead, too, is opened once.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    storage : Storage
-    root : str
-        The folder.
-    glob : str
-        Pattern of the names of files.
-    found_here : Walk
-        From `walked`.
-
-    Returns
-    -------
-    DataFrame
-        Spark's ``path, modificationTime, length, content``; no content is read yet.
-
-    Raises
-    ------
-    GridError
-        If the folder cannot be listed, for other reasons than folders in it that are closed.
     """
     reader, whole = _binary_files(spark, glob), storage.resolve(root)
     again = found_here.again_in(whole)
@@ -137,15 +101,6 @@ def _listed(spark: SparkSession, files: DataFrame) -> dict[str, Listed]:
 
 def around(root: str, closed: Iterable[str], names_in: Callable[[str], Iterable[str]]) -> list[str]:
     """Return paths that together cover a folder without some folders below it, sorted.
-
-    Parameters
-    ----------
-    root : str
-        The folder.
-    closed : iterable of str
-        Paths of the folders below it that are left out.
-    names_in : callable
-        Returns the names in a folder. Those that Spark hides are left out.
 
     Examples
     --------
@@ -239,21 +194,6 @@ def unseen_images(
     Spark hides their names, their folder cannot be opened, a link leads nowhere, or a name is not
     UTF-8. Folders whose names begin with a dot are passed over. Of others there is one line for
     each.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    storage : Storage
-    root : str
-        The folder.
-    glob : str
-        Pattern of the names of images.
-    listed : collection of str
-        Paths of the listed images below the folder.
-    found_here : Walk
-        From `walked`.
-    tiled : iterable of str
-        Paths of images below the folder that have tiles.
     """
     whole = storage.resolve(root)
     below = relative_to(whole)
@@ -299,18 +239,6 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
     """Refuse to prune images whose folder cannot be opened now: they may still be there.
 
     An image may be a folder itself.
-
-    Parameters
-    ----------
-    tiled : iterable of str
-        Paths of images that have tiles and are not listed.
-    hidden : collection of str
-        From `unseen_images`.
-
-    Raises
-    ------
-    StorageError
-        Names the first one.
     """
     for path in tiled:
         if folder := next((each for each in (*folders_of(path), path) if each in hidden), None):
@@ -323,25 +251,7 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
 def check_absence(
     storage: Storage, root: str, glob: str, gone: Iterable[str], found_here: Walk
 ) -> None:
-    """Refuse to prune images that the file system knows, whatever a listing says.
-
-    Parameters
-    ----------
-    storage : Storage
-    root : str
-        The folder.
-    glob : str
-        Pattern of the names of images. Others are pruned, because they are not wanted any more.
-    gone : iterable of str
-        Paths of images that have tiles and are not listed.
-    found_here : Walk
-        From `walked`.
-
-    Raises
-    ------
-    StorageError
-        Names the first one.
-    """
+    """Refuse to prune images that the file system knows, whatever a listing says."""
     matches = storage.matcher(glob)
     for path in gone:
         again = any(each in found_here.again for each in folders_of(path))

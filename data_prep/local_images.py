@@ -129,15 +129,7 @@ def catalogue_images(
 def check_lengths(lengths: Mapping[str, int]) -> None:
     """Refuse files that a worker should not hold in memory.
 
-    Parameters
-    ----------
-    lengths : mapping of str to int
-        Bytes of the files, by path.
-
-    Raises
-    ------
-    ImageError
-        Names the largest one.
+    `lengths`: bytes of the files, by path.
     """
     path = max(lengths, key=lengths.__getitem__, default=None)
     if path is not None and lengths[path] > MOST_FETCHED_BYTES:
@@ -150,55 +142,28 @@ def check_lengths(lengths: Mapping[str, int]) -> None:
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image of an `ImageStore`.
+    """One image of an `ImageStore`."""
 
-    Parameters
-    ----------
-    path : str
-        Path below the folder of images.
-    sha256 : str
-        Digest of the file's bytes.
-    width, height : int
-        Size of the image, pixels.
-    cut_size : (int, int)
-        Width and height of the image that is cut, which may be resampled, pixels.
-    value_range : tuple of float, optional
-        Where images are normalised: the values that become 0 and white, or the numbers that
-        describe the stains.
-    """
-
-    path: str
-    sha256: str
-    width: int
+    path: str  # Path below the folder of images
+    sha256: str  # Digest of the file's bytes
+    width: int  # width and height: Size of the image, pixels
     height: int
+    # Width and height of the image that is cut, which may be resampled, pixels
     cut_size: tuple[int, int]
+    # Where images are normalised: the values that become 0 and white, or the numbers that describe
+    # the stains
     value_range: Found | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class ImageStore:
-    """Images whose tiles are cut when they are read; a `TileStore` of the local sets.
+    """Images whose tiles are cut when they are read; a `TileStore` of the local sets."""
 
-    Parameters
-    ----------
-    pool : Pool
-        One run for each image.
-    field : Field
-        The image column.
-    locations : tuple of str
-        Folders that hold the images.
-    cutting : Cutting
-        How tiles are cut.
-    files : tuple of ImageFile
-        The image of each run.
-    label_name : str, default "label"
-    """
-
-    pool: Pool
-    field: Field
-    locations: tuple[str, ...] = hidden(repr=False)
-    cutting: Cutting = hidden(repr=False)
-    files: tuple[ImageFile, ...] = hidden(repr=False)
+    pool: Pool  # One run for each image
+    field: Field  # The image column
+    locations: tuple[str, ...] = hidden(repr=False)  # Folders that hold the images
+    cutting: Cutting = hidden(repr=False)  # How tiles are cut
+    files: tuple[ImageFile, ...] = hidden(repr=False)  # The image of each run
     label_name: str = "label"
 
     @property
@@ -221,14 +186,7 @@ class ImageStore:
 
 
 class TileCutter:
-    """Cuts tiles of an `ImageStore`, image by image.
-
-    Parameters
-    ----------
-    store : ImageStore
-    mirrors : Mirrors
-        Where the images are read.
-    """
+    """Cuts tiles of an `ImageStore`, image by image."""
 
     def __init__(self, store: ImageStore, mirrors: Mirrors) -> None:
         self._store, self._mirrors = store, mirrors

@@ -60,91 +60,51 @@ _ENDS_OF_ZONES = {
 # in CPython: 100,000 entries without slots take 169 MB, with slots 37.
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The entry of one image in ``_dataset.json``.
+    """The entry of one image in ``_dataset.json``."""
 
-    Parameters
-    ----------
-    source : str
-        Path below the input folder.
-    status : {"tiled", "left out", "removed", "quarantined"}
-    tiles : int
-        Number of tiles.
-    reason : str, optional
-        Why the image is left out, or why only its former tiles are there.
-    sha256, label, split, group : str, optional
-    width, height, channels : int, optional
-        Size in pixels; number of channels.
-    shard : int, optional
-        Number of the folder ``shard=N`` with its tiles; None in a data set that was written at
-        once.
-    update : int, optional
-        Number of the publication that brought its tiles, from 0. A long update publishes several
-        times.
-    notes : str, optional
-        What was done to the values while the file was read.
-    bits : int, optional
-        Significant bits of its values.
-    pixel_size : float, optional
-        Width of a pixel of its tiles, micrometres.
-    zones : str, optional
-        Hash of the zones that apply to it.
-    excluded : int, optional
-        Number of tiles that zones exclude.
-    uncovered, uncovered_by_angle : float, optional
-        Part of the image that no tile shows at any angle, and the mean over the angles.
-    empty_angles : int, optional
-        Number of angles without a tile.
-    low, high : float, optional
-        Values of the image that became 0 and white when it was normalised.
-    stain : str, optional
-        Numbers that describe its stains; see `data_prep.stains`.
-    filtered : int, optional
-        Number of tiles that were dropped by the conditions of `keep`.
-    length, modified : int, optional
-        Size of the file in bytes, and time of its last change, milliseconds since 1970, when it
-        was read.
-    pixel_sha256 : str, optional
-        Digest of the decoded pixels.
-    stored_source, stored_label, stored_split : str, optional
-        Values in the files of its rows, where they differ from `source`, `label` or `split`.
-    set_aside : str, optional
-        Why its tiles are not read, although they are there.
-    by_hand : tuple of str, optional
-        Which of `label` and `group` were set by `data_prep.tables`; updates keep them.
-    """
-
-    source: str
+    source: str  # Path below the input folder
     status: str
-    tiles: int = 0
-    reason: str | None = None
+    tiles: int = 0  # Number of tiles
+    reason: str | None = None  # Why the image is left out, or why only its former tiles are there
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
     label: str | None = None
     split: Split | None = None
     group: str | None = None
-    width: int | None = None
+    width: int | None = None  # width and height and channels: Size in pixels; number of channels
     height: int | None = None
     channels: int | None = None
+    # Number of the folder ``shard=N`` with its tiles; None in a data set that was written at once
     shard: Annotated[int, msgspec.Meta(ge=0, lt=10**18)] | None = None
+    # Number of the publication that brought its tiles, from 0. A long update publishes several
+    # times.
     update: int | None = None
-    notes: str | None = None
-    bits: int | None = None
-    pixel_size: float | None = None
-    zones: str | None = None
-    excluded: int | None = None
+    notes: str | None = None  # What was done to the values while the file was read
+    bits: int | None = None  # Significant bits of its values
+    pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
+    zones: str | None = None  # Hash of the zones that apply to it
+    excluded: int | None = None  # Number of tiles that zones exclude
+    # uncovered and uncovered_by_angle: Part of the image that no tile shows at any angle, and the
+    # mean over the angles
     uncovered: float | None = None
     uncovered_by_angle: float | None = None
-    empty_angles: int | None = None
+    empty_angles: int | None = None  # Number of angles without a tile
+    # low and high: Values of the image that became 0 and white when it was normalised
     low: float | None = None
     high: float | None = None
-    stain: str | None = None
-    filtered: int | None = None
+    stain: str | None = None  # Numbers that describe its stains; see `data_prep.stains`
+    filtered: int | None = None  # Number of tiles that were dropped by the conditions of `keep`
+    # length and modified: Size of the file in bytes, and time of its last change, milliseconds
+    # since 1970, when it was read
     length: int | None = None
     modified: int | None = None
-    pixel_sha256: str | None = None
+    pixel_sha256: str | None = None  # Digest of the decoded pixels
+    # stored_source and stored_label and stored_split: Values in the files of its rows, where they
+    # differ from `source`, `label` or `split`
     stored_source: str | None = None
     stored_label: str | None = None
     stored_split: Split | None = None
-    set_aside: str | None = None
+    set_aside: str | None = None  # Why its tiles are not read, although they are there
+    # Which of `label` and `group` were set by `data_prep.tables`; updates keep them
     by_hand: tuple[Literal["label", "group"], ...] | None = None
 
     @property
@@ -172,13 +132,6 @@ _FIELDS = tuple(each.name for each in fields(Entry))
 def revised(entry: Entry, **now: Any) -> Entry:
     """Return an entry with another path, label or split; the files of its rows stay as they are.
 
-    Parameters
-    ----------
-    entry : Entry
-        One that is tiled.
-    **now
-        Fields, such as ``label="b"``.
-
     Examples
     --------
     >>> relabelled = revised(Entry("a.png", TILED, label="a"), label="b")
@@ -204,17 +157,9 @@ class Waiting:
     A long update publishes several times. If it is killed, the next one must not decide anew: what
     is left would fill up the shares in another way. Such an image is no source of the data set yet,
     so it has no entry.
-
-    Parameters
-    ----------
-    content : str
-        Digest that identifies the picture; see `Entry.content`.
-    label : str
-    split : {"train", "validation", "test"}
-    group : str, optional
     """
 
-    content: str
+    content: str  # Digest that identifies the picture; see `Entry.content`
     label: str
     split: Split
     group: str | None = None
@@ -236,33 +181,17 @@ class _Content(msgspec.Struct):
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as its manifest describes it.
+    """A data set as its manifest describes it."""
 
-    Parameters
-    ----------
-    image : Field
-        The image column.
-    entries : dict of str to Entry
-        Entries by path.
-    last_shard, last_update : int
-        The highest numbers so far, -1 where there was none.
-    pairs : tuple of Likeness
-        Pairs of images that show the same place.
-    folds : dict of str to Folds
-        Folds by the prefix of their names.
-    content : dict
-        The whole content of the manifest.
-    waiting : tuple of Waiting, default ()
-        Images that an update has not tiled yet, because it goes on or was killed.
-    """
-
-    image: Field
-    entries: dict[str, Entry]
+    image: Field  # The image column
+    entries: dict[str, Entry]  # Entries by path
+    # last_shard and last_update: The highest numbers so far, -1 where there was none
     last_shard: int
     last_update: int
-    pairs: tuple[Likeness, ...]
-    folds: dict[str, Folds]
-    content: dict[str, Any] = field(repr=False)
+    pairs: tuple[Likeness, ...]  # Pairs of images that show the same place
+    folds: dict[str, Folds]  # Folds by the prefix of their names
+    content: dict[str, Any] = field(repr=False)  # The whole content of the manifest
+    # Images that an update has not tiled yet, because it goes on or was killed
     waiting: tuple[Waiting, ...] = field(default=(), repr=False)
 
     @classmethod
@@ -276,13 +205,7 @@ class DataSet:
 
     @classmethod
     def from_json(cls, content: Any) -> DataSet:
-        """Read the content of ``_dataset.json``.
-
-        Raises
-        ------
-        SchemaError
-            If it is not what `build_manifest` returns.
-        """
+        """Read the content of ``_dataset.json``."""
         try:
             known = msgspec.convert(content, _Content)
         except msgspec.ValidationError as error:
@@ -303,11 +226,6 @@ class DataSet:
 
         Zones may change, but not be missing: who forgets them would get all tiles without them. Nor
         may a table of groups: new images of a group could get another split.
-
-        Raises
-        ------
-        ConfigurationError
-            Names the first setting that differs.
         """
         former = {**TileSpec.from_json(self.content["spec"]).to_json(), **self.content["settings"]}
         now = {**settings.spec.to_json(), **settings.to_json()}
@@ -385,17 +303,7 @@ def planned_source(found: Inspected, path: str, **said: Any) -> PlannedSource:
 def build_manifest(
     settings: TilingSettings, image: Field, entries: Iterable[Entry], versions: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of ``_dataset.json``.
-
-    Parameters
-    ----------
-    settings : TilingSettings
-    image : Field
-        The image column.
-    entries : iterable of Entry
-    versions : dict
-        Versions of the packages that cut the tiles.
-    """
+    """Return the content of ``_dataset.json``."""
     return {
         "version": VERSION,
         "created": utc(datetime.now(UTC)),
@@ -408,14 +316,7 @@ def build_manifest(
 
 
 def tables_of(image: Field, entries: Iterable[Entry]) -> dict[str, Any]:
-    """Return the part of a manifest that describes images and classes.
-
-    Parameters
-    ----------
-    image : Field
-        The image column.
-    entries : iterable of Entry
-    """
+    """Return the part of a manifest that describes images and classes."""
     listed = sorted(entries, key=lambda entry: (entry.status != TILED, entry.source))
     rows = [entry for entry in listed if entry.has_rows]
     counts: dict[str, dict[str, int]] = {}

@@ -21,14 +21,7 @@ COLOUR_SAMPLES = 3
 
 
 class Nd2File:
-    """An ND2 file as a `data_prep.vendor.Container`; pages are times and positions.
-
-    Parameters
-    ----------
-    stream : file
-    name : str
-        Named in errors.
-    """
+    """An ND2 file as a `data_prep.vendor.Container`; pages are times and positions."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         nd2 = library(lambda: import_module("nd2"), name)

@@ -31,36 +31,22 @@ MOST_IN_VAIN = 32
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Two pictures that show the same place, and the reason to think so.
+    """Two pictures that show the same place, and the reason to think so."""
 
-    Parameters
-    ----------
-    one, other : str
-        Names, in alphabetical order.
-    why : str
-    """
-
-    one: str
+    one: str  # one and other: Names, in alphabetical order
     other: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search for near-duplicates has found.
+    """What a search for near-duplicates has found."""
 
-    Parameters
-    ----------
-    pairs : list of Likeness
-        Pairs of pictures that show the same place, sorted by names.
-    cut_short : list of str
-        Names of pictures that were not compared with all that may show their place: comparisons
-        with the `MOST_IN_VAIN` most likely ones, or more, had found nothing; or more pairs were
-        proposed than are held, and the picture has fewer than `LINKS` links. Where pairs were not
-        held, two series may stay apart although each is linked within itself.
-    """
-
-    pairs: list[Likeness]
+    pairs: list[Likeness]  # Pairs of pictures that show the same place, sorted by names
+    # Names of pictures that were not compared with all that may show their place: comparisons with
+    # the `MOST_IN_VAIN` most likely ones, or more, had found nothing; or more pairs were proposed
+    # than are held, and the picture has fewer than `LINKS` links. Where pairs were not held, two
+    # series may stay apart although each is linked within itself.
     cut_short: list[str]
 
 
@@ -77,18 +63,7 @@ def find_near_duplicates(
     these pairs are returned that each picture is linked to `LINKS` others directly, and to all
     through others.
 
-    Parameters
-    ----------
-    fingerprints : mapping of str to bytes
-        Fingerprints by name; see `data_prep.likeness.fingerprint`.
-    new : collection of str, optional
-        Names; only pairs with one of these are looked for. Default: all.
-    known : iterable of (str, str), optional
-        Pairs that were found before; pictures that they join need no further links.
-
-    Returns
-    -------
-    Search
+    `new`: names; only pairs with one of these are looked for. Default: all.
     """
     names = sorted(fingerprints)
     if not names or (new is not None and not new):
@@ -124,13 +99,7 @@ def find_near_duplicates(
 
 
 class _Sketches(Sequence[Sketch]):
-    """Pictures ready for the search for candidates; each is read when it is asked for.
-
-    Parameters
-    ----------
-    fingerprints : mapping of str to bytes
-    names : sequence of str
-    """
+    """Pictures ready for the search for candidates; each is read when it is asked for."""
 
     def __init__(self, fingerprints: Mapping[str, bytes], names: Sequence[str]) -> None:
         self._fingerprints, self._names = fingerprints, names
@@ -149,13 +118,7 @@ class _Sketches(Sequence[Sketch]):
 
 
 class _Links:
-    """Which pictures are linked, directly and through others.
-
-    Parameters
-    ----------
-    count : int
-        Number of pictures.
-    """
+    """Which pictures are linked, directly and through others."""
 
     def __init__(self, count: int) -> None:
         self._units = Units()
@@ -188,11 +151,7 @@ class _Links:
 def compare(one: Fingerprint, other: Fingerprint, share: float = 0.0) -> str | None:
     """Return why two pictures show the same place, None if they do not.
 
-    Parameters
-    ----------
-    one, other : Fingerprint
-    share : float, default 0
-        Part of the features of the picture with fewer of them that must agree at least.
+    `share`: part of the features of the picture with fewer of them that must agree at least.
     """
     return _same_field(one, other, share) or _same_thumbnail(one, other)
 

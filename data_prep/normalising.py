@@ -32,20 +32,13 @@ Found = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Normalising:
-    """How the value range, or the stains, of an image are found.
+    """How the value range, or the stains, of an image are found."""
 
-    Parameters
-    ----------
-    method : {"min-max", "percentile", "standard", "macenko"}
-        ``min-max``: the smallest and the largest value. ``percentile``: the values at two
-        percentiles. ``standard``: three standard deviations below and above the mean, which
-        becomes the middle of the range. ``macenko``: the stains of the image.
-    low, high : float
-        Percentiles; used by ``percentile`` only.
-    """
-
+    # ``min-max``: the smallest and the largest value. ``percentile``: the values at two
+    # percentiles. ``standard``: three standard deviations below and above the mean, which becomes
+    # the middle of the range. ``macenko``: the stains of the image.
     method: str
-    low: float = 0.0
+    low: float = 0.0  # low and high: Percentiles; used by ``percentile`` only
     high: float = 100.0
 
     @property
@@ -54,13 +47,7 @@ class Normalising:
         return self.method == MACENKO
 
     def found_in(self, pixels: Pixels) -> Found | None:
-        """Return the range or the stains of an image, None if it shows no stains.
-
-        Parameters
-        ----------
-        pixels : array [height, width, 1 or 3]
-            uint8 or uint16.
-        """
+        """Return the range or the stains of an image, None if it shows no stains."""
         if not self.is_of_stains:
             return self.range_of(count_values(pixels))
         is_colour = pixels.dtype == np.uint8 and pixels.shape[2] == 3
@@ -68,11 +55,6 @@ class Normalising:
 
     def range_of(self, counts: Counts) -> tuple[float, float]:
         """Return the values that become 0 and white.
-
-        Parameters
-        ----------
-        counts : array [levels]
-            How often each value occurs, over all channels together: colours keep their hue.
 
         Examples
         --------
@@ -96,16 +78,6 @@ class Normalising:
 
 def parse_normalising(text: str | None) -> Normalising | None:
     """Read the method of normalising.
-
-    Parameters
-    ----------
-    text : str or None
-        ``min-max``, ``percentile:LOW:HIGH``, ``standard`` or ``macenko``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the text is none of these.
 
     Examples
     --------
@@ -131,16 +103,7 @@ def parse_normalising(text: str | None) -> Normalising | None:
 
 
 def count_values(pixels: Pixels) -> Counts:
-    """Return how often each value occurs, over all channels.
-
-    Parameters
-    ----------
-    pixels : array of uint8 or uint16
-
-    Returns
-    -------
-    int64 array [256 or 65536]
-    """
+    """Return how often each value occurs, over all channels."""
     levels = int(np.iinfo(pixels.dtype).max) + 1
     counts = np.zeros(levels, np.int64)
     rows = max(1, COUNTED_VALUES // max(1, pixels[0].size)) if len(pixels) else 1
@@ -174,17 +137,6 @@ def stored_of(found: Found | None) -> tuple[float | None, float | None, str | No
 
 def normalise(pixels: Pixels, value_range: Found) -> Pixels:
     """Spread a value range over the range of the type, or bring stains to the reference.
-
-    Parameters
-    ----------
-    pixels : array of uint8 or uint16
-    value_range : tuple of float
-        The values that become 0 and white, or the numbers that describe the stains.
-
-    Returns
-    -------
-    array
-        Array of the same shape and dtype.
 
     Examples
     --------

@@ -66,12 +66,6 @@ class ZarrFile:
     """An OME-Zarr archive or folder as a `data_prep.vendor.Container`.
 
     Pages are images, then times. Only the images at full size count, not the reduced levels.
-
-    Parameters
-    ----------
-    stream : file
-    name : str
-        Named in errors.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:

@@ -39,14 +39,7 @@ def has_own_reader(name: str) -> bool:
 
 
 def open_by_own_reader(stream: BinaryIO, name: str) -> Container | None:
-    """Open an image by the reader that an installed package brings for it, None without one.
-
-    Raises
-    ------
-    ImageError
-        If there are several such readers, theirs cannot be imported, or there is none for a file
-        that this package would read wrongly.
-    """
+    """Open an image by the reader that an installed package brings for it, None without one."""
     readers = _readers_of(name)
     if not readers:
         if name.lower().endswith(NEED_A_READER):

@@ -15,21 +15,6 @@ class Ownership(Presence):
 
     On entry, changes of dead runs are finished or undone, and their files are deleted. On exit,
     the files that this run leaves are deleted.
-
-    Parameters
-    ----------
-    storage : Storage
-    root : str
-        The data set; it need not exist.
-    say : callable
-        Receives progress lines.
-
-    Attributes
-    ----------
-    id : str
-        Id of this run.
-    last_shard : int
-        The highest shard number that any run has used.
     """
 
     def __init__(self, storage: Storage, root: str, say: Callable[[str], object]) -> None:

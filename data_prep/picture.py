@@ -26,29 +26,18 @@ CONVERTED_PIXELS = 1 << 20
 class Choice:
     """Which plane to take from a file that holds several.
 
-    Parameters
-    ----------
-    page : int, optional
-        Number of the page, from 0. Times and separate images of a file count as pages, too.
-    channel : str, optional
-        Number of a channel from 0, its name, or three of either separated by commas, which become
-        red, green and blue.
-    z : str, optional
-        Number of a focal plane from 0, or ``max`` or ``mean``, which combines all planes.
-
-    Raises
-    ------
-    ConfigurationError
-        If a value cannot be used.
-
     Examples
     --------
     >>> Choice(channel="DAPI", z="max").to_json()
     {'page': None, 'channel': 'DAPI', 'z': 'max'}
     """
 
+    # Number of the page, from 0. Times and separate images of a file count as pages, too.
     page: int | None = None
+    # Number of a channel from 0, its name, or three of either separated by commas, which become
+    # red, green and blue
     channel: str | None = None
+    # Number of a focal plane from 0, or ``max`` or ``mean``, which combines all planes
     z: str | None = None
 
     def __post_init__(self) -> None:
@@ -76,35 +65,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class Picture:
-    """One image, and what its file says about it.
+    """One image, and what its file says about it."""
 
-    Parameters
-    ----------
-    pixels : array [height, width] or [height, width, 3], or Raster
-        The pixels, upright; 0 is black.
-    bits : int, optional
-        Significant bits of a value, where the file states fewer than the type of `pixels` has.
-    pixel_size : pair of float, optional
-        Width and height of a pixel, micrometres.
-    notes : tuple of str
-        Changes that were made to the values while they were read.
-    """
-
-    pixels: Pixels | Raster
+    pixels: Pixels | Raster  # The pixels, upright; 0 is black
+    # Significant bits of a value, where the file states fewer than the type of `pixels` has
     bits: int | None = None
-    pixel_size: tuple[float, float] | None = None
-    notes: tuple[str, ...] = ()
+    pixel_size: tuple[float, float] | None = None  # Width and height of a pixel, micrometres
+    notes: tuple[str, ...] = ()  # Changes that were made to the values while they were read
 
 
 def project(planes: Iterable[Pixels], how: str) -> Pixels:
     """Combine several planes into one; only two of them are in memory at a time.
 
-    Parameters
-    ----------
-    planes : iterable of array
-        Planes of one shape and one integer type.
-    how : {"max", "mean"}
-        Take the largest value, or the mean, rounded to whole numbers.
+    `planes`: planes of one shape and one integer type.
 
     Examples
     --------
@@ -126,14 +99,7 @@ def project(planes: Iterable[Pixels], how: str) -> Pixels:
 
 
 def as_channels(pixels: Pixels, channels: int) -> Pixels:
-    """Return the image with 1 or 3 channels.
-
-    Parameters
-    ----------
-    pixels : array [height, width, 1 or 3]
-    channels : {1, 3}
-        From 3 to 1 with the weights of ITU-R 601, from 1 to 3 by repetition.
-    """
+    """Return the image with 1 or 3 channels."""
     if pixels.shape[2] == channels:
         return pixels
     if channels == 3:
@@ -151,13 +117,7 @@ def as_channels(pixels: Pixels, channels: int) -> Pixels:
 
 
 def without_alpha(pixels: Pixels, name: str) -> Pixels:
-    """Return the image without its last channel, which must be opaque.
-
-    Raises
-    ------
-    ImageError
-        If a pixel is transparent.
-    """
+    """Return the image without its last channel, which must be opaque."""
     alpha = pixels[:, :, -1]
     if alpha.min() != np.iinfo(alpha.dtype).max:
         raise ImageError(

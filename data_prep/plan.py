@@ -33,43 +33,10 @@ LOSS = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedSource:
-    """One image that was inspected, labelled and assigned to a split.
+    """One image that was inspected, labelled and assigned to a split."""
 
-    Parameters
-    ----------
-    source : str
-        Path below the input folder.
-    uri : str
-        The whole path, as Spark names it.
-    sha256, label, split : str
-    group : str or None
-    width, height, channels : int
-    tiles : int
-    tile_bytes : float
-        Stored bytes of one tile, measured on a sample.
-    notes : str, optional
-        Changes that were made to the values while the file was read.
-    pixel_sha256 : str, optional
-        Digest of the decoded pixels; see `data_prep.digests.pixel_digest`.
-    bits : int
-        Significant bits of its values.
-    pixel_size, zones, excluded, uncovered, uncovered_by_angle, empty_angles
-        See `data_prep.manifest.Entry`.
-    low, high, stain, filtered
-        See `data_prep.manifest.Entry`.
-    kept : float
-        Expected part of the tiles that will be kept, as far as known before they are cut.
-    raw_bytes, difference_bytes, png_bytes, jpeg_bytes, tile_seconds, decode_seconds : float
-        Size of a tile in each encoding, bytes, and times to cut a tile and to decode the image,
-        seconds; see `data_prep.stages.Inspected`.
-    cut_width, cut_height : int
-        Size of the image that is cut, which may be resampled, pixels.
-    version : str
-        Tells whether a large file has changed since it was looked at; else empty.
-    """
-
-    source: str
-    uri: str
+    source: str  # Path below the input folder
+    uri: str  # The whole path, as Spark names it
     sha256: str
     label: str
     split: str
@@ -78,30 +45,38 @@ class PlannedSource:
     height: int
     channels: int
     tiles: int
-    tile_bytes: float
-    notes: str | None = None
-    bits: int = 8
+    tile_bytes: float  # Stored bytes of one tile, measured on a sample
+    notes: str | None = None  # Changes that were made to the values while the file was read
+    bits: int = 8  # Significant bits of its values
+    # pixel_size and zones and excluded and uncovered and uncovered_by_angle and empty_angles: See
+    # `data_prep.manifest.Entry`
     pixel_size: float | None = None
     zones: str | None = None
     excluded: int = 0
     uncovered: float = 0.0
     uncovered_by_angle: float = 0.0
     empty_angles: int = 0
+    # Digest of the decoded pixels; see `data_prep.digests.pixel_digest`
     pixel_sha256: str | None = None
+    # raw_bytes and difference_bytes and png_bytes and jpeg_bytes and tile_seconds and
+    # decode_seconds: Size of a tile in each encoding, bytes, and times to cut a tile and to decode
+    # the image, seconds; see `data_prep.stages.Inspected`
     raw_bytes: float = 0.0
     difference_bytes: float = 0.0
     png_bytes: float = 0.0
     jpeg_bytes: float = 0.0
     tile_seconds: float = 0.0
     decode_seconds: float = 0.0
-    low: float | None = None
+    low: float | None = None  # low and high and stain and filtered: See `data_prep.manifest.Entry`
     high: float | None = None
     stain: str | None = None
+    # Expected part of the tiles that will be kept, as far as known before they are cut
     kept: float = 1.0
     filtered: int = 0
+    # cut_width and cut_height: Size of the image that is cut, which may be resampled, pixels
     cut_width: int = 0
     cut_height: int = 0
-    version: str = ""
+    version: str = ""  # Tells whether a large file has changed since it was looked at; else empty
 
     @property
     def content(self) -> str:
@@ -122,11 +97,6 @@ class PlannedSource:
 def gathered(told: Mapping[str, str]) -> list[str]:
     """Return a line for each thing that is told of images, which the report tells of each.
 
-    Parameters
-    ----------
-    told : mapping of str to str
-        What is told, by path of the image.
-
     Examples
     --------
     >>> gathered({"a.png": "no tile", "b.png": "no tile", "c.png": "page 2"})
@@ -144,22 +114,12 @@ def gathered(told: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be written.
+    """What will be written."""
 
-    Parameters
-    ----------
-    sources : tuple of PlannedSource
-        Images, sorted by path.
-    classes : tuple of str
-    angles : int
-    raw_tile_bytes : int
-        Bytes of one tile before compression.
-    """
-
-    sources: tuple[PlannedSource, ...]
+    sources: tuple[PlannedSource, ...]  # Images, sorted by path
     classes: tuple[str, ...]
     angles: int
-    raw_tile_bytes: int
+    raw_tile_bytes: int  # Bytes of one tile before compression
 
     @property
     def tiles(self) -> int:
@@ -188,10 +148,7 @@ class Plan:
     def describe(self, free: int) -> list[str]:
         """Return the plan as lines for a person.
 
-        Parameters
-        ----------
-        free : int
-            Free space, bytes.
+        `free`: free space, bytes.
         """
         raw = self.stored_tiles * self.raw_tile_bytes
         lines = [
@@ -235,16 +192,9 @@ class Plan:
     def outlook(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:
         """Return what `describe` omits: other encodings, files, time and space.
 
-        Parameters
-        ----------
-        slots : int
-            Number of tasks that run at once.
-        copied : int
-            Size of the shards that are copied without the replaced tiles, bytes.
-        free : int
-            Free space, bytes.
-        looked : float, default 0
-            Time that looking at the images took, seconds. The job looks at them again.
+        `copied`: size of the shards that are copied without the replaced tiles, bytes.
+        `free`: free space, bytes.
+        `looked`: time that looking at the images took, seconds. The job looks at them again.
         """
         lines = []
         for encoding, loss in LOSS.items():
@@ -267,13 +217,7 @@ class Plan:
         ]
 
     def seconds(self, slots: int) -> tuple[float, float]:
-        """Return the times to decode all images and to cut all tiles [s], on idle slots.
-
-        Parameters
-        ----------
-        slots : int
-            Number of tasks that run at once.
-        """
+        """Return the times to decode all images and to cut all tiles [s], on idle slots."""
         cutting = sum(source.tiles * source.tile_seconds for source in self.sources)
         decoding = sum(source.decode_seconds for source in self.sources)
         tasks = min(slots, plan_units(self, slots)[-1].partition + 1)
@@ -282,19 +226,8 @@ class Plan:
     def check_space(self, free: int, output: str, copied: int = 0) -> None:
         """Raise if the data set will not fit.
 
-        Parameters
-        ----------
-        free : int
-            Free space, bytes.
-        output : str
-            Named in the error.
-        copied : int, default 0
-            Size of the shards that are copied, bytes.
-
-        Raises
-        ------
-        NoSpaceError
-            If the data set will not fit; the error shows the calculation.
+        `free`: free space, bytes.
+        `copied`: size of the shards that are copied, bytes.
         """
         needed = round(self.stored_bytes * MARGIN) + copied
         if needed > free:
@@ -311,33 +244,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Unit:
-    """One image, and the task that cuts it. Each image is decoded once.
-
-    Parameters
-    ----------
-    source : PlannedSource
-    partition : int
-        Number of the task; all its images belong to one split.
-    """
+    """One image, and the task that cuts it. Each image is decoded once."""
 
     source: PlannedSource
-    partition: int
+    partition: int  # Number of the task; all its images belong to one split
 
 
 def plan_units(plan: Plan, slots: int) -> list[Unit]:
-    """Divide the work into tasks by the bytes that they write; each task writes one file.
-
-    Parameters
-    ----------
-    plan : Plan
-    slots : int
-        Number of tasks that run at once.
-
-    Returns
-    -------
-    list of Unit
-        Units in the order of their partitions.
-    """
+    """Divide the work into tasks by the bytes that they write; each task writes one file."""
     # Use all slots, unless the files would be too small to be read efficiently.
     size = min(FILE_BYTES, max(LEAST_FILE_BYTES, plan.stored_bytes / slots))
     units: list[Unit] = []
@@ -353,17 +267,8 @@ def plan_units(plan: Plan, slots: int) -> list[Unit]:
 def divide(sizes: Sequence[float], wanted: float) -> list[int]:
     """Divide items in their order into parts of about equal size.
 
-    Parameters
-    ----------
-    sizes : sequence of float
-    wanted : float
-        Wanted size of a part. All parts but the last have at least two thirds of it, and all have
-        at most four thirds, unless a single item is larger.
-
-    Returns
-    -------
-    list of int
-        Number of the part, for each item.
+    `wanted`: wanted size of a part. All parts but the last have at least two thirds of it, and all
+    have at most four thirds, unless a single item is larger.
 
     Examples
     --------
@@ -396,12 +301,7 @@ def rows_of_a_file(plan: Plan) -> int:
 
 
 def uncovered(sources: Collection[PlannedSource]) -> tuple[float, float]:
-    """Return the part of all pixels that no tile shows, and the mean of that part over the angles.
-
-    Parameters
-    ----------
-    sources : collection of PlannedSource
-    """
+    """Return the part of all pixels that no tile shows, and the mean of that part over the angles."""
     pixels = sum(each.width * each.height for each in sources) or 1
     never = sum(each.uncovered * each.width * each.height for each in sources)
     by_angle = sum(each.uncovered_by_angle * each.width * each.height for each in sources)

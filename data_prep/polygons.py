@@ -25,19 +25,6 @@ EDGES_AT_ONCE = 64
 def touch(x: Numbers, y: Numbers, side: float, polygon: Polygon, margin: float = 0.0) -> Mask:
     """Tell which squares have a point in common with a polygon.
 
-    Parameters
-    ----------
-    x, y : array [n]
-        Left and top edges of the squares.
-    side : float
-    polygon : tuple of array [corners, 2]
-    margin : float, default 0
-        Distance by which the squares are enlarged on each side.
-
-    Returns
-    -------
-    bool array [n]
-
     Examples
     --------
     >>> square = (np.array([[10.0, 0], [20, 0], [20, 10], [10, 10]]),)

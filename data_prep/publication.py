@@ -126,57 +126,31 @@ Plan: TypeAlias = Generator[Operation, Any, T]
 
 @dataclass
 class Change:
-    """The numbers of the shards that are added and removed.
+    """The numbers of the shards that are added and removed."""
 
-    Parameters
-    ----------
-    come : list of int
-        New shards, still under their `new_name`.
-    go : list of int
-        Shards that the new manifest does not list.
-    """
-
-    come: list[int] = field(default_factory=list)
-    go: list[int] = field(default_factory=list)
+    come: list[int] = field(default_factory=list)  # New shards, still under their `new_name`
+    go: list[int] = field(default_factory=list)  # Shards that the new manifest does not list
 
     def __bool__(self) -> bool:
         return bool(self.come or self.go)
 
 
 class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of ``_update.json``: which change is being published, by which run.
+    """The content of ``_update.json``: which change is being published, by which run."""
 
-    Parameters
-    ----------
-    owner : str
-        Id of the run.
-    come, go : tuple of int
-        See `Change`.
-    basis : str or None
-        SHA-256 of the former manifest, None if there was none.
-    manifest : str
-        SHA-256 of the new manifest.
-    """
-
-    owner: RunId
-    come: tuple[Number, ...]
+    owner: RunId  # Id of the run
+    come: tuple[Number, ...]  # come and go: See `Change`
     go: tuple[Number, ...]
-    basis: Digest | None
-    manifest: Digest
+    basis: Digest | None  # SHA-256 of the former manifest, None if there was none
+    manifest: Digest  # SHA-256 of the new manifest
 
 
 class Last(msgspec.Struct, frozen=True):
-    """The highest numbers so far, as ``_dataset.json`` tells them.
+    """The highest numbers so far, as ``_dataset.json`` tells them."""
 
-    Parameters
-    ----------
-    last_shard : int
-        The highest shard number so far; if it is missing, all numbers count as used.
-    last_update : int
-        Number of the last publication.
-    """
-
+    # The highest shard number so far; if it is missing, all numbers count as used
     last_shard: Annotated[int, msgspec.Meta(ge=-1, le=10**18)] = 10**18
+    # Number of the last publication
     last_update: Annotated[int, msgspec.Meta(ge=-1, lt=10**18)] = -1
 
 
@@ -193,15 +167,7 @@ class Files(Protocol):
 
 
 def perform(files: Files, root: str, plan: Plan[T]) -> T:
-    """Carry out a plan below a folder; return what the plan returns.
-
-    Parameters
-    ----------
-    files : Files
-    root : str
-        The data set.
-    plan : generator of operations
-    """
+    """Carry out a plan below a folder; return what the plan returns."""
     try:
         operation = next(plan)
         while True:
@@ -287,13 +253,7 @@ def owners(names: Iterable[str], journal: str | None) -> set[str]:
 
 
 def read_decision(text: str) -> Decision:
-    """Read ``_update.json``.
-
-    Raises
-    ------
-    DataError
-        If the text is not the content of an ``_update.json``.
-    """
+    """Read ``_update.json``."""
     try:
         return msgspec.json.decode(text, type=Decision)
     except UNREADABLE as error:
@@ -309,23 +269,7 @@ def digest(text: str | None) -> str | None:
 
 
 def publish(owner: str, change: Change, manifest: str, basis: str | None) -> Plan[None]:
-    """Publish a change.
-
-    Parameters
-    ----------
-    owner : str
-        Id of the run.
-    change : Change
-    manifest : str
-        The new content of ``_dataset.json``.
-    basis : str or None
-        The content of ``_dataset.json`` when the change was planned.
-
-    Raises
-    ------
-    OutputExistsError
-        If another run published meanwhile. `recover` undoes what was begun.
-    """
+    """Publish a change."""
     decision = Decision(
         owner, tuple(change.come), tuple(change.go), digest(basis), str(digest(manifest))
     )
@@ -422,13 +366,7 @@ def _named(manifest: str | None) -> set[int]:
 
 
 def shards_of(manifest: str) -> set[int]:
-    """Return the numbers of the shards that a manifest needs, also for former versions.
-
-    Raises
-    ------
-    SchemaError
-        If the manifest is damaged.
-    """
+    """Return the numbers of the shards that a manifest needs, also for former versions."""
     former = read_history(manifest, MANIFEST).history
     names = {*read_shards(manifest, MANIFEST), *(name for each in former for name in each.shards)}
     return {int(name.removeprefix("shard=")) for name in names}
@@ -436,18 +374,11 @@ def shards_of(manifest: str) -> set[int]:
 
 @dataclass(frozen=True)
 class TakenOver:
-    """What a run found when it took over a data set.
+    """What a run found when it took over a data set."""
 
-    Parameters
-    ----------
-    outcome : {"finished", "undone"} or None
-        What became of a change that was being published.
-    last : int
-        The highest shard number that any run has used, -1 if there is none. A run that was taken
-        for dead may still delete shards with its numbers, so they are not used again.
-    """
-
-    outcome: Outcome | None
+    outcome: Outcome | None  # What became of a change that was being published
+    # The highest shard number that any run has used, -1 if there is none. A run that was taken for
+    # dead may still delete shards with its numbers, so they are not used again.
     last: int
 
 
@@ -457,11 +388,6 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
     It also deletes shards that were never published and that no ``_update.json`` lists: their
     numbers are above the last number of the manifest. And it deletes files that were not whole yet.
     Their names do not tell the run, but no run lives that could still write them.
-
-    Raises
-    ------
-    BusyError
-        If one of the dead runs goes on writing.
     """
     taken = yield from _end(dead, finish=True)
     manifest = yield Read(MANIFEST)
@@ -482,13 +408,7 @@ def take_over(dead: Collection[str]) -> Plan[TakenOver]:
 
 
 def read_last(manifest: str) -> Last:
-    """Return the highest numbers so far.
-
-    Raises
-    ------
-    SchemaError
-        If the text is not a manifest of a data set of tiles.
-    """
+    """Return the highest numbers so far."""
     try:
         return msgspec.json.decode(manifest, type=Last)
     except UNREADABLE as error:
@@ -503,23 +423,6 @@ def recover(dead: Collection[str], *, finish: bool = True) -> Plan[Outcome | Non
 
     A change is finished if everything it needs is there and the data set is still the one for
     which it was planned. Otherwise it is undone.
-
-    Parameters
-    ----------
-    dead : collection of str
-        Ids of runs that are proven dead.
-    finish : bool, default True
-        False undoes a change that is not decided, as for a run that ends with an error.
-
-    Returns
-    -------
-    {"finished", "undone"} or None
-        What became of the change; None if there was none.
-
-    Raises
-    ------
-    BusyError
-        If one of these runs goes on writing.
     """
     ended = yield from _end(dead, finish=finish)
     return ended.outcome

@@ -30,26 +30,16 @@ Sums = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Measured properties of the pixels of one tile.
+    """Measured properties of the pixels of one tile."""
 
-    Parameters
-    ----------
-    flat : float
-        Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in
-        every channel.
-    mean, std : float
-        Mean and standard deviation of the values of all channels.
-    focus : float
-        Mean absolute difference between neighbouring pixels, as a part of the full range.
-    saturated : float
-        Part of the values that are white, the largest possible value.
-    """
-
+    # Part of the cells of about 16x16 pixels that vary by less than 2 % of the full range in every
+    # channel
     flat: float
-    mean: float
+    mean: float  # mean and std: Mean and standard deviation of the values of all channels
     std: float
+    # Mean absolute difference between neighbouring pixels, as a part of the full range
     focus: float
-    saturated: float
+    saturated: float  # Part of the values that are white, the largest possible value
 
 
 def _cell_edges(tile: int) -> NDArray[np.int64]:
@@ -75,14 +65,7 @@ def turns_with_tile(tile: int) -> bool:
 class FrameQuality:
     """The quality of all tiles of one turned image.
 
-    Parameters
-    ----------
-    positions : pair of int arrays
-        Left and top edges of the tiles, sorted by rows.
-    tile : int
-    white : int
-        The largest value that the images can have.
-    channels : int
+    `positions`: left and top edges of the tiles, sorted by rows.
     """
 
     def __init__(self, positions: Positions, tile: int, white: int, channels: int) -> None:
@@ -103,14 +86,8 @@ class FrameQuality:
     def add(self, top: int, rows: Pixels, above: Pixels | None) -> None:
         """Add new rows of the turned image.
 
-        Parameters
-        ----------
-        top : int
-            Number of the first row in the turned image.
-        rows : array [rows, width] or [rows, width, channels]
-            Pixels from the left edge of the leftmost tile to the right edge of the rightmost one.
-        above : array [width] or [width, channels], optional
-            The row before the first; needed if a tile contains both.
+        `rows`: pixels from the left edge of the leftmost tile to the right edge of the rightmost
+        one.
         """
         bottom = top + len(rows)
         lines = self._rows[(self._rows > top) & (self._rows < bottom)]
@@ -199,13 +176,6 @@ def _running(values: Sums) -> Sums:
 
 def quality_of(pixels: Pixels, white: int) -> Quality:
     """Return the quality of a single tile.
-
-    Parameters
-    ----------
-    pixels : array [tile, tile] or [tile, tile, channels]
-        uint8 or uint16.
-    white : int
-        The largest value that the images can have.
 
     Examples
     --------

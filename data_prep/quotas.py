@@ -12,21 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Sources that stay together in one split.
+    """Sources that stay together in one split."""
 
-    Parameters
-    ----------
-    rank : str
-        A hash, which orders units of about equal size.
-    weights : mapping of str to int
-        Number of tiles by class.
-    kept : str, optional
-        Split to which the unit already belongs.
-    """
-
-    rank: str
-    weights: Mapping[str, int]
-    kept: str | None = None
+    rank: str  # A hash, which orders units of about equal size
+    weights: Mapping[str, int]  # Number of tiles by class
+    kept: str | None = None  # Split to which the unit already belongs
 
     @property
     def size(self) -> int:
@@ -45,18 +35,6 @@ def fill(units: Sequence[Unit], fractions: Mapping[str, float]) -> list[str]:
     Large units go first, each to the split that lacks most. The last units of a class go to the
     splits that have none of it yet. So a class has tiles in each split if it has as many units as
     there are splits; this is certain if no unit holds several classes.
-
-    Parameters
-    ----------
-    units : sequence of Unit
-        Units; those with a kept split stay there.
-    fractions : mapping of str to float
-        Shares by split.
-
-    Returns
-    -------
-    list of str
-        Split of each unit.
 
     Examples
     --------

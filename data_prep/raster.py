@@ -35,14 +35,7 @@ MOST_PART_BYTES = 64 << 20
 class Regions(Protocol):
     """What a file format must offer so that its images can be read part by part.
 
-    Attributes
-    ----------
-    shape : (int, int, int)
-        Height, width and channels, 1 or 3.
-    dtype : dtype
-        uint8 or uint16.
-    grain : (int, int)
-        Height and width of the parts in which the file is decoded, pixels.
+    `grain`: height and width of the parts in which the file is decoded, pixels.
     """
 
     @property
@@ -66,16 +59,8 @@ class Regions(Protocol):
 class Raster:
     """An image of which any rectangle can be read; call `close` at the end.
 
-    Parameters
-    ----------
-    regions : Regions
-        The image in its file, which must stay open.
-    channels : int, optional
-        Number of channels to convert to; default: those of the image.
-    change : callable, optional
-        Applied to the values of each block, for instance to normalise them.
-    kept_bytes : int, default 128 MiB
-        Bytes of blocks in memory.
+    `regions`: the image in its file, which must stay open.
+    `kept_bytes`: bytes of blocks in memory.
 
     Examples
     --------
@@ -118,17 +103,7 @@ class Raster:
         return self._regions
 
     def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
-        """Return a rectangle of the image.
-
-        Parameters
-        ----------
-        left, top, right, bottom : int
-            Edges of the rectangle, which lies inside the image.
-
-        Returns
-        -------
-        array [bottom - top, right - left, channels]
-        """
+        """Return a rectangle of the image."""
         pixels = np.empty((max(0, bottom - top), max(0, right - left), self.shape[2]), self.dtype)
         if not pixels.size:
             return pixels
@@ -226,12 +201,7 @@ class Raster:
 class _Scratch:
     """Blocks on the local disk; if the disk is full, blocks are not stored.
 
-    Parameters
-    ----------
-    slot : int
-        Size of the largest block, bytes.
-    count : int
-        Number of blocks of the image.
+    `slot`: size of the largest block, bytes.
     """
 
     def __init__(self, slot: int, count: int) -> None:

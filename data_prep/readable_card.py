@@ -40,24 +40,7 @@ MARKED = {"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "\\`", "*": "\\*", "_": "\
 
 
 def describe(manifest: Mapping[str, Any], name: str, license: str, former: str | None) -> str:
-    """Return the content of ``_README.md``.
-
-    Parameters
-    ----------
-    manifest : mapping
-        The content of ``_dataset.json``.
-    name : str
-        Name of the data set.
-    license : str
-        Licence, as in ``_croissant.json``.
-    former : str, optional
-        The present content of the file; the part between the marks is kept.
-
-    Raises
-    ------
-    SchemaError
-        If `former` lacks a mark.
-    """
+    """Return the content of ``_README.md``."""
     image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
     height, width, channels = image.shape
     number, digest = manifest["last_update"], manifest["hash"]

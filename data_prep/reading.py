@@ -62,20 +62,8 @@ _CONNECTIONS: dict[Address, Connection] = {}
 class Content:
     """The bytes of one image, open for reading; use it in a ``with`` block.
 
-    Parameters
-    ----------
-    stream : file
-        A file that can be read at any position.
-    state : callable, optional
-        Returns a value that differs once the file has changed; not needed where all bytes are held.
-    name : str, default "The image"
-        Named in errors.
-    before : object, optional
-        What `state` would have returned for the file that was opened. Default: what it returns now.
-
-    Attributes
-    ----------
-    stream : file
+    `state`: returns a value that differs once the file has changed; not needed where all bytes are
+    held.
     """
 
     def __init__(
@@ -129,13 +117,7 @@ class Content:
             return True
 
     def sha256(self) -> str:
-        """Return the digest of all bytes.
-
-        Raises
-        ------
-        UnreadableImageError
-            If the file cannot be read to its end.
-        """
+        """Return the digest of all bytes."""
         try:
             if isinstance(self.stream, Folder):
                 return self.stream.sha256()
@@ -164,14 +146,7 @@ class _Followed(RawIOBase):
     Bytes count in the order of the file. What is read before its turn, such as tags at the end of a
     TIFF, does not count, and is read once more for the digest.
 
-    Parameters
-    ----------
-    file : file
-
-    Attributes
-    ----------
-    known : int
-        So many bytes, from the first, are in the digest.
+    `known`: so many bytes, from the first, are in the digest.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -290,20 +265,11 @@ class _Ranges(RawIOBase):
 
 @dataclass(frozen=True)
 class Opening:
-    """How tasks open the images of a job.
-
-    Parameters
-    ----------
-    kind : {"file", "webhdfs", "spark"}
-    address : Address, optional
-        Address of WebHDFS.
-    why : str, default ""
-        Why contents pass through Spark.
-    """
+    """How tasks open the images of a job."""
 
     kind: str
-    address: Address | None = None
-    why: str = field(default="", compare=False)
+    address: Address | None = None  # Address of WebHDFS
+    why: str = field(default="", compare=False)  # Why contents pass through Spark
 
     @property
     def most_bytes(self) -> int:
@@ -321,13 +287,7 @@ class Opening:
         return f"Each task opens its images itself, by {by}."
 
     def open(self, uri: str) -> Content:
-        """Open a file.
-
-        Raises
-        ------
-        UnreadableImageError
-            If the file is missing or forbidden, or the server does not answer.
-        """
+        """Open a file."""
         try:
             if self.address is None:
                 return open_local(local_path(uri))
@@ -354,13 +314,7 @@ def choose_opening(spark: SparkSession, folder: str, *, timeout: float = ANSWER_
 
     On HDFS, the driver and one task try whether WebHDFS answers.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    folder : str
-        The whole path: scheme, host and directories.
-    timeout : float
-        Time that WebHDFS may take to answer the driver [s].
+    `timeout`: time that WebHDFS may take to answer the driver [s].
     """
     scheme = folder.partition(":")[0]
     if scheme == "file":
@@ -393,17 +347,8 @@ def opening_by_web(
 ) -> Opening:
     """Return whether tasks open files by WebHDFS, or Spark reads them.
 
-    Parameters
-    ----------
-    address : Address
-    path : str
-        The folder.
-    file : callable
-        Returns the path of a file in it that is read as a trial, or None.
-    in_task : callable
-        Carries out a function in a task, and returns its result.
-    timeout : float
-        Time that WebHDFS may take to answer the driver [s].
+    `file`: returns the path of a file in it that is read as a trial, or None.
+    `timeout`: time that WebHDFS may take to answer the driver [s].
     """
     try:
         _in_time(lambda: connection_to(address).status(path), timeout)
@@ -419,16 +364,7 @@ def _in_task(spark: SparkSession, ask: Callable[[], str]) -> str:
 
 
 def cut_off(address: Address, path: str, file: str | None) -> str:
-    """Return why a task cannot reach WebHDFS; empty if it can.
-
-    Parameters
-    ----------
-    address : Address
-    path : str
-        A folder, whose status a NameNode is asked.
-    file : str or None
-        A file, of which DataNodes are asked a byte.
-    """
+    """Return why a task cannot reach WebHDFS; empty if it can."""
     from distkeras_grid.webhdfs.connection import Connection
 
     stopped = Event()

@@ -49,96 +49,55 @@ svg { display: block; border-radius: 4px; }
 
 @dataclass(frozen=True)
 class Shown:
-    """Pictures of a report.
+    """Pictures of a report."""
 
-    Parameters
-    ----------
-    tiles : dict of str to list of bytes
-        JPEG files of some tiles, by class.
-    thumbnails : dict of str to bytes
-        JPEG files of some images, by path.
-        The first `FIRST_IMAGES` are on the first page.
-    squares : dict of str to dict of float to array [tiles, 4, 2]
-        Corners of the tiles of these images by angle, in pixels of the image as it came. Images
-        with too many tiles are missing.
-    angles : dict of float to int
-        Tiles by angle.
-    """
-
+    # JPEG files of some tiles, by class
     tiles: dict[str, list[bytes]] = field(default_factory=dict)
+    # JPEG files of some images, by path. The first `FIRST_IMAGES` are on the first page.
     thumbnails: dict[str, bytes] = field(default_factory=dict)
+    # Corners of the tiles of these images by angle, in pixels of the image as it came. Images with
+    # too many tiles are missing.
     squares: dict[str, dict[float, Corners]] = field(default_factory=dict)
-    angles: dict[float, int] = field(default_factory=dict)
+    angles: dict[float, int] = field(default_factory=dict)  # Tiles by angle
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a run: the report in JSON.
+    """The figures of a run: the report in JSON."""
 
-    Parameters
-    ----------
-    began : str
-        Time in UTC, ISO 8601.
-    seconds : float
-    input, output : str
-    images, tiles : dict of str to dict of str to int
-        Numbers in this run, by split and class.
-    angles : dict of str to int
-        Number of tiles of this run by angle.
-    new, changed, unchanged, relabelled, removed : int
-        Numbers of images.
-    left_out, quarantined, copies : dict of str to str
-        Reasons by path.
-    splits_kept : dict of str to str
-        Why images do not stand in the split that a table gives them, by path.
-    without_tiles : dict of str to int
-        Number of angles at which an image has no tile, by path.
-    excluded : int
-        Number of tiles that zones exclude.
-    filter : str, optional
-        The conditions of `keep`.
-    filtered : int
-        Number of tiles that do not meet the conditions.
-    kept_none : dict of str to int
-        Number of dropped tiles of images that keep none, by path.
-    read_bytes, written_bytes : int
-        Bytes of the image files, each counted once; bytes of the shards that have the tiles of this
-        run.
-    total_tiles : int
-        Number of tiles in the data set after the run.
-    uncovered, uncovered_by_angle : float
-        Part of the pixels of this run's images that no tile shows, and the mean of that part over
-        the angles.
-    alike : list of dict of str to str
-        Images of this run that show the same place as another: ``one``, ``other`` and ``why``.
-    """
-
-    began: str
+    began: str  # Time in UTC, ISO 8601
     seconds: float
     input: str
     output: str
-    images: dict[str, dict[str, int]]
+    images: dict[str, dict[str, int]]  # images and tiles: Numbers in this run, by split and class
     tiles: dict[str, dict[str, int]]
-    angles: dict[str, int]
-    new: int
+    angles: dict[str, int]  # Number of tiles of this run by angle
+    new: int  # new and changed and unchanged and relabelled and removed: Numbers of images
     changed: int
     unchanged: int
     relabelled: int
     removed: int
-    left_out: dict[str, str]
+    left_out: dict[str, str]  # left_out and quarantined and copies: Reasons by path
     quarantined: dict[str, str]
     copies: dict[str, str]
-    without_tiles: dict[str, int]
-    excluded: int
+    without_tiles: dict[str, int]  # Number of angles at which an image has no tile, by path
+    excluded: int  # Number of tiles that zones exclude
+    # read_bytes and written_bytes: Bytes of the image files, each counted once; bytes of the shards
+    # that have the tiles of this run
     read_bytes: int
     written_bytes: int
-    total_tiles: int
-    filter: str | None = None
-    filtered: int = 0
+    total_tiles: int  # Number of tiles in the data set after the run
+    filter: str | None = None  # The conditions of `keep`
+    filtered: int = 0  # Number of tiles that do not meet the conditions
+    # Number of dropped tiles of images that keep none, by path
     kept_none: dict[str, int] = field(default_factory=dict)
+    # Why images do not stand in the split that a table gives them, by path
     splits_kept: dict[str, str] = field(default_factory=dict)
+    # uncovered and uncovered_by_angle: Part of the pixels of this run's images that no tile shows,
+    # and the mean of that part over the angles
     uncovered: float = 0.0
     uncovered_by_angle: float = 0.0
+    # Images of this run that show the same place as another: ``one``, ``other`` and ``why``
     alike: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -180,19 +139,7 @@ def render(
     angles: Sequence[float],
     pages: Sequence[str] = (),
 ) -> str:
-    """Return the report as one page, with pages of all images beside it if there are many.
-
-    Parameters
-    ----------
-    figures : Figures
-    shown : Shown
-    sources : mapping of str to PlannedSource
-        The images of the thumbnails, by path.
-    angles : sequence of float
-        Angles whose tiles `shown` has as squares.
-    pages : sequence of str, optional
-        File names of the pages that `image_pages` returned.
-    """
+    """Return the report as one page, with pages of all images beside it if there are many."""
     title = f"Tiles of {figures.input}"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -395,20 +342,7 @@ def image_pages(
     angles: Sequence[float],
     first: str,
 ) -> list[str]:
-    """Return the pages of all images that have thumbnails, in the order of their paths.
-
-    Parameters
-    ----------
-    figures, shown, sources, angles
-        As in `render`.
-    first : str
-        File name of the first page, to which these link back.
-
-    Returns
-    -------
-    list of str
-        `PAGE_IMAGES` images a page; none if the first page shows them all.
-    """
+    """Return the pages of all images that have thumbnails, in the order of their paths."""
     paths = sorted(path for path in shown.thumbnails if path in sources)
     if len(paths) <= FIRST_IMAGES:
         return []
@@ -434,15 +368,7 @@ def report_files(
     sources: Mapping[str, PlannedSource],
     angles: Sequence[float],
 ) -> dict[str, str]:
-    """Return the files of a report by their names, in the order in which they are written.
-
-    Parameters
-    ----------
-    stem : str
-        What the names begin with: the time of the run.
-    figures, shown, sources, angles
-        As in `render`.
-    """
+    """Return the files of a report by their names, in the order in which they are written."""
     pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
     further = {f"{stem}-images-{number}.html": page for number, page in enumerate(pages, 1)}
     first = render(figures, shown, sources, angles, list(further))

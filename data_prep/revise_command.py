@@ -61,49 +61,7 @@ def revise_tiles(
     spark: SparkSession | None = None,
     say: Say = lambda _: None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Change the tables of a data set of tiles; one kind of change at a time.
-
-    Parameters
-    ----------
-    data : str
-        The data set; any Hadoop path.
-    labels : str, optional
-        CSV with the columns ``file`` and ``label``, and optionally ``group`` and ``split``. Other
-        images stay as they are.
-    excluded, included : str, optional
-        CSV with the column ``file``: images whose tiles are not read any more, or are read again.
-    split : str, optional
-        Shares by which all images are divided anew; see `data_prep.split.parse_fractions`.
-    seed : int, default 0
-        Seed of `split`.
-    new_classes : bool, default False
-        Whether `labels` may name classes that the data set does not have.
-    allow_empty : bool, default False
-        Accept that a split has no tile of some class.
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-    say : callable, optional
-        Receives progress lines.
-
-    Returns
-    -------
-    counts : dict of str to int
-        Numbers of images that were `relabelled`, `regrouped`, `moved` to another split, `excluded`
-        and `included`.
-    manifest : dict
-        The new content of ``_dataset.json``.
-
-    Raises
-    ------
-    ConfigurationError
-        If no change, or more than one kind of change, is requested.
-    PathNotFoundError
-        If there is no data set of tiles, or no such table.
-    LabelError, SplitLeakError, EmptySplitError
-        See `data_prep.tables`.
-    BusyError
-        If another run works on the data set.
-    """
+    """Change the tables of a data set of tiles; one kind of change at a time."""
     given = [each for each in (labels, excluded, included, split) if each is not None]
     if len(given) != 1:
         raise ConfigurationError(

@@ -27,27 +27,8 @@ def publish_tables(
 ) -> dict[str, Any]:
     """Publish a version with changed tables; return its manifest.
 
-    Parameters
-    ----------
-    storage : Storage
-    data : str
-        The data set.
-    change : callable
-        Gets the data set as it is. Returns the content of the new manifest with the same shards or
-        fewer, or None if nothing changes. Number, hash and history are added here.
-    say : callable, optional
-        Receives progress lines.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no data set of tiles.
-    SchemaError
-        If its manifest is damaged.
-    BusyError
-        If another run works on it.
-    OutputExistsError
-        If another run published meanwhile.
+    `change`: gets the data set as it is. Returns the content of the new manifest with the same
+    shards or fewer, or None if nothing changes. Number, hash and history are added here.
     """
     root = data.rstrip("/")
     uri = f"{root}/{MANIFEST}"
@@ -73,27 +54,7 @@ def publish_next(
     content: Mapping[str, Any],
     come: Sequence[int] = (),
 ) -> tuple[dict[str, Any], str]:
-    """Publish the version that follows a manifest; return its manifest, parsed and as text.
-
-    Parameters
-    ----------
-    storage : Storage
-    root : str
-        The data set.
-    owner : str
-        Id of the run.
-    basis : str
-        Text of the present manifest.
-    content : mapping
-        Content of the new manifest; number, time, hash and history are added here.
-    come : sequence of int, optional
-        Numbers of new shards that the run has written.
-
-    Raises
-    ------
-    OutputExistsError
-        If another run published meanwhile.
-    """
+    """Publish the version that follows a manifest; return its manifest, parsed and as text."""
     numbered = {**content, "last_update": read_last(basis).last_update + 1}
     told = successor(numbered, basis, datetime.now(UTC))
     text = msgspec.json.encode(told).decode() + "\n"

@@ -35,12 +35,7 @@ Pixels = NDArray[Any]
 
 
 def thumbnail(pixels: Pixels) -> bytes:
-    """Return a small copy of an image as a JPEG file; 16-bit values are stretched to their range.
-
-    Parameters
-    ----------
-    pixels : array [height, width, 1 or 3]
-    """
+    """Return a small copy of an image as a JPEG file; 16-bit values are stretched to their range."""
     height, width = pixels.shape[:2]
     scale = THUMBNAIL_PIXELS / max(height, width)
     if scale < 1:
@@ -53,12 +48,6 @@ def thumbnail(pixels: Pixels) -> bytes:
 
 def choose_images(labels: Mapping[str, str], number: int) -> list[str]:
     """Return some images, taking the classes in turn, in an order independent of names.
-
-    Parameters
-    ----------
-    labels : mapping of str to str
-        Class by path.
-    number : int
 
     Examples
     --------
@@ -75,14 +64,7 @@ def choose_images(labels: Mapping[str, str], number: int) -> list[str]:
 def choose_tiles(
     rows: Sequence[tuple[str, str, str]], number: int = TILES_A_CLASS
 ) -> dict[str, list[str]]:
-    """Return the ids of some tiles of each class, taking its images in turn.
-
-    Parameters
-    ----------
-    rows : sequence of (class, source, tile_id)
-    number : int
-        Number of tiles of each class.
-    """
+    """Return the ids of some tiles of each class, taking its images in turn."""
     ranked: dict[str, list[tuple[int, str]]] = {}
     seen: dict[str, int] = {}
     for label, source, tile in sorted(rows, key=lambda row: row[2]):
@@ -101,19 +83,8 @@ def look_up(
 ) -> Shown:
     """Return some tiles of each class, and the places of tiles in the images with thumbnails.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    folders : sequence of str
-        Shards that hold the tiles of these images, and no others.
-    sources : sequence of PlannedSource
-        Images; only a few are looked at.
-    angles : sequence of float
-        Angles; only tiles at these are looked at.
-    image : Field
-        The image column.
-    thumbnails : mapping of str to bytes
-        JPEG files by path.
+    `sources`: images; only a few are looked at.
+    `angles`: angles; only tiles at these are looked at.
     """
     from pyspark.sql import functions as F
 
@@ -144,17 +115,7 @@ def look_up(
 def choose_drawn(
     sources: Sequence[PlannedSource], by_angle: Mapping[float, int], angles: Sequence[float]
 ) -> list[str]:
-    """Return the images whose tiles are drawn, so that the report stays small.
-
-    Parameters
-    ----------
-    sources : sequence of PlannedSource
-        Images with thumbnails; the first ones have precedence.
-    by_angle : mapping of float to int
-        Number of tiles by angle, of all images.
-    angles : sequence of float
-        Angles at which tiles are drawn.
-    """
+    """Return the images whose tiles are drawn, so that the report stays small."""
     # An image has about the same part of its tiles at an angle as all images have.
     part = sum(by_angle.get(angle, 0) for angle in angles) / max(1, sum(by_angle.values()))
     chosen, left = [], float(REPORT_SQUARES)
@@ -169,12 +130,7 @@ def choose_drawn(
 def squares_of(found: pa.Table, side: int) -> dict[str, dict[float, Corners]]:
     """Return the corners of tiles in their images, arrays [tiles, 4, 2], by image and angle.
 
-    Parameters
-    ----------
-    found : pyarrow.Table
-        The columns `PLACES` of the tiles.
-    side : int
-        Side of a stored tile, pixels.
+    `side`: side of a stored tile, pixels.
     """
     angles, *centres, scales = (found.column(name).to_numpy() for name in PLACES[1:])
     coded = found.column("source").combine_chunks().dictionary_encode()

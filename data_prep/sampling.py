@@ -21,27 +21,14 @@ from distkeras_grid.errors import ImageError
 
 @dataclass(frozen=True)
 class Prepared:
-    """An image ready to be cut.
+    """An image ready to be cut."""
 
-    Parameters
-    ----------
-    picture : Picture
-        The image as it came.
-    pixels : array [height, width, channels] or Raster
-        Resampled, if a pixel size is wanted.
-    zones : Zones
-        Zones in pixels of `pixels`.
-    scale : pair of float
-        Width and height of a pixel of the image as it came, in pixels of `pixels`.
-    pixel_size : float, optional
-        Width of a pixel of `pixels`, micrometres.
-    """
-
-    picture: Picture
-    pixels: Pixels | Raster
-    zones: Zones
+    picture: Picture  # The image as it came
+    pixels: Pixels | Raster  # Resampled, if a pixel size is wanted
+    zones: Zones  # Zones in pixels of `pixels`
+    # Width and height of a pixel of the image as it came, in pixels of `pixels`
     scale: tuple[float, float]
-    pixel_size: float | None
+    pixel_size: float | None  # Width of a pixel of `pixels`, micrometres
 
     def normalised(self, value_range: Found) -> Prepared:
         """Return the image with its values normalised to the range of their type."""
@@ -68,24 +55,7 @@ def prepare(
 ) -> Prepared:
     """Return an image ready to be cut.
 
-    Parameters
-    ----------
-    stream : file
-        Must stay open for as long as `pixels` are read.
-    uri : str
-        Named in errors.
-    path : str
-        Path below the input folder; zones refer to it.
-    cutting : Cutting
-    channels : int, optional
-        Number of channels to convert to; default: as the cutting says.
-    value_range : tuple of float, optional
-        The values that become 0 and white, or the numbers that describe the stains.
-
-    Raises
-    ------
-    ImageError
-        If the image cannot be decoded, or its pixel size is needed but unknown.
+    `stream`: must stay open for as long as `pixels` are read.
     """
     limits = {"max_pixels": cutting.max_pixels, "region_bytes": REGION_BYTES}
     picture = open_image(stream, uri, cutting.choice, **limits)
@@ -146,20 +116,6 @@ def resample(
     Where an image shrinks, areas are averaged; one that is read part by part stays so, and its
     values differ by at most one. Where it grows, cubic interpolation is used, limited to the range
     of the original values.
-
-    Parameters
-    ----------
-    pixels : array [height, width, channels] or Raster
-    factor_x, factor_y : float
-    name : str
-        Named in errors.
-    max_pixels : int, default 178,956,970
-        A larger image that is read part by part is refused, if one of its sides grows.
-
-    Raises
-    ------
-    ImageError
-        If the image is or would become too large.
     """
     height, width, channels = pixels.shape
     # A file can state any number; the product may be infinite.

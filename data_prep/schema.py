@@ -59,42 +59,22 @@ NULLABLE = ("pixel_size",)
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """What all tiles of one source have in common.
-
-    Parameters
-    ----------
-    source, sha256, label_name, split : str
-    label : int
-    scale : pair of float, default (1, 1)
-        Width and height of a pixel of the source in pixels of its tiles.
-    pixel_size : float, optional
-        Width of a pixel of its tiles, micrometres.
-    """
+    """What all tiles of one source have in common."""
 
     source: str
     sha256: str
     label: int
     label_name: str
     split: str
+    # Width and height of a pixel of the source in pixels of its tiles
     scale: tuple[float, float] = (1.0, 1.0)
-    pixel_size: float | None = None
+    pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
 
 
 def image_field(
     spec: TileSpec, channels: int, dtype: str, encoding: str, classes: tuple[str, ...], bits: int
 ) -> Field:
-    """Return the description of the image column; the model sees values from 0 to 1.
-
-    Parameters
-    ----------
-    spec : TileSpec
-    channels : int
-    dtype : {"uint8", "uint16"}
-    encoding : {"raw", "difference", "png", "jpeg"}
-    classes : tuple of str
-    bits : int
-        Significant bits: the largest value is ``2**bits - 1``.
-    """
+    """Return the description of the image column; the model sees values from 0 to 1."""
     side = spec.tile
     return Field(
         IMAGE_COLUMN,
@@ -140,16 +120,7 @@ def spark_schema(field: Field) -> StructType:
 def record_batch(
     tiles: Sequence[Tile], source: SourceRow, cutting: Cutting, field: Field
 ) -> pa.RecordBatch:
-    """Return tiles of one source as rows.
-
-    Parameters
-    ----------
-    tiles : sequence of Tile
-    source : SourceRow
-    cutting : Cutting
-    field : Field
-        The image column.
-    """
+    """Return tiles of one source as rows."""
     import pyarrow as pa
 
     height, width, channels = field.shape
@@ -223,10 +194,7 @@ def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
 def as_png(pixels: NDArray[Any]) -> bytes:
     """Return an image as a PNG file, without loss.
 
-    Parameters
-    ----------
-    pixels : ndarray of uint8 or uint16, shape (height, width, 1 or 3)
-        Three channels are red, green and blue.
+    `pixels`: three channels are red, green and blue; shape (height, width, 1 or 3).
     """
     # OpenCV has blue first. It writes 16 bits, which Pillow does for gray only.
     _, content = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, ::-1]))

@@ -234,11 +234,6 @@ class TilingSettings:
 def parse_angles(text: str) -> list[float]:
     """Read angles from the command line.
 
-    Parameters
-    ----------
-    text : str
-        ``START:STOP:STEP``, excluding the stop as in Python, or numbers separated by commas.
-
     Examples
     --------
     >>> parse_angles("0:20:5"), parse_angles("0,90,22.5")
@@ -270,11 +265,6 @@ def parse_overlap(text: str) -> float | int:
     --------
     >>> parse_overlap("0.25"), parse_overlap("64"), parse_overlap("0")
     (0.25, 64, 0)
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a number.
     """
     with contextlib.suppress(ValueError):
         return int(text)

@@ -60,36 +60,18 @@ COPIED_ROWS = "64"
 
 @dataclass
 class Night:
-    """The decisions of an update.
+    """The decisions of an update."""
 
-    Parameters
-    ----------
-    before : DataSet or None
-        The data set to add to; None if a new one begins.
-    basis : str or None
-        Text of the present manifest.
-    changes : Changes
-        Changes; images that fail while they are cut are removed from it.
-    planned : list of PlannedSource
-        Images to tile; those that replace tiles come first, so they go into one shard.
-    listed : mapping of str to Listed
-    image : Field
-        The image column.
-    pairs : list of Likeness
-        Pairs of images that show the same place.
-    folds : dict of str to Folds
-    fingerprints : mapping of str to bytes
-        Fingerprints that are not stored yet, by the digest of the pixels.
-    """
-
-    before: DataSet | None
-    basis: str | None
-    changes: Changes
+    before: DataSet | None  # The data set to add to; None if a new one begins
+    basis: str | None  # Text of the present manifest
+    changes: Changes  # Changes; images that fail while they are cut are removed from it
+    # Images to tile; those that replace tiles come first, so they go into one shard
     planned: list[PlannedSource]
     listed: Mapping[str, Listed]
-    image: Field
-    pairs: list[Likeness] = field(default_factory=list)
+    image: Field  # The image column
+    pairs: list[Likeness] = field(default_factory=list)  # Pairs of images that show the same place
     folds: dict[str, Folds] = field(default_factory=dict)
+    # Fingerprints that are not stored yet, by the digest of the pixels
     fingerprints: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
@@ -111,17 +93,7 @@ class _State:
 
 
 class Shards:
-    """Writes the decisions of an update.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    settings : TilingSettings
-    owner : Ownership
-        The right to change the data set.
-    reader : Reader
-    say : callable
-    """
+    """Writes the decisions of an update."""
 
     def __init__(
         self,

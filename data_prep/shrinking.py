@@ -23,12 +23,7 @@ GROUP_BYTES = 8 << 20
 class Shrunk:
     """A raster made smaller by averages of areas; `data_prep.raster.Regions` of another raster.
 
-    Parameters
-    ----------
-    raster : Raster
-        The large image.
-    width, height : int
-        The new size, pixels: on no side larger than the image.
+    `width, height`: the new size, pixels: on no side larger than the image.
     """
 
     def __init__(self, raster: Raster, width: int, height: int) -> None:

@@ -30,31 +30,16 @@ CHOOSE_AGAIN = "Give all of them one split in the table, or undo what joins them
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One image file.
+    """One image file."""
 
-    Parameters
-    ----------
-    path : str
-        Path below the input folder.
-    sha256 : str
-        Digest of its bytes.
-    label : str
-    group : str or None
-    split : str or None
-        Split of the source, where somebody has chosen it.
-    pixel_sha256 : str, optional
-        Digest of its pixels; files with other bytes can have the same.
-    weight : int, default 1
-        Number of its tiles; 0 if it is only remembered.
-    """
-
-    path: str
-    sha256: str
+    path: str  # Path below the input folder
+    sha256: str  # Digest of its bytes
     label: str
     group: str | None = None
-    split: str | None = None
+    split: str | None = None  # Split of the source, where somebody has chosen it
+    # Digest of its pixels; files with other bytes can have the same
     pixel_sha256: str | None = None
-    weight: int = 1
+    weight: int = 1  # Number of its tiles; 0 if it is only remembered
 
     @property
     def content(self) -> str:
@@ -64,12 +49,6 @@ class Source:
 
 def parse_fractions(text: str) -> dict[str, float]:
     """Read the shares of the splits.
-
-    Parameters
-    ----------
-    text : str
-        ``"0.8:0.1:0.1"`` for train, validation and test, ``"0.8:0.2"`` for train and test,
-        ``"1"`` for train alone.
 
     Examples
     --------
@@ -103,30 +82,7 @@ def assign_splits(
     tiles, within each class. The split of a source depends on its pixels and on the seed, not on
     its position, name or file format.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        Sources; if one has a chosen split, all must have one.
-    fractions : mapping of str to float
-        Shares by split, adding up to 1.
-    seed : int
-    kept : mapping of str to str, optional
-        Splits by path that were assigned before and stay. Sources that belong to these get the
-        same split; the others fill up the shares.
-    links : iterable of (str, str), optional
-        Pairs of paths of sources that show the same place.
-
-    Returns
-    -------
-    dict of str to str
-        Split by path.
-
-    Raises
-    ------
-    LabelError
-        If sources with the same pixels have different labels, or only some have a chosen split.
-    SplitLeakError
-        If chosen or kept splits tear apart what belongs together.
+    `sources`: sources; if one has a chosen split, all must have one.
     """
     _check_labels(sources)
     members = units_of(sources, links)
@@ -149,20 +105,7 @@ def check_cells(
     fractions: Mapping[str, float],
     links: Iterable[tuple[str, str]] = (),
 ) -> None:
-    """Refuse a division in which a split has no tile of a class.
-
-    Parameters
-    ----------
-    sources, fractions, links
-        See `assign_splits`.
-    assigned : mapping of str to str
-        Splits by path, as `assign_splits` returned them.
-
-    Raises
-    ------
-    EmptySplitError
-        If a split has no tile of a class; it names class, split and units, and possible remedies.
-    """
+    """Refuse a division in which a split has no tile of a class."""
     cells = empty_cells(sources, assigned, fractions, links)
     if cells:
         shares = ":".join(f"{share:g}" for share in fractions.values())
@@ -176,15 +119,7 @@ def empty_cells(
     links: Iterable[tuple[str, str]] = (),
     labels: Iterable[str] | None = None,
 ) -> list[tuple[str, str, int]]:
-    """Return class, split and units of the class, where a split with a share has none of it.
-
-    Parameters
-    ----------
-    sources, assigned, fractions, links
-        See `check_cells`.
-    labels : iterable of str, optional
-        Names of the classes. Default: those of sources with tiles.
-    """
+    """Return class, split and units of the class, where a split with a share has none of it."""
     filled = {(source.label, assigned[source.path]) for source in sources if source.weight}
     missing = [
         (label, split)
@@ -208,25 +143,7 @@ def newly_torn(
     links: Iterable[tuple[str, str]] = (),
     chosen: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return why new sources cannot come in: they would join sources of different splits.
-
-    Parameters
-    ----------
-    sources, kept, links
-        See `assign_splits`.
-    chosen : mapping of str to str, optional
-        Splits by path that somebody has chosen for new sources.
-
-    Returns
-    -------
-    dict of str to str
-        Reasons by path, for sources that are not kept.
-
-    Raises
-    ------
-    SplitLeakError
-        If kept sources belong together but stand in different splits.
-    """
+    """Return why new sources cannot come in: they would join sources of different splits."""
     pairs = list(links)
     old = [source for source in sources if source.path in kept]
     paths = {source.path for source in old}
@@ -323,17 +240,7 @@ def _weights(unit: Sequence[Source], tiled: Container[str]) -> Counter[str]:
 
 
 def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
-    """Raise if a source or a group stands in two splits.
-
-    Parameters
-    ----------
-    rows : iterable of (split, sha256, group)
-
-    Raises
-    ------
-    SplitLeakError
-        If a source or a group stands in two splits; it is named.
-    """
+    """Raise if a source or a group stands in two splits."""
     seen: dict[tuple[str, str], str] = {}
     for split, sha256, group in rows:
         for kind, value in (("source", sha256), ("group", group)):
@@ -411,18 +318,7 @@ def _chosen(sources: Sequence[Source], units: Iterable[Sequence[Source]]) -> dic
 def units_of(
     sources: Sequence[Source], links: Iterable[tuple[str, str]] = ()
 ) -> list[list[Source]]:
-    """Return sources that share bytes, pixels, a group or a link, directly or through others.
-
-    Parameters
-    ----------
-    sources : sequence of Source
-    links : iterable of (str, str)
-        Pairs of paths.
-
-    Returns
-    -------
-    list of list of Source
-    """
+    """Return sources that share bytes, pixels, a group or a link, directly or through others."""
     together = Units()
     for source in sources:
         for node in _shared(source):

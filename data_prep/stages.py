@@ -124,23 +124,14 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Reader:
-    """How the tasks of both passes read the images.
-
-    Parameters
-    ----------
-    opening : Opening
-    contents : callable
-        Returns the columns ``path`` and ``content`` of files, if Spark reads them.
-    tolerant : bool, default True
-        Whether an image that can no longer be cut is left out, instead of raising an error.
-    care : Care
-        When images are first tried in a process of their own.
-    """
+    """How the tasks of both passes read the images."""
 
     opening: Opening
+    # Returns the columns ``path`` and ``content`` of files, if Spark reads them
     contents: Callable[[Sequence[str]], DataFrame]
+    # Whether an image that can no longer be cut is left out, instead of raising an error
     tolerant: bool = True
-    care: Care = LATER
+    care: Care = LATER  # When images are first tried in a process of their own
 
 
 def inspect_images(
@@ -152,20 +143,7 @@ def inspect_images(
 ) -> list[Inspected]:
     """Decode every image once, and describe it.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    lengths : mapping of str to int
-        Sizes of the files in bytes, by their whole paths.
-    reader : Reader
-    cutting : Cutting
-    shown : collection of str, optional
-        Whole paths of images for which a thumbnail is wanted.
-
-    Returns
-    -------
-    list of Inspected
-        Sorted by path. Files that Spark could not read are missing.
+    `lengths`: sizes of the files in bytes, by their whole paths.
     """
     look = inspector(cutting, reader.opening, frozenset(shown), reader.care)
     images = image_rows(spark, lengths, reader)
@@ -181,17 +159,7 @@ def inspect_images(
 def image_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) -> DataFrame:
     """Return images as rows, in tasks of about equal bytes.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    lengths : mapping of str to int
-        Sizes of the files in bytes, by their whole paths.
-    reader : Reader
-
-    Returns
-    -------
-    DataFrame
-        The column ``path``, and ``content`` where Spark reads the files; see `content_of`.
+    `lengths`: sizes of the files in bytes, by their whole paths.
     """
     import pyarrow as pa
 
@@ -451,17 +419,7 @@ def tile_frame(
 ) -> DataFrame:
     """Return the tiles as a DataFrame, in the order of `iter_tiles`, source by source.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    units : list of Unit
-        Units in the order of their partitions.
-    reader : Reader
-    field : Field
-        The image column.
-    cutting : Cutting
-    dropped : Accumulator, optional
-        From `data_prep.dropped.count_dropped`.
+    `units`: units in the order of their partitions.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -616,19 +574,7 @@ def write_tiles(
 def write_splits(
     spark: SparkSession, rows: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
 ) -> None:
-    """Write Parquet files, one folder for each split.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    rows : DataFrame
-    field : Field
-        The image column.
-    output : str
-        A new folder.
-    rows_of_a_file : int, default 0
-        Largest number of rows of a file; 0 sets no limit.
-    """
+    """Write Parquet files, one folder for each split."""
     column = "image.bytes" if field.is_file else "image"
     options = {
         "compression": "zstd",

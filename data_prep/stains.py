@@ -35,13 +35,7 @@ _DENSITIES = -np.log((np.arange(LEVELS) + 1.0) / LEVELS)
 
 
 def find_stains(pixels: Pixels) -> StainMatrix | None:
-    """Return the matrix that brings an image to the reference, None if it lacks two stains.
-
-    Parameters
-    ----------
-    pixels : uint8 array [height, width, 3]
-        Red, green and blue.
-    """
+    """Return the matrix that brings an image to the reference, None if it lacks two stains."""
     flat = pixels.reshape(-1, 3)
     density = _DENSITIES[flat[:: -(-len(flat) // MOST_PIXELS)]]
     stained = density[np.linalg.norm(density, axis=1) > STAINED]
@@ -66,19 +60,7 @@ def find_stains(pixels: Pixels) -> StainMatrix | None:
 
 
 def restain(pixels: Pixels, matrix: StainMatrix) -> Pixels:
-    """Bring an image, or a part of one, to the stains of the reference.
-
-    Parameters
-    ----------
-    pixels : uint8 array [height, width, 3]
-    matrix : tuple of 9 floats
-        From `find_stains`.
-
-    Returns
-    -------
-    uint8 array [height, width, 3]
-        White stays white.
-    """
+    """Bring an image, or a part of one, to the stains of the reference."""
     table = _DENSITIES.astype(np.float32)
     weights = np.asarray(matrix, np.float32).reshape(3, 3)
     restained = np.empty_like(pixels)

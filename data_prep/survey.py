@@ -25,29 +25,16 @@ WHOLE_BYTES = REGION_BYTES
 
 @dataclass(frozen=True)
 class Survey:
-    """The findings about all pixels of an image.
+    """The findings about all pixels of an image."""
 
-    Parameters
-    ----------
-    highest : int
-        The largest value.
-    pixel_sha256 : str
-        See `data_prep.digests.pixel_digest`.
-    is_gray : bool
-        Whether the image has three equal channels.
-    small : array [height, width, channels]
-        The image, or a copy of it in which a pixel is the mean of `shrink` x `shrink`.
-    shrink : int
-    value_range : tuple of float, optional
-        The values that become 0 and white when the image is normalised, or the numbers that
-        describe its stains. None if it shows none.
-    """
-
-    highest: int
-    pixel_sha256: str
-    is_gray: bool
+    highest: int  # The largest value
+    pixel_sha256: str  # See `data_prep.digests.pixel_digest`
+    is_gray: bool  # Whether the image has three equal channels
+    # The image, or a copy of it in which a pixel is the mean of `shrink` x `shrink`
     small: Pixels = field(repr=False)
     shrink: int = 1
+    # The values that become 0 and white when the image is normalised, or the numbers that describe
+    # its stains. None if it shows none.
     value_range: Found | None = None
 
     def highest_as_cut(self, dtype: np.dtype[Any]) -> int:
@@ -66,14 +53,8 @@ def survey(
 ) -> Survey:
     """Look at all pixels of an image.
 
-    Parameters
-    ----------
-    pixels : array [height, width, 1 or 3] or Raster
-        uint8 or uint16.
-    channels : int, optional
-        Number of channels whose pixels are identified and normalised; default: those of the image.
-    normalising : Normalising, optional
-        How to find the range of the values.
+    `channels`: number of channels whose pixels are identified and normalised; default: those of the
+    image.
     """
     wanted = channels or pixels.shape[2]
     if not isinstance(pixels, Raster) and pixels.nbytes <= WHOLE_BYTES:

@@ -26,18 +26,11 @@ EXCLUDED = "excluded"
 
 @dataclass(frozen=True)
 class Revised:
-    """The revised tables.
+    """The revised tables."""
 
-    Parameters
-    ----------
-    entries : dict of str to Entry
-        Entries by path.
-    relabelled, regrouped, moved, excluded, included : int
-        Numbers of images that got another label, group or split, and of those whose tiles are no
-        longer read, or are read again.
-    """
-
-    entries: dict[str, Entry]
+    entries: dict[str, Entry]  # Entries by path
+    # relabelled and regrouped and moved and excluded and included: Numbers of images that got
+    # another label, group or split, and of those whose tiles are no longer read, or are read again
     relabelled: int = 0
     regrouped: int = 0
     moved: int = 0
@@ -56,26 +49,7 @@ class Revised:
 def annotate_tiled(
     known: DataSet, table: Mapping[str, Annotation], path: str, *, new_classes: bool = False
 ) -> Revised:
-    """Give images the labels of a table, and its groups and splits if it has them.
-
-    Parameters
-    ----------
-    known : DataSet
-    table : mapping of str to Annotation
-        Annotations by path or file name; see `data_prep.labels.parse_table`. Images that it does
-        not name stay as they are.
-    path : str
-        Path of the table, named in errors.
-    new_classes : bool, default False
-        Whether to accept labels of classes that the data set does not have.
-
-    Raises
-    ------
-    LabelError
-        If a line names no image, or several, or an unknown class.
-    SplitLeakError
-        If what belongs together would stand in different splits.
-    """
+    """Give images the labels of a table, and its groups and splits if it has them."""
     entries = dict(known.entries)
     for source, name in files_of(known, table, path).items():
         said = table[name]
@@ -95,22 +69,7 @@ def annotate_tiled(
 
 
 def divide_anew(known: DataSet, shares: str, seed: int, *, allow_empty: bool = False) -> Revised:
-    """Give all images new splits, as for a new data set.
-
-    Parameters
-    ----------
-    known : DataSet
-    shares : str
-        See `data_prep.split.parse_fractions`.
-    seed : int
-    allow_empty : bool, default False
-        Accept that a split has no tile of some class.
-
-    Raises
-    ------
-    EmptySplitError
-        If a split has no tile of a class.
-    """
+    """Give all images new splits, as for a new data set."""
     fractions = parse_fractions(shares)
     sources = [
         # Excluded images stay with their groups, and do not count in the shares.
@@ -140,14 +99,7 @@ def divide_into_folds(
     former: Folds | None = None,
     allow_empty: bool = False,
 ) -> Folds:
-    """Divide the images of a data set into folds; see `data_prep.folds.assign_folds`.
-
-    Parameters
-    ----------
-    known : DataSet
-    by, seed, name, former, allow_empty
-        See `data_prep.folds.assign_folds`, which raises the same errors.
-    """
+    """Divide the images of a data set into folds; see `data_prep.folds.assign_folds`."""
     now = Changes(dict(known.entries))
     splits = kept_splits(now, known.entries, {})
     return assign_folds(
@@ -161,21 +113,7 @@ def divide_into_folds(
 
 
 def exclude(known: DataSet, reasons: Mapping[str, str], path: str) -> Revised:
-    """Exclude images: their tiles stay on disk, but are not read.
-
-    Parameters
-    ----------
-    known : DataSet
-    reasons : mapping of str to str
-        Reasons by path or file name.
-    path : str
-        Path of the list, named in errors.
-
-    Raises
-    ------
-    LabelError
-        If a line names no image, or several.
-    """
+    """Exclude images: their tiles stay on disk, but are not read."""
     entries = dict(known.entries)
     for source, name in files_of(known, reasons, path).items():
         entries[source] = replace(entries[source], set_aside=reasons[name])
@@ -194,17 +132,7 @@ def include(known: DataSet, names: Collection[str], path: str) -> Revised:
 def revised_content(
     known: DataSet, entries: Mapping[str, Entry], **settings: Any
 ) -> dict[str, Any]:
-    """Return the content of a manifest with other entries.
-
-    Parameters
-    ----------
-    known : DataSet
-    entries : mapping of str to Entry
-        All entries. Changed ones get the number of the next publication, because they are new to
-        a training that continues.
-    **settings
-        Changed settings.
-    """
+    """Return the content of a manifest with other entries."""
     number = known.last_update + 1
     numbered = [
         entry if entry == known.entries[path] else replace(entry, update=number)
@@ -231,23 +159,6 @@ def with_classes(image: Field, labels: Collection[str]) -> Field:
 def parse_list(text: str, path: str) -> dict[str, str]:
     r"""Read a list of images to set aside.
 
-    Parameters
-    ----------
-    text : str
-        CSV with a header: ``file`` and, optionally, ``reason``. Other columns are ignored.
-    path : str
-        Named in errors.
-
-    Returns
-    -------
-    dict of str to str
-        Reasons by the content of the column ``file``, as Unicode NFC.
-
-    Raises
-    ------
-    LabelError
-        If a line cannot be read; it names the line.
-
     Examples
     --------
     >>> parse_list("file,reason\na/1.png,out of focus\na/2.png,\n", "bad.csv")
@@ -269,13 +180,7 @@ def parse_list(text: str, path: str) -> dict[str, str]:
 
 
 def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str]:
-    """Return the names in a table by the paths of the tiled images that they refer to.
-
-    Raises
-    ------
-    LabelError
-        If a name refers to no image, or to several.
-    """
+    """Return the names in a table by the paths of the tiled images that they refer to."""
     places: dict[str, list[str]] = {}
     for source, entry in known.entries.items():
         if entry.status == TILED:

@@ -14,18 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """The state of the running stages, queried when it is shown.
+    """The state of the running stages, queried when it is shown."""
 
-    Parameters
-    ----------
-    phase : str
-        Description of what the tasks do.
-    tracker : pyspark.StatusTracker
-        Status tracker of the session.
-    """
-
-    phase: str
-    tracker: Any
+    phase: str  # Description of what the tasks do
+    tracker: Any  # Status tracker of the session
 
     @property
     def turn(self) -> Hashable:
@@ -50,17 +42,7 @@ class TaskStatus:
 def task_progress(
     spark: SparkSession, phase: str, say: Callable[[str], object]
 ) -> Reporter[TaskStatus]:
-    """Return a reporter of the tasks that run during its ``with`` block.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        The session that runs the tasks.
-    phase : str
-        Description of what the tasks do.
-    say : callable
-        Receives a line every 4 s; see `Reporter`.
-    """
+    """Return a reporter of the tasks that run during its ``with`` block."""
     tracker = spark.sparkContext.statusTracker()
     # At the end no stage is running whose status could be shown.
     return Reporter(TaskStatus(phase, tracker), to=say, at_once=False, tells_end=False)

@@ -54,22 +54,12 @@ MAX_REGION_PIXELS = 1 << 34
 
 @dataclass(frozen=True)
 class TiffPlane:
-    """One plane of a TIFF file, as a `Choice` selects it.
+    """One plane of a TIFF file, as a `Choice` selects it."""
 
-    Parameters
-    ----------
-    planes : Planes
-        Planes of the file.
-    described : Ome
-    choice : Choice
-    pixel_size : pair of float, optional
-        Width and height of a pixel, micrometres.
-    """
-
-    planes: Planes
+    planes: Planes  # Planes of the file
     described: Ome
     choice: Choice
-    pixel_size: tuple[float, float] | None
+    pixel_size: tuple[float, float] | None  # Width and height of a pixel, micrometres
 
     @property
     def _page(self) -> tifffile.TiffPage:
@@ -94,13 +84,7 @@ class TiffPlane:
         return self.planes.grain if is_known else None
 
     def read(self, window: Window | None = None) -> Pixels:
-        """Decode the plane, or a rectangle of it.
-
-        Returns
-        -------
-        array [height, width] or [height, width, 3]
-            Upright; 0 is black.
-        """
+        """Decode the plane, or a rectangle of it."""
         planes = self.planes if window is None else self.planes.within(window)
         with warnings_kept_away():
             pixels = _chosen_planes(planes, self.described, self.planes.name, self.choice)
@@ -129,13 +113,7 @@ class TiffPlane:
         )
 
     def check_size(self, max_pixels: int) -> None:
-        """Refuse a plane that is too large to be decoded as a whole.
-
-        Raises
-        ------
-        ImageError
-            If it has more pixels, or more bytes than that many pixels can have.
-        """
+        """Refuse a plane that is too large to be decoded as a whole."""
         page, name = self._page, self.planes.name
         # A damaged header can ask for more memory than there is.
         sizes = ((page.imagewidth, page.imagelength), page.chunks[1::-1])
@@ -157,22 +135,7 @@ class TiffPlane:
 def find_plane(stream: BinaryIO, name: str, choice: Choice) -> TiffPlane:
     """Find one plane in a TIFF file; nothing is decoded.
 
-    Parameters
-    ----------
-    stream : file
-        Must stay open for as long as the plane is read.
-    name : str
-        Named in errors.
-    choice : Choice
-
-    Raises
-    ------
-    AmbiguousImageError
-        If the file holds several planes and `choice` does not say which.
-    ImageError
-        If its values have no clear meaning.
-    ValueError, struct.error, RuntimeError, ...
-        The exceptions of the libraries that decode, if the file is damaged.
+    `stream`: must stay open for as long as the plane is read.
     """
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)

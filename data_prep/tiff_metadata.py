@@ -47,11 +47,6 @@ Size = tuple[float, float]
 def parse_length(text: str) -> float:
     """Return a length such as ``0.5um`` in micrometres.
 
-    Raises
-    ------
-    ConfigurationError
-        If the text is not a length above 0.
-
     Examples
     --------
     >>> parse_length("0.5um"), parse_length("200 nm")
@@ -72,21 +67,11 @@ def parse_length(text: str) -> float:
 
 @dataclass(frozen=True)
 class Ome:
-    """What the OME-XML of a file says about one of its images.
+    """What the OME-XML of a file says about one of its images."""
 
-    Parameters
-    ----------
-    channels : tuple of str
-        Names of all channels; empty if one has no name.
-    bits : int, optional
-        Significant bits.
-    pixel_size : pair of float, optional
-        Width and height of a pixel, micrometres.
-    """
-
-    channels: tuple[str, ...] = ()
-    bits: int | None = None
-    pixel_size: Size | None = None
+    channels: tuple[str, ...] = ()  # Names of all channels; empty if one has no name
+    bits: int | None = None  # Significant bits
+    pixel_size: Size | None = None  # Width and height of a pixel, micrometres
 
     @classmethod
     def of(cls, tiff: tifffile.TiffFile, number: int) -> Ome:
@@ -115,13 +100,7 @@ class Ome:
 
 
 def planes_stated(tiff: tifffile.TiffFile) -> int:
-    """Return the largest number of planes that the OME-XML of a file states; 0 if there is none.
-
-    Raises
-    ------
-    ValueError
-        If a number in it is not a number.
-    """
+    """Return the largest number of planes that the OME-XML of a file states; 0 if there is none."""
     if not tiff.is_ome:
         return 0
     try:

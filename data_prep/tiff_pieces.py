@@ -53,13 +53,7 @@ def byte_count(page: tifffile.TiffPage, stored: Stored, number: int) -> int:
 def decode_piece(
     page: tifffile.TiffPage, stored: Stored, number: int, content: bytes, name: str
 ) -> Pixels:
-    """Decode a piece, array [height, width, samples].
-
-    Raises
-    ------
-    ImageError, ValueError, RuntimeError, ...
-        If it is damaged; only some of the errors tell `name`.
-    """
+    """Decode a piece, array [height, width, samples]."""
     more: dict[str, Any] = {}
     if page.compression in jpeg.COMPRESSIONS:
         more = {"jpegtables": stored.jpegtables, "jpegheader": page.jpegheader}

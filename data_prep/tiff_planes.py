@@ -50,20 +50,11 @@ class Window:
 
 @dataclass(frozen=True)
 class Stack:
-    """The planes of one image of the file: a TIFF series.
-
-    Parameters
-    ----------
-    series : tifffile.TiffPageSeries
-    number : int
-        Index among the file's series.
-    leading : tuple of (str, int)
-        Names and lengths of the axes before those of a page.
-    """
+    """The planes of one image of the file: a TIFF series."""
 
     series: tifffile.TiffPageSeries
-    number: int
-    leading: tuple[tuple[str, int], ...]
+    number: int  # Index among the file's series
+    leading: tuple[tuple[str, int], ...]  # Names and lengths of the axes before those of a page
 
     @property
     def first(self) -> tifffile.TiffPage:
@@ -82,29 +73,14 @@ class Stack:
 
 @dataclass(frozen=True)
 class Planes:
-    """Decodes pages of one series by their places on the series' axes.
-
-    Parameters
-    ----------
-    stack : Stack
-    place : dict of str to int
-        Place on the axes that are neither focal planes nor channels.
-    name : str
-        Named in errors.
-    stream : file
-        The TIFF file.
-    length : int
-        Bytes of the file.
-    window : Window, optional
-        Part of each page to decode; the page must be upright.
-    """
+    """Decodes pages of one series by their places on the series' axes."""
 
     stack: Stack
-    place: dict[str, int]
-    name: str
-    stream: BinaryIO = field(repr=False)
-    length: int
-    window: Window | None = None
+    place: dict[str, int]  # Place on the axes that are neither focal planes nor channels
+    name: str  # Named in errors
+    stream: BinaryIO = field(repr=False)  # The TIFF file
+    length: int  # Bytes of the file
+    window: Window | None = None  # Part of each page to decode; the page must be upright
     _pages: dict[int, tuple[tifffile.TiffPage, Stored]] = field(default_factory=dict, repr=False)
 
     def within(self, window: Window) -> Planes:

@@ -171,30 +171,12 @@ def cut_at(
 ) -> Iterator[Pixels]:
     """Cut tiles of one angle at given positions.
 
-    Parameters
-    ----------
-    image : array [height, width] or [height, width, channels], or Raster
-        uint8, uint16 or float32, at most 4 channels.
-    spec : TileSpec
-        The specification; only its `tile`, `interpolation` and `edge` are used. With edge ``pad``
-        tiles may reach over the edge of the image.
-    angle : float
-        Degrees in [0, 360), counter-clockwise.
-    positions : pair of int arrays
-        Left and top edges in the frame of the turned image, pixels.
-    cache_bytes : int, default 96 MiB
-        Bytes of the turned image that are kept for other tiles.
-
-    Yields
-    ------
-    array [tile, tile] or [tile, tile, channels]
-        The pixels of the tile that `iter_tiles` cuts there, bit for bit; it may be a view.
-
-    Raises
-    ------
-    ImageError
-        If the array is not an image of these types, or a tile does not lie in the image; with edge
-        ``pad``, if no part of the tile does.
+    `image`: uint8, uint16 or float32, at most 4 channels.
+    `spec`: the specification; only its `tile`, `interpolation` and `edge` are used. With edge
+    ``pad`` tiles may reach over the edge of the image.
+    `angle`: degrees in [0, 360), counter-clockwise.
+    `positions`: left and top edges in the frame of the turned image, pixels.
+    `cache_bytes`: bytes of the turned image that are kept for other tiles.
 
     Examples
     --------
@@ -273,11 +255,6 @@ class _Qualities:
     """The quality of the tiles of one base angle.
 
     It is measured once for the four quarter turns of a tile, which have the same pixels.
-
-    Parameters
-    ----------
-    pixels : TurnedImage
-    tile, white : int
     """
 
     def __init__(self, pixels: TurnedImage, tile: int, white: int) -> None:
@@ -302,15 +279,7 @@ class _Qualities:
 class _StripQualities:
     """The quality of the tiles of a strip, in their order.
 
-    Parameters
-    ----------
-    frame : FrameQuality or None
-        Measures them as their rows arrive; None if all are known.
-    positions : pair of int arrays
-    places : list of pair of int
-        Places of the tiles in the frame of the base angle.
-    known : dict
-        Qualities by place; those that are measured are added.
+    `frame`: measures them as their rows arrive; None if all are known.
     """
 
     def __init__(
@@ -336,19 +305,7 @@ class _StripQualities:
 
 
 class _Rows:
-    """A band of a frame as high as a tile, which moves down.
-
-    Parameters
-    ----------
-    pixels : TurnedImage
-        The image turned by the frame's base angle.
-    frame : Frame
-    positions : pair of int arrays
-        Left and top edges of all tiles of the frame.
-    tile : int
-    measured : FrameQuality, optional
-        Gets each row once.
-    """
+    """A band of a frame as high as a tile, which moves down."""
 
     def __init__(
         self,

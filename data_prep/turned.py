@@ -60,24 +60,10 @@ class Room:
 class TurnedImage:
     """The pixels of a base angle's frame; each block is computed when it is first read.
 
-    Parameters
-    ----------
-    image : array or Raster
-    frame : Frame
-        Any frame of the base angle.
-    spec : TileSpec
-        The specification; only its `interpolation` and `edge` are used.
-    cache_bytes : int, default 96 MiB
-        A turned image up to this size is kept. Of a larger one the blocks that were used last are
-        kept, at most so many bytes and 32 MiB.
-    room : Room, optional
-        Memory for it; it must not be used for another one at the same time.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Height and width of the frame, and the channels if the image has such an axis.
-    dtype : dtype
+    `spec`: the specification; only its `interpolation` and `edge` are used.
+    `cache_bytes`: A turned image up to this size is kept. Of a larger one the blocks that were used
+    last are kept, at most so many bytes and 32 MiB.
+    `room`: memory for it; it must not be used for another one at the same time.
 
     Examples
     --------

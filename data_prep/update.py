@@ -230,22 +230,7 @@ def plan_tiles(
 
 
 def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[Plan, Field]:
-    """Inspect, label and split all images of a folder, as for a new data set; write nothing.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    settings : TilingSettings
-        Settings; the output is not looked at.
-    say : callable
-
-    Returns
-    -------
-    plan : Plan
-        Its sources are sorted by path.
-    field : Field
-        The image column.
-    """
+    """Inspect, label and split all images of a folder, as for a new data set; write nothing."""
     owner = Ownership(Storage(spark), settings.output, say)
     night, _ = _Night(spark, settings, say, owner).decide(None)
     for line in _not_tiled(night.changes):

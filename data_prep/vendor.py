@@ -32,37 +32,17 @@ Size = tuple[float, float]
 
 @dataclass(frozen=True)
 class Form:
-    """Properties that all planes of one page share.
+    """Properties that all planes of one page share."""
 
-    Parameters
-    ----------
-    size : (int, int)
-        Height and width, pixels.
-    itemsize : int
-        Bytes of a value.
-    grain : (int, int)
-        Height and width of the parts that are decoded at once, pixels.
-    channels, planes : int
-        Numbers of channels and of focal planes.
-    channel_names : sequence of str
-        Names of all channels; empty if one has no name.
-    is_colour : bool
-        Whether each plane has red, green and blue; then there is one channel.
-    bits : int, optional
-        Significant bits, if they are stated.
-    pixel_size : pair of float, optional
-        Width and height of a pixel, micrometres.
-    """
-
-    size: tuple[int, int]
-    itemsize: int
-    grain: tuple[int, int]
-    channels: int = 1
+    size: tuple[int, int]  # Height and width, pixels
+    itemsize: int  # Bytes of a value
+    grain: tuple[int, int]  # Height and width of the parts that are decoded at once, pixels
+    channels: int = 1  # channels and planes: Numbers of channels and of focal planes
     planes: int = 1
-    channel_names: Sequence[str] = ()
-    is_colour: bool = False
-    bits: int | None = None
-    pixel_size: Size | None = None
+    channel_names: Sequence[str] = ()  # Names of all channels; empty if one has no name
+    is_colour: bool = False  # Whether each plane has red, green and blue; then there is one channel
+    bits: int | None = None  # Significant bits, if they are stated
+    pixel_size: Size | None = None  # Width and height of a pixel, micrometres
 
 
 class Container(Protocol):
@@ -88,33 +68,16 @@ class Container(Protocol):
 
 @dataclass(frozen=True)
 class VendorPlane:
-    """One plane of a container, as a `Choice` selects it.
-
-    Parameters
-    ----------
-    container : Container
-    form : Form
-        Properties of the page.
-    name : str
-        Named in errors.
-    page : int
-    channels : tuple of int
-        Numbers of one channel, or of three for red, green and blue.
-    planes : tuple of int
-        Numbers of the focal planes.
-    projection : {"max", "mean"}, optional
-        How several focal planes become one.
-    samples : tuple of int, optional
-        In a colour image, which of red, green and blue to take; None: all.
-    """
+    """One plane of a container, as a `Choice` selects it."""
 
     container: Container
-    form: Form
-    name: str
+    form: Form  # Properties of the page
+    name: str  # Named in errors
     page: int
-    channels: tuple[int, ...]
-    planes: tuple[int, ...]
-    projection: str | None = None
+    channels: tuple[int, ...]  # Numbers of one channel, or of three for red, green and blue
+    planes: tuple[int, ...]  # Numbers of the focal planes
+    projection: str | None = None  # How several focal planes become one
+    # In a colour image, which of red, green and blue to take; None: all
     samples: tuple[int, ...] | None = None
 
     @property
@@ -156,13 +119,7 @@ class VendorPlane:
         return Picture(pixels, bits if bits and 8 < bits < 16 else None, self.form.pixel_size)
 
     def check_size(self, max_pixels: int) -> None:
-        """Refuse a plane that is too large to be decoded as a whole.
-
-        Raises
-        ------
-        ImageError
-            If it has more pixels.
-        """
+        """Refuse a plane that is too large to be decoded as a whole."""
         height, width = self.size
         if height * width > max_pixels:
             raise ImageError(
@@ -188,15 +145,7 @@ def places_of(lengths: Mapping[str, int]) -> list[dict[str, int]]:
 
 
 def take(container: Container, name: str, choice: Choice) -> VendorPlane:
-    """Choose one plane.
-
-    Raises
-    ------
-    AmbiguousImageError
-        If the file holds several planes and `choice` does not say which.
-    ImageError
-        If there is no such plane.
-    """
+    """Choose one plane."""
     page = _number(container.pages, choice.page, name, "pages", "--page")
     form = container.form(page)
     planes, projection = _planes(form, name, choice)
@@ -239,13 +188,7 @@ def _number(count: int, chosen: int | None, name: str, things: str, option: str)
 
 
 def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -> ModuleType:
-    """Import the library of a format.
-
-    Raises
-    ------
-    ImageError
-        If it is not installed; the error names the extra.
-    """
+    """Import the library of a format."""
     try:
         return load()
     except ImportError as error:
@@ -256,19 +199,7 @@ def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -
 
 
 def local_path(stream: BinaryIO, resources: ExitStack) -> str:
-    """Return a path that a library can open; a copy, if the file is on no local disk.
-
-    Parameters
-    ----------
-    stream : file
-    resources : ExitStack
-        Deletes the copy.
-
-    Raises
-    ------
-    NoSpaceError
-        If the local disk has no room for a copy.
-    """
+    """Return a path that a library can open; a copy, if the file is on no local disk."""
     name = getattr(stream, "name", None)
     if isinstance(name, str) and os.path.isfile(name):
         return name

@@ -40,28 +40,7 @@ examples:
 
 
 def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[str, Any]]:
-    """Return the versions of a data set of tiles that can be read, oldest first.
-
-    Parameters
-    ----------
-    data : str
-        The data set; any Hadoop path.
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-
-    Returns
-    -------
-    list of dict
-        `number`, `hash`, `created`, `replaced` (None for the present version, which is the last)
-        and `tiles`.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no data set of tiles.
-    SchemaError
-        If its manifest is damaged.
-    """
+    """Return the versions of a data set of tiles that can be read, oldest first."""
     import msgspec
 
     storage = Storage(spark or build_session("distkeras_grid versions"))
@@ -86,32 +65,7 @@ def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[
 
 
 def card_of(data: str, version: int | str, *, spark: SparkSession | None = None) -> str:
-    """Describe a version of a data set of tiles in the Croissant format.
-
-    Parameters
-    ----------
-    data : str
-        The data set; any Hadoop path.
-    version : int or str
-        Number of a version, or the first 12 digits of its hash or more.
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-
-    Returns
-    -------
-    str
-        JSON. Name, licence and what else people wrote are those of the present
-        ``_croissant.json``.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there is no data set of tiles.
-    SchemaError
-        If it has no such version, or keeps it no longer, or a file of it is damaged.
-    ConfigurationError
-        If `version` is neither a number nor a hash.
-    """
+    """Describe a version of a data set of tiles in the Croissant format."""
     import msgspec
 
     storage = Storage(spark or build_session("distkeras_grid versions"))

@@ -72,32 +72,14 @@ HASHED_WHERE_SET = ("normalise", "keep")
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long former versions keep shards that the present version does not use.
+    """How long former versions keep shards that the present version does not use."""
 
-    Parameters
-    ----------
-    newest : int, default 1
-        Number of newest versions to keep, including the present one.
-    days : int, default 0
-        Keep versions that were replaced at most this many days ago.
-    """
-
-    newest: int = 1
-    days: int = 0
+    newest: int = 1  # Number of newest versions to keep, including the present one
+    days: int = 0  # Keep versions that were replaced at most this many days ago
 
 
 def parse_keep(text: str | None) -> Keep:
     """Read ``--keep-versions``.
-
-    Parameters
-    ----------
-    text : str or None
-        ``N`` for a number of versions, or ``Nd`` for the versions of N days.
-
-    Raises
-    ------
-    ConfigurationError
-        If the text is neither.
 
     Examples
     --------
@@ -119,17 +101,7 @@ def parse_keep(text: str | None) -> Keep:
 def retained(
     history: Sequence[Version], shards: Collection[str], keep: Keep, now: datetime
 ) -> tuple[Version, ...]:
-    """Return the former versions that can still be read.
-
-    Parameters
-    ----------
-    history : sequence of Version
-        Former versions, oldest first.
-    shards : collection of str
-        Names of the shards of the present version.
-    keep : Keep
-    now : datetime
-    """
+    """Return the former versions that can still be read."""
     since = now - timedelta(days=keep.days)
     oldest = len(history) - (keep.newest - 1)
     kept = {
@@ -153,23 +125,7 @@ class _Former(msgspec.Struct):
 
 
 def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> tuple[Version, ...]:
-    """Return the history for the manifest that replaces another.
-
-    Parameters
-    ----------
-    basis : str
-        Text of the present manifest.
-    shards : collection of str
-        Names of the shards of the new manifest.
-    keep : Keep
-    now : datetime
-        Present time, UTC.
-
-    Raises
-    ------
-    SchemaError
-        If the manifest is damaged.
-    """
+    """Return the history for the manifest that replaces another."""
     try:
         former = msgspec.json.decode(basis, type=_Former)
         # Manifests of earlier releases have no history.
@@ -192,17 +148,7 @@ def remember(basis: str, shards: Collection[str], keep: Keep, now: datetime) -> 
 
 
 def successor(content: Mapping[str, Any], basis: str, now: datetime) -> dict[str, Any]:
-    """Return a manifest with changed tables as the next version.
-
-    Parameters
-    ----------
-    content : mapping
-        The manifest of `basis` with changed tables.
-    basis : str
-        Text of the present manifest.
-    now : datetime
-        Present time, UTC.
-    """
+    """Return a manifest with changed tables as the next version."""
     keep = parse_keep(content["settings"].get("keep_versions"))
     history = remember(basis, content["shards"], keep, now)
     return {
@@ -219,13 +165,7 @@ def utc(now: datetime) -> str:
 
 
 def version_hash(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what decides the rows of a data set.
-
-    Parameters
-    ----------
-    content : mapping
-        The content of the manifest.
-    """
+    """Return the SHA-256 of what decides the rows of a data set."""
     settings = content["settings"]
     rows = sorted(
         [entry.get(name) for name in HASHED]

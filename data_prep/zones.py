@@ -32,20 +32,11 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Zones:
-    """The zones of one image.
+    """The zones of one image."""
 
-    Parameters
-    ----------
-    excluded : tuple of polygons
-        Polygons that no tile touches.
-    included : tuple of polygons
-        If there are any, each tile lies in one of them.
-    reach : int
-        Distance by which the values of a zone spread beyond it when the image was enlarged, pixels.
-    """
-
-    excluded: tuple[Polygon, ...] = ()
-    included: tuple[Polygon, ...] = ()
+    excluded: tuple[Polygon, ...] = ()  # Polygons that no tile touches
+    included: tuple[Polygon, ...] = ()  # If there are any, each tile lies in one of them
+    # Distance by which the values of a zone spread beyond it when the image was enlarged, pixels
     reach: int = 0
 
     def __bool__(self) -> bool:
@@ -75,13 +66,7 @@ NO_ZONES = Zones()
 
 @dataclass(frozen=True)
 class Zone:
-    """One polygon of a table or GeoJSON file, as plain numbers.
-
-    Parameters
-    ----------
-    kind : {"exclude", "include"}
-    rings : tuple of tuple of (float, float)
-    """
+    """One polygon of a table or GeoJSON file, as plain numbers."""
 
     kind: str
     rings: tuple[Points, ...]
@@ -143,29 +128,10 @@ class ZoneRules:
 def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
     """Read zones from the text of a table or of a GeoJSON file.
 
-    Parameters
-    ----------
-    text : str
-    name : str
-        Name of the file; it ends in ``.csv``, ``.geojson`` or ``.json``.
-
-        A table has the columns ``file``, ``left``, ``top``, ``right`` and ``bottom``, in pixels,
-        and optionally ``kind``: ``exclude`` (default) or ``include``.
-
-        GeoJSON is a FeatureCollection of polygons. The property ``file`` names the image, and the
-        property ``kind`` is as in a table.
-
-    Returns
-    -------
-    dict of str to tuple of Zone
-        Zones by the image's path below the input folder, as Unicode NFC.
-
-    Raises
-    ------
-    SchemaError
-        If a row or a feature is not valid; it names the line or the number.
-    ConfigurationError
-        If the name has another ending.
+    `name`: name of the file; it ends in ``.csv``, ``.geojson`` or ``.json``. A table has the
+    columns ``file``, ``left``, ``top``, ``right`` and ``bottom``, in pixels, and optionally
+    ``kind``: ``exclude`` (default) or ``include``. GeoJSON is a FeatureCollection of polygons. The
+    property ``file`` names the image, and the property ``kind`` is as in a table.
     """
     if name.lower().endswith(".csv"):
         pairs: Iterable[tuple[str, Zone]] = _table(text, name)

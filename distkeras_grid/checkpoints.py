@@ -37,33 +37,15 @@ class TornError(DataError):
 
 
 class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a checkpoint.
+    """One file of a checkpoint."""
 
-    Parameters
-    ----------
-    name : str
-        Its name, without folder.
-    bytes : int
-        Its length.
-    sha256 : str
-        Its SHA-256 in hexadecimal.
-    shared : bool, default False
-        Whether other checkpoints may consist of it, too.
-    """
-
-    name: Name
-    bytes: Count
-    sha256: Digest
-    shared: bool = False
+    name: Name  # Its name, without folder
+    bytes: Count  # Its length
+    sha256: Digest  # Its SHA-256 in hexadecimal
+    shared: bool = False  # Whether other checkpoints may consist of it, too
 
     def check(self, content: Content) -> None:
-        """Refuse another content.
-
-        Raises
-        ------
-        TornError
-            If length or digest are not those of the piece.
-        """
+        """Refuse another content."""
         length = len(content)
         if length != self.bytes or hashlib.sha256(content).hexdigest() != self.sha256:
             raise TornError(
@@ -73,40 +55,19 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint consists of.
-
-    Parameters
-    ----------
-    format : int
-        `FORMAT`.
-    number : int
-        Counts the checkpoints of a directory.
-    run : str
-        Name of the run that wrote it.
-    saved_at : float
-        When [s since 1970].
-    version, samples, epochs : int
-        Folds, rows and whole epochs behind the center.
-    spec : dict
-        The run, as `RunSpec.to_json` describes it.
-    xla : bool
-        Whether XLA compiles the workers' windows.
-    pieces : tuple of Piece
-        All its files but this one.
-    rows : str, optional
-        Name of the folder beside it with the rows of the run, where these were stored.
-    """
+    """What a checkpoint consists of."""
 
     format: int
-    number: Count
-    run: Annotated[str, msgspec.Meta(max_length=200)]
-    saved_at: float
-    version: Count
+    number: Count  # Counts the checkpoints of a directory
+    run: Annotated[str, msgspec.Meta(max_length=200)]  # Name of the run that wrote it
+    saved_at: float  # When [s since 1970]
+    version: Count  # version and samples and epochs: Folds, rows and whole epochs behind the center
     samples: Count
     epochs: Count
-    spec: dict[str, Any]
-    xla: bool
-    pieces: tuple[Piece, ...]
+    spec: dict[str, Any]  # The run, as `RunSpec.to_json` describes it
+    xla: bool  # Whether XLA compiles the workers' windows
+    pieces: tuple[Piece, ...]  # All its files but this one
+    # Name of the folder beside it with the rows of the run, where these were stored
     rows: RowsName | None = None
 
     @property
@@ -115,13 +76,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return folder_name(self.number)
 
     def piece(self, name: str) -> Piece:
-        """Return the piece of this name.
-
-        Raises
-        ------
-        TornError
-            If there is none.
-        """
+        """Return the piece of this name."""
         found = next((piece for piece in self.pieces if piece.name == name), None)
         if found is None:
             raise TornError(f"The checkpoint {self.folder} has no {name}.")
@@ -137,15 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Manifest:
-        """Read what `to_bytes` returned.
-
-        Raises
-        ------
-        TornError
-            If it is something else.
-        ConfigurationError
-            If it is of another release.
-        """
+        """Read what `to_bytes` returned."""
         try:
             told = msgspec.json.decode(content, type=_Head)
             manifest = msgspec.json.decode(content, type=cls) if told.format == FORMAT else None
@@ -167,18 +114,11 @@ class _Head(msgspec.Struct):
 
 
 class Driver(msgspec.Struct, frozen=True):
-    """A driver, as Spark names it.
+    """A driver, as Spark names it."""
 
-    Parameters
-    ----------
-    application : str
-        Id of its application.
-    attempt : int, default 1
-        Which attempt of the application it is. In cluster mode, YARN starts another one after a
-        driver that died.
-    """
-
-    application: str
+    application: str  # Id of its application
+    # Which attempt of the application it is. In cluster mode, YARN starts another one after a
+    # driver that died.
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def precedes(self, other: Driver) -> bool:
@@ -197,15 +137,6 @@ class Driver(msgspec.Struct, frozen=True):
 class Generation(msgspec.Struct, frozen=True):
     """Which driver writes the checkpoints of a directory.
 
-    Parameters
-    ----------
-    number : int
-        Counts the drivers that have taken the directory over.
-    driver : Driver
-        The last one of them.
-    token : str
-        Random text, so that no two drivers have the same generation.
-
     Examples
     --------
     >>> first = Generation(1, Driver("application_17_0001"), "a")
@@ -216,9 +147,9 @@ class Generation(msgspec.Struct, frozen=True):
     False
     """
 
-    number: Count
-    driver: Driver
-    token: str
+    number: Count  # Counts the drivers that have taken the directory over
+    driver: Driver  # The last one of them
+    token: str  # Random text, so that no two drivers have the same generation
 
     def precedes(self, driver: Driver) -> bool:
         """Whether `driver` is a later attempt of this one's application."""

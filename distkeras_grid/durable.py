@@ -13,16 +13,6 @@ def replace(source: str | Path, target: str | Path) -> None:
 
     Without that, file systems may store the new name first. After a power failure it would then be
     a file without content.
-
-    Parameters
-    ----------
-    source, target : str or pathlib.Path
-        Files on one file system; one at `target` is replaced.
-
-    Raises
-    ------
-    OSError
-        If the disk or the file system refuses.
     """
     _sync(source)
     os.replace(source, target)
@@ -30,18 +20,7 @@ def replace(source: str | Path, target: str | Path) -> None:
 
 
 def persist(path: str | Path) -> None:
-    """Let a file, or all that lies below a folder, reach the disk before it gets its name.
-
-    Parameters
-    ----------
-    path : str or pathlib.Path
-        A file, or a folder; links in it are not followed.
-
-    Raises
-    ------
-    OSError
-        If the disk fails, or the file is not there.
-    """
+    """Let a file, or all that lies below a folder, reach the disk before it gets its name."""
     if not os.path.isdir(path):
         _sync(path)
         return
@@ -54,18 +33,7 @@ def persist(path: str | Path) -> None:
 
 
 def renamed(source: str | Path, target: str | Path) -> None:
-    """Let the new name of a file or folder reach the disk, and the end of its former one.
-
-    Parameters
-    ----------
-    source, target : str or pathlib.Path
-        The former name and the new one.
-
-    Raises
-    ------
-    OSError
-        If the disk fails.
-    """
+    """Let the new name of a file or folder reach the disk, and the end of its former one."""
     new, old = (os.path.dirname(path) or "." for path in (target, source))
     _sync_folder(new)
     if old != new:

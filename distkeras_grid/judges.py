@@ -26,39 +26,23 @@ LONGEST_REASON = 1000
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is measured of a commit.
+    """What is measured of a commit."""
 
-    Parameters
-    ----------
-    loss : float
-        Mean loss of the window.
-    norm : float or None
-        Euclidean norm of the change of the trainable weights, or of the gradient. Of rules that
-        send weights, the change is their distance from the worker's center. None if the worker has
-        begun with weights of its own, which the server does not know.
-    statistics : float
-        Euclidean norm of the distance of the averaged parts (means and variances of batch
-        normalization, an optimizer's state that travels) from those of the center.
-    """
-
-    loss: float
+    loss: float  # Mean loss of the window
+    # Euclidean norm of the change of the trainable weights, or of the gradient. Of rules that send
+    # weights, the change is their distance from the worker's center. None if the worker has begun
+    # with weights of its own, which the server does not know.
     norm: float | None
+    # Euclidean norm of the distance of the averaged parts (means and variances of batch
+    # normalization, an optimizer's state that travels) from those of the center
     statistics: float
 
 
 class Seen(msgspec.Struct, forbid_unknown_fields=True):
-    """What is remembered of commits that were folded.
+    """What is remembered of commits that were folded."""
 
-    Parameters
-    ----------
-    recent : list of Measure
-        The newest of them, at most `RECENT`.
-    highest_loss : float or None
-        The highest loss of all; None before the first one.
-    """
-
-    recent: list[Measure] = []
-    highest_loss: float | None = None
+    recent: list[Measure] = []  # The newest of them, at most `RECENT`
+    highest_loss: float | None = None  # The highest loss of all; None before the first one
 
     def add(self, measure: Measure) -> None:
         """Remember a commit that is folded."""
@@ -111,11 +95,6 @@ def _median(values: Iterable[float]) -> float:
 
 def ask(validate: Validate, loss: float | None, metrics: Mapping[str, float], sent: Vector) -> str:
     """Return what a user's function has against a window, empty if nothing.
-
-    Raises
-    ------
-    JudgeFailedError
-        If it raises, or returns something else than a text or None.
 
     Examples
     --------

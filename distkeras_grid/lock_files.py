@@ -20,23 +20,6 @@ def lock_file(path: str | Path, before: Callable[[], object] = lambda: None) -> 
     A lock counts only where the path still leads to the locked file. Otherwise two processes would
     hold it: the one that had opened a file before it was deleted, and the one that has made it
     anew. So whoever holds the lock may delete the file.
-
-    Parameters
-    ----------
-    path : str or pathlib.Path
-        A file of this machine.
-    before : callable, optional
-        Called before each opening, such as to make the file's folder; what it raises passes.
-
-    Returns
-    -------
-    io.FileIO or None
-        As from `open_lock_file`; None if the lock is held already.
-
-    Raises
-    ------
-    StorageError
-        As from `open_lock_file`, or if the file cannot be locked.
     """
     for _ in range(_TRIES):
         before()
@@ -81,23 +64,7 @@ def _leads_to(path: str | Path, file: FileIO) -> bool:
 
 
 def open_lock_file(path: str | Path) -> FileIO:
-    """Open a file for a lock; make it where it is missing.
-
-    Parameters
-    ----------
-    path : str or pathlib.Path
-        A file of this machine.
-
-    Returns
-    -------
-    io.FileIO
-        Open for reading and writing, not locked. No child process inherits it by itself.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be opened, or is a link, a pipe, a device or a folder.
-    """
+    """Open a file for a lock; make it where it is missing."""
     try:
         # A link may name a file of somebody else's choice, a pipe or a device would block.
         descriptor = os.open(

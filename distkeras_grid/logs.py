@@ -30,11 +30,6 @@ def cause(text: str) -> str | None:
     That is the last exception of Python or Java (the innermost cause of a chain), or else the last
     line that log4j marks as an error. Lines of JSON are read as ``--log-format json`` writes them.
 
-    Parameters
-    ----------
-    text : str
-        The log, or its end.
-
     Examples
     --------
     >>> cause("Traceback (most recent call last):\n  ...\nValueError: no rows\nbye\n")
@@ -67,15 +62,7 @@ def end(text: str, lines: int) -> str:
 
 
 def cause_and_end(text: str, lines: int) -> str:
-    """Return the line that `cause` finds, and after it the end of the log.
-
-    Parameters
-    ----------
-    text : str
-        A log, or its end.
-    lines : int
-        Number of last lines to return.
-    """
+    """Return the line that `cause` finds, and after it the end of the log."""
     why, last = cause(text), end(text, lines)
     return last if why is None or last == why else f"{why}\n{last}"
 

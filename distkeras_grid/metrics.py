@@ -32,20 +32,8 @@ Classes = npt.NDArray[np.int64]
 def predicted_classes(predictions: npt.ArrayLike) -> Classes:
     """Return the class that each prediction names.
 
-    Parameters
-    ----------
-    predictions : array_like
-        Shape ``(n,)`` or ``(n, k)``, numbers; see the table of the module.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        `NO_CLASS` where the prediction holds NaN.
-
-    Raises
-    ------
-    DataError
-        If they are not numbers, or of another shape.
+    `predictions`: shape ``(n,)`` or ``(n, k)``, numbers; see the table of the module.
+    Shape of the result: (n,).
 
     Examples
     --------
@@ -76,20 +64,8 @@ def predicted_classes(predictions: npt.ArrayLike) -> Classes:
 def true_classes(labels: npt.ArrayLike) -> Classes:
     """Return the classes that labels name.
 
-    Parameters
-    ----------
-    labels : array_like
-        Whole numbers of shape ``(n,)`` or ``(n, 1)``, or one-hot rows of shape ``(n, k)``.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        The classes.
-
-    Raises
-    ------
-    LabelError
-        If a label is not a whole number, or a row is not one-hot.
+    `labels`: whole numbers of shape ``(n,)`` or ``(n, 1)``, or one-hot rows of shape ``(n, k)``.
+    Shape of the result: (n,).
 
     Examples
     --------
@@ -117,18 +93,6 @@ def true_classes(labels: npt.ArrayLike) -> Classes:
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the share of predictions that name the label's class.
 
-    Parameters
-    ----------
-    labels, predictions : array_like
-        As `true_classes` and `predicted_classes` take them, n of each.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are none.
-    DataError
-        If there are not as many labels as predictions.
-
     Examples
     --------
     >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
@@ -143,26 +107,7 @@ def confusion_matrix(
 ) -> npt.NDArray[np.int64]:
     """Count how often each class was taken for each.
 
-    Parameters
-    ----------
-    labels, predictions : array_like
-        As `true_classes` and `predicted_classes` take them, n of each.
-    classes : int, optional
-        Number of classes; by default up to the largest that occurs.
-
-    Returns
-    -------
-    ndarray of int64, shape (classes, classes)
-        Row: the label; column: the prediction.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are none.
-    DataError
-        If a prediction holds NaN, or there are not as many labels as predictions.
-    LabelError
-        If a class lies outside `classes`.
+    Shape of the result: (classes, classes).
 
     Examples
     --------
@@ -181,26 +126,7 @@ def confusion_from_counts(
 ) -> npt.NDArray[np.int64]:
     """Build a confusion matrix from counted pairs.
 
-    Parameters
-    ----------
-    counts : sequence of (int, int, int)
-        Label, prediction and how often both came together.
-    classes : int, optional
-        Number of classes; by default up to the largest that occurs.
-
-    Returns
-    -------
-    ndarray of int64, shape (classes, classes)
-        Row: the label; column: the prediction.
-
-    Raises
-    ------
-    ConfigurationError
-        If `classes` is below 1.
-    DataError
-        If a prediction names no class.
-    LabelError
-        If a class lies outside `classes`.
+    Shape of the result: (classes, classes).
     """
     if classes is not None and classes < 1:
         raise ConfigurationError(f"classes must be at least 1. Received: {classes}.")

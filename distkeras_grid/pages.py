@@ -27,35 +27,16 @@ th { background: var(--soft); }
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section of a page: a heading, and below it what is given of text, table and picture.
+    """One section of a page: a heading, and below it what is given of text, table and picture."""
 
-    Parameters
-    ----------
-    heading : str
-        Plain text, as all text here.
-    text : str, default ""
-        Lines stay lines.
-    rows : sequence of sequence of object, default ()
-        A table; its first row is the head.
-    image : str, default ""
-        File name of a picture in the page's folder.
-    """
-
-    heading: str
-    text: str = ""
-    rows: Sequence[Sequence[object]] = ()
-    image: str = ""
+    heading: str  # Plain text, as all text here
+    text: str = ""  # Lines stay lines
+    rows: Sequence[Sequence[object]] = ()  # A table; its first row is the head
+    image: str = ""  # File name of a picture in the page's folder
 
 
 def format_page(title: str, sections: Sequence[Section]) -> str:
     """Return the page as HTML.
-
-    Parameters
-    ----------
-    title : str
-        Plain text.
-    sections : sequence of Section
-        In order.
 
     Examples
     --------
@@ -73,27 +54,7 @@ def format_page(title: str, sections: Sequence[Section]) -> str:
 
 
 def write_page(folder: str | Path, title: str, sections: Sequence[Section]) -> Path:
-    """Write the page as ``index.html``.
-
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        A local folder in which the pictures already are; the page in it is replaced.
-    title : str
-        Plain text.
-    sections : sequence of Section
-        In order.
-
-    Returns
-    -------
-    pathlib.Path
-        Path of the page.
-
-    Raises
-    ------
-    ConfigurationError
-        If a picture is not in the folder.
-    """
+    """Write the page as ``index.html``."""
     folder = Path(folder)
     missing = [s.image for s in sections if s.image and not (folder / s.image).is_file()]
     if missing:

@@ -36,17 +36,11 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The content of a progress line.
+    """The content of a progress line."""
 
-    Parameters
-    ----------
-    parts : sequence of str
-        The first one is always shown. The others are left out from the right if they do not fit.
-    fraction : float, optional
-        The part that is done, from 0 to 1. A terminal shows it as a bar.
-    """
-
+    # The first one is always shown. The others are left out from the right if they do not fit.
     parts: Sequence[str]
+    # The part that is done, from 0 to 1. A terminal shows it as a bar.
     fraction: float | None = None
 
     def line(self, width: int = MAX_WIDTH) -> str:
@@ -72,12 +66,7 @@ class State(Protocol):
     def status(self, rate: float, seconds: float) -> Status:
         """Return the content of the progress line.
 
-        Parameters
-        ----------
-        rate : float
-            Recent growth of the amount in a second, 0 if it is not known.
-        seconds : float
-            Time in this phase so far [s].
+        `seconds`: time in this phase so far [s].
         """
 
 
@@ -107,10 +96,7 @@ class Surface(ABC):
 class Lines(Surface):
     """Plain lines, one below the other: files, pipes, batch logs.
 
-    Parameters
-    ----------
-    say : callable
-        Receives each line without its newline.
+    `say`: receives each line without its newline.
     """
 
     # With the heartbeat, below 5 s of silence.
@@ -132,13 +118,7 @@ class Lines(Surface):
 
 
 class Terminal(Surface):
-    """A line that moves, with a bar where it is known how much is done.
-
-    Parameters
-    ----------
-    stream : text file
-        A terminal.
-    """
+    """A line that moves, with a bar where it is known how much is done."""
 
     interval = 0.2
 
@@ -228,16 +208,7 @@ SILENT = Lines(lambda _: None)
 
 
 def surface(stream: TextIO | None = None, *, timed: bool = False) -> Surface:
-    """Return the surface that suits where this program runs.
-
-    Parameters
-    ----------
-    stream : text file, optional
-        By default the notebook, if this is one, and standard error elsewhere, or the handlers of
-        the logger ``distkeras_grid.progress`` if it has any.
-    timed : bool, default False
-        Whether lines in files and pipes begin with the time, as those of Spark beside them do.
-    """
+    """Return the surface that suits where this program runs."""
     if stream is None and LOGGER.handlers:
         return Lines(LOGGER.info)
     if stream is None and _in_notebook():
@@ -259,19 +230,7 @@ AnyState = TypeVar("AnyState", bound=State)
 class Reporter(Generic[AnyState]):
     """Tells of a state while its ``with`` block runs; any thread may change it.
 
-    Parameters
-    ----------
-    state : State
-        The first one.
-    to : callable, optional
-        A `Surface`, or a function that receives plain lines; by default what suits (`surface`).
-    clock : callable, default time.monotonic
-        Returns seconds.
-    at_once : bool, default True
-        Whether the first line is due with the first beat of the heart. Else what ends within the
-        surface's interval is silent.
-    tells_end : bool, default True
-        Whether the last state is shown when the block ends.
+    `clock`: returns seconds.
 
     Examples
     --------
@@ -415,21 +374,14 @@ def _replaced(state: AnyState, changes: dict[str, Any]) -> AnyState:
 class Bytes:
     """The state of one long copy.
 
-    Parameters
-    ----------
-    phase : str
-        What is done, such as ``"packing"``.
-    total, done : int
-        Bytes in all, and so far.
-
     Examples
     --------
     >>> Bytes("packing", 200_000_000, 50_000_000).status(rate=10e6, seconds=5).line()
     'packing  50 of 200 MB  10 MB/s  0:15 left'
     """
 
-    phase: str
-    total: int
+    phase: str  # What is done, such as ``"packing"``
+    total: int  # total and done: Bytes in all, and so far
     done: int = 0
 
     @property

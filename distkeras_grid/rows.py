@@ -17,26 +17,13 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Block:
-    """Some mini-batches of one size.
+    """Some mini-batches of one size."""
 
-    Parameters
-    ----------
-    x : tuple of ndarray
-        Features, one array for each input of the model, shape ``(steps, batch, *shape)``, in the
-        type in which they are stored.
-    y : tuple of ndarray
-        Labels, one array for each output, shape ``(steps, batch, ...)``.
-    weight : ndarray, optional
-        Sample weights, shape ``(steps, batch)``, ``float32``.
-
-    Raises
-    ------
-    DataError
-        If the arrays disagree about the steps and the batch, or hold no sample.
-    """
-
+    # Features, one array for each input of the model, shape ``(steps, batch, *shape)``, in the type
+    # in which they are stored
     x: tuple[NDArray[Any], ...]
-    y: tuple[NDArray[Any], ...]
+    y: tuple[NDArray[Any], ...]  # Labels, one array for each output, shape ``(steps, batch, ...)``
+    # Sample weights, shape ``(steps, batch)``, ``float32``
     weight: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
@@ -79,12 +66,7 @@ class Block:
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     """Return an uninitialised array that starts at a multiple of 64 bytes.
 
-    Parameters
-    ----------
-    shape : int or tuple of int
-        Shape of the array.
-    dtype : dtype, default float32
-        Its type.
+    `shape`: shape of the array.
 
     Examples
     --------
@@ -102,22 +84,8 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDAr
 def take(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
     """Return copies of rows, on memory that starts at a multiple of 64 bytes.
 
-    Parameters
-    ----------
-    array : ndarray
-        Shape ``(rows, ...)``.
-    places : ndarray
-        Which rows, each from 0 to ``rows - 1``; of any shape.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(*places.shape, ...)``.
-
-    Raises
-    ------
-    IndexError
-        If there is no such row.
+    `array`: shape ``(rows, ...)``.
+    `places`: which rows, each from 0 to ``rows - 1``; of any shape.
 
     Examples
     --------
@@ -132,13 +100,7 @@ def take(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def check_places(places: NDArray[np.int64], rows: int) -> None:
-    """Refuse places where no row is; NumPy would count negative ones from the end.
-
-    Raises
-    ------
-    IndexError
-        If a place is not from 0 to ``rows - 1``.
-    """
+    """Refuse places where no row is; NumPy would count negative ones from the end."""
     if places.size and (places.min() < 0 or places.max() >= rows):
         raise IndexError(
             f"Places are from 0 to {rows - 1}. Received: {places.min()} to {places.max()}."

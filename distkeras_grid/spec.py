@@ -95,35 +95,20 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class RuleSpec(Value, frozen=True):
-    """An update rule by its name.
+    """An update rule by its name."""
 
-    Parameters
-    ----------
-    name : str
-        A key of `distkeras_grid.rules.RULES`.
-    parameters : mapping of str to object, default {}
-        The rule's parameters, JSON values.
-    """
-
-    name: str
-    parameters: dict[str, Any] = {}
+    name: str  # A key of `distkeras_grid.rules.RULES`
+    parameters: dict[str, Any] = {}  # The rule's parameters, JSON values
 
     def __post_init__(self) -> None:
         _store(self, "parameters", plain(self.parameters))
 
 
 class CompressionSpec(Value, frozen=True):
-    """A compression by its name.
+    """A compression by its name."""
 
-    Parameters
-    ----------
-    name : {"bfloat16", "dgc"}
-        How the vectors of exchanges travel.
-    parameters : mapping of str to object, default {}
-        Parameters of `DeepGradientCompression`; none for ``"bfloat16"``.
-    """
-
-    name: CompressionName
+    name: CompressionName  # How the vectors of exchanges travel
+    # Parameters of `DeepGradientCompression`; none for ``"bfloat16"``
     parameters: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -167,39 +152,19 @@ class Outliers(Value, frozen=True):
 
 
 class AlgorithmSpec(Value, frozen=True):
-    """How workers train, and how the server puts their results together.
+    """How workers train, and how the server puts their results together."""
 
-    Parameters
-    ----------
-    rule : RuleSpec
-        The update rule.
-    trainer : str, default ""
-        Name of the trainer's class.
-    arguments : mapping of str to object, default {}
-        The arguments that this trainer has beside the common ones, as they were given.
-    quorum : float, default 1
-        Share of the workers whose commits close a synchronous round, 0.5 to 1.
-    optimizer_state : {"keep", "reset"}, default "keep"
-        What a worker's optimizer keeps from window to window.
-    own_start : bool, default False
-        Whether workers but the first draw initial weights of their own.
-    jit : bool or "auto", default "auto"
-        Whether XLA compiles windows.
-    backend : str, default "tensorflow"
-        The backend of Keras on driver and workers.
-    compile : mapping of str to object, default {}
-        What `CompileSettings.to_json` returned.
-    """
-
-    rule: RuleSpec
-    trainer: str = ""
+    rule: RuleSpec  # The update rule
+    trainer: str = ""  # Name of the trainer's class
+    # The arguments that this trainer has beside the common ones, as they were given
     arguments: dict[str, Any] = {}
-    quorum: float = 1.0
+    quorum: float = 1.0  # Share of the workers whose commits close a synchronous round, 0.5 to 1
+    # What a worker's optimizer keeps from window to window
     optimizer_state: OptimizerState = "keep"
-    own_start: bool = False
-    jit: bool | Literal["auto"] = "auto"
-    backend: str = "tensorflow"
-    compile: dict[str, Any] = {}
+    own_start: bool = False  # Whether workers but the first draw initial weights of their own
+    jit: bool | Literal["auto"] = "auto"  # Whether XLA compiles windows
+    backend: str = "tensorflow"  # The backend of Keras on driver and workers
+    compile: dict[str, Any] = {}  # What `CompileSettings.to_json` returned
 
     def __post_init__(self) -> None:
         _store(self, "arguments", plain(self.arguments))
@@ -207,24 +172,14 @@ class AlgorithmSpec(Value, frozen=True):
 
 
 class LayoutSpec(Value, frozen=True):
-    """The sections that travel: those of the vector by their sizes, in their order, and the state.
+    """The sections that travel: those of the vector by their sizes, in their order, and the state."""
 
-    Parameters
-    ----------
-    trainable_size : int
-        Scalars that the update rule moves.
-    statistics_size : int, default 0
-        Scalars that training changes without a gradient; they are averaged.
-    state : tuple of Variable, default ()
-        What workers share of an optimizer beside the vector, where they make the same steps.
-    kept_limit : int, default 0
-        Most bytes of what a worker needs beside the center to go on: its own weights, optimizer,
-        random generators and residual. The server keeps it; 0 if nothing is kept.
-    """
-
-    trainable_size: int
-    statistics_size: int = 0
+    trainable_size: int  # Scalars that the update rule moves
+    statistics_size: int = 0  # Scalars that training changes without a gradient; they are averaged
+    # What workers share of an optimizer beside the vector, where they make the same steps
     state: tuple[Variable, ...] = ()
+    # Most bytes of what a worker needs beside the center to go on: its own weights, optimizer,
+    # random generators and residual. The server keeps it; 0 if nothing is kept.
     kept_limit: int = 0
 
     def __post_init__(self) -> None:
@@ -263,20 +218,11 @@ class LayoutSpec(Value, frozen=True):
 
 
 class EarlierSpec(Value, frozen=True):
-    """What other workers have trained before a run went on with another number of workers.
+    """What other workers have trained before a run went on with another number of workers."""
 
-    Parameters
-    ----------
-    epochs : int
-        Whole epochs. The present workers begin with the next one.
-    version : int
-        Version of the center with which they begin.
-    folded, dropped : int
-        Samples in the center, and samples of windows that came after their round.
-    """
-
-    epochs: int
-    version: int
+    epochs: int  # Whole epochs. The present workers begin with the next one.
+    version: int  # Version of the center with which they begin
+    # folded and dropped: Samples in the center, and samples of windows that came after their round
     folded: int
     dropped: int = 0
 
@@ -286,51 +232,26 @@ class EarlierSpec(Value, frozen=True):
 
 
 class ScheduleSpec(Value, frozen=True):
-    """How many rows go through the model, in which order, with how many exchanges.
+    """How many rows go through the model, in which order, with how many exchanges."""
 
-    Parameters
-    ----------
-    rows : int
-        Rows of all workers together; an epoch ends when so many samples more are folded.
-    workers : int, default 1
-        Workers of the run.
-    batch_size : int, default 32
-        Rows in a batch of one worker.
-    window : int or None, default None
-        Batches between two exchanges; None for one exchange in `epochs_per_window` epochs.
-    epochs : int, default 1
-        Passes over the data.
-    epochs_per_window : int, default 1
-        Epochs between two exchanges, where `window` is None.
-    shuffle : bool, default True
-        Whether each epoch has an order of its own.
-    seed : int, default 0
-        Seed of the order and of random layers.
-    bootstrap : bool, default False
-        Whether a worker trains on rows drawn with replacement from its own.
-    snapshots_per_epoch : int, default 0
-        Copies of the center that are made while an epoch's samples are folded, the last one at its
-        end; each is kept until the driver fetches it.
-    epoch_barrier : bool, default False
-        Whether workers wait at the end of each epoch until the driver's callbacks have acted.
-    earlier : EarlierSpec, optional
-        What other workers have trained; None if the number of workers has not changed.
-    largest_share : int, optional
-        Rows of the largest worker; None if workers differ by one row at most.
-    """
-
-    rows: int
-    workers: int = 1
-    batch_size: int = 32
+    rows: int  # Rows of all workers together; an epoch ends when so many samples more are folded
+    workers: int = 1  # Workers of the run
+    batch_size: int = 32  # Rows in a batch of one worker
+    # Batches between two exchanges; None for one exchange in `epochs_per_window` epochs
     window: int | None = None
-    epochs: int = 1
-    epochs_per_window: int = 1
-    shuffle: bool = True
-    seed: int = 0
-    bootstrap: bool = False
+    epochs: int = 1  # Passes over the data
+    epochs_per_window: int = 1  # Epochs between two exchanges, where `window` is None
+    shuffle: bool = True  # Whether each epoch has an order of its own
+    seed: int = 0  # Seed of the order and of random layers
+    bootstrap: bool = False  # Whether a worker trains on rows drawn with replacement from its own
+    # Copies of the center that are made while an epoch's samples are folded, the last one at its
+    # end; each is kept until the driver fetches it
     snapshots_per_epoch: int = 0
+    # Whether workers wait at the end of each epoch until the driver's callbacks have acted
     epoch_barrier: bool = False
+    # What other workers have trained; None if the number of workers has not changed
     earlier: EarlierSpec | None = None
+    # Rows of the largest worker; None if workers differ by one row at most
     largest_share: int | None = None
 
     def __post_init__(self) -> None:
@@ -377,11 +298,6 @@ class ScheduleSpec(Value, frozen=True):
         So each worker takes part in each round. Of a worker with a row more, the last window may
         have a batch more.
 
-        Parameters
-        ----------
-        rows : int
-            Rows of the worker.
-
         Examples
         --------
         >>> schedule = ScheduleSpec(rows=65, workers=2, batch_size=16, window=1)
@@ -401,43 +317,27 @@ class ScheduleSpec(Value, frozen=True):
 
 
 class ExchangeSpec(Value, frozen=True):
-    """How commits and replies travel, and which commits are folded.
+    """How commits and replies travel, and which commits are folded."""
 
-    Parameters
-    ----------
-    compression : CompressionSpec, optional
-        How vectors are compressed; None sends them as they are.
-    judge : Outliers, optional
-        Which commits are outliers; None takes them all.
-    on_nonfinite : {"stop", "skip"}, default "stop"
-        What happens to a commit with NaN or infinity.
-    servers : int, default 1
-        Parameter servers, over which the center is cut.
-    """
-
+    # How vectors are compressed; None sends them as they are
     compression: CompressionSpec | None = None
-    judge: Outliers | None = None
-    on_nonfinite: OnNonFinite = "stop"
-    servers: int = 1
+    judge: Outliers | None = None  # Which commits are outliers; None takes them all
+    on_nonfinite: OnNonFinite = "stop"  # What happens to a commit with NaN or infinity
+    servers: int = 1  # Parameter servers, over which the center is cut
 
     def __post_init__(self) -> None:
         _within("servers", self.servers, 1)
 
 
 class LocalSpec(Value, frozen=True):
-    """What a worker draws for itself in each iteration, in place of a share of the rows.
+    """What a worker draws for itself in each iteration, in place of a share of the rows."""
 
-    Parameters
-    ----------
-    local_train, local_test : int
-        Tiles of a local training set and of a local test set; 0 for no tests.
-    test_images : {"held_out", "others"}, default "held_out"
-        Whether test tiles come from images that no set trains on, or from those that the local
-        training set does not use.
-    """
-
+    # local_train and local_test: Tiles of a local training set and of a local test set; 0 for no
+    # tests
     local_train: int
     local_test: int = 0
+    # Whether test tiles come from images that no set trains on, or from those that the local
+    # training set does not use
     test_images: TestImages = "held_out"
 
     def __post_init__(self) -> None:
@@ -446,37 +346,21 @@ class LocalSpec(Value, frozen=True):
 
 
 class DataSpec(Value, frozen=True):
-    """What is read of the data.
+    """What is read of the data."""
 
-    Parameters
-    ----------
-    source : str, default ""
-        Path of the data set, or the digest of the DataFrame's plan, ``"plan 0123456789abcdef"``.
-    features : tuple of mapping, default ()
-        The feature columns in the order of the model's inputs: ``name``, and the metadata that
-        `Field.to_metadata` returns.
-    labels : tuple of mapping or None, default ()
-        The label of each output of the model, as `features`; None for one without. Empty for a
-        model that takes no labels.
-    sample_weight : str, optional
-        Name of the column of sample weights.
-    class_weight : mapping of int to float, optional
-        Weight of the samples of each class.
-    share : {"partition", "full", "bootstrap"}, default "partition"
-        Which rows a worker trains on.
-    validation : str, optional
-        Where the validation data come from, as `source`.
-    local : LocalSpec, optional
-        What workers draw for themselves; None where they have shares of the rows.
-    """
-
+    # Path of the data set, or the digest of the DataFrame's plan, ``"plan 0123456789abcdef"``
     source: str = ""
+    # The feature columns in the order of the model's inputs: ``name``, and the metadata that
+    # `Field.to_metadata` returns
     features: tuple[dict[str, Any], ...] = ()
+    # The label of each output of the model, as `features`; None for one without. Empty for a model
+    # that takes no labels.
     labels: tuple[dict[str, Any] | str | None, ...] = ()
-    sample_weight: str | None = None
-    class_weight: dict[int, float] | None = None
-    share: Share = "partition"
-    validation: str | None = None
+    sample_weight: str | None = None  # Name of the column of sample weights
+    class_weight: dict[int, float] | None = None  # Weight of the samples of each class
+    share: Share = "partition"  # Which rows a worker trains on
+    validation: str | None = None  # Where the validation data come from, as `source`
+    # What workers draw for themselves; None where they have shares of the rows
     local: LocalSpec | None = None
 
     def __post_init__(self) -> None:
@@ -488,25 +372,15 @@ class DataSpec(Value, frozen=True):
 
 
 class LimitsSpec(Value, frozen=True):
-    """How long a run may wait, and what a worker takes of its executor.
+    """How long a run may wait, and what a worker takes of its executor."""
 
-    Parameters
-    ----------
-    start_timeout : float, default 300
-        Seconds that a run waits for workers that do not come, and that one may stay in a step of
-        its start.
-    round_timeout : float or None, default 600
-        Seconds that a worker which trains may be silent, or make no progress; None for no limit.
-    threads : int, default 1
-        Cores of a worker.
-    gpu_sharing : bool, default False
-        Whether several workers may use one GPU.
-    """
-
+    # Seconds that a run waits for workers that do not come, and that one may stay in a step of its
+    # start
     start_timeout: float = 300.0
+    # Seconds that a worker which trains may be silent, or make no progress; None for no limit
     round_timeout: float | None = 600.0
-    threads: int = 1
-    gpu_sharing: bool = False
+    threads: int = 1  # Cores of a worker
+    gpu_sharing: bool = False  # Whether several workers may use one GPU
 
     def __post_init__(self) -> None:
         _above_zero("start_timeout", self.start_timeout)
@@ -516,23 +390,12 @@ class LimitsSpec(Value, frozen=True):
 
 
 class PaceSpec(Value, frozen=True):
-    """The half of a schedule that needs no data, by the names of a trainer's arguments.
+    """The half of a schedule that needs no data, by the names of a trainer's arguments."""
 
-    Parameters
-    ----------
-    num_workers : int or None, default None
-        Workers of the run; None for as many as there are task slots.
-    batch_size : int, default 32
-        Rows in a batch of one worker.
-    num_epoch : int, default 1
-        Passes over the data.
-    communication_window : int, "epoch", "once" or None, default None
-        Batches between two exchanges; None for the trainer's default, which depends on the rows.
-    """
-
-    num_workers: int | None = None
-    batch_size: int = 32
-    num_epoch: int = 1
+    num_workers: int | None = None  # Workers of the run; None for as many as there are task slots
+    batch_size: int = 32  # Rows in a batch of one worker
+    num_epoch: int = 1  # Passes over the data
+    # Batches between two exchanges; None for the trainer's default, which depends on the rows
     communication_window: int | Literal["epoch", "once"] | None = None
 
     def __post_init__(self) -> None:
@@ -547,19 +410,6 @@ class PaceSpec(Value, frozen=True):
 class DraftSpec(Value, frozen=True):
     """A run as far as a trainer's arguments tell it, before model, data and cluster are known.
 
-    Parameters
-    ----------
-    algorithm : AlgorithmSpec
-        How workers train; the rule is the one for as many workers as were asked for, or for one.
-    pace : PaceSpec, optional
-        The half of the schedule that needs no data.
-    exchange : ExchangeSpec, optional
-        How commits and replies travel, and which are folded.
-    limits : LimitsSpec, optional
-        How long the run may wait.
-    share : {"partition", "full", "bootstrap"}, default "partition"
-        Which rows a worker trains on.
-
     Examples
     --------
     >>> draft = DraftSpec(algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")))
@@ -572,11 +422,14 @@ class DraftSpec(Value, frozen=True):
     (5, 32)
     """
 
+    # How workers train; the rule is the one for as many workers as were asked for, or for one
     algorithm: AlgorithmSpec
+    # The half of the schedule that needs no data
     pace: PaceSpec = msgspec.field(default_factory=PaceSpec)
+    # How commits and replies travel, and which are folded
     exchange: ExchangeSpec = msgspec.field(default_factory=ExchangeSpec)
-    limits: LimitsSpec = msgspec.field(default_factory=LimitsSpec)
-    share: Share = "partition"
+    limits: LimitsSpec = msgspec.field(default_factory=LimitsSpec)  # How long the run may wait
+    share: Share = "partition"  # Which rows a worker trains on
 
     def schedule(
         self,
@@ -588,15 +441,7 @@ class DraftSpec(Value, frozen=True):
         shuffle: bool = True,
         seed: int = 0,
     ) -> ScheduleSpec:
-        """Return the schedule, once rows and workers are known.
-
-        Parameters
-        ----------
-        rows, workers, window, shuffle, seed
-            As in `ScheduleSpec`.
-        once : bool, default False
-            Whether workers exchange once, when all epochs are trained.
-        """
+        """Return the schedule, once rows and workers are known."""
         pace = self.pace
         return ScheduleSpec(
             rows=rows,
@@ -621,25 +466,7 @@ class DraftSpec(Value, frozen=True):
         data: DataSpec | None = None,
         threads: int = 1,
     ) -> RunSpec:
-        """Return the run, once model, data and cluster are known.
-
-        Parameters
-        ----------
-        rule : RuleSpec
-            The update rule for the run's workers.
-        layout : LayoutSpec
-            The sections of the model's vector.
-        schedule : ScheduleSpec
-            What `schedule` returned.
-        compiled : mapping, optional
-            What `CompileSettings.to_json` returned.
-        backend : str, default "tensorflow"
-            The backend of Keras.
-        data : DataSpec, optional
-            What is read of the data.
-        threads : int, default 1
-            Cores of a worker.
-        """
+        """Return the run, once model, data and cluster are known."""
         replace = msgspec.structs.replace
         return RunSpec(
             algorithm=replace(

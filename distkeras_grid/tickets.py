@@ -19,27 +19,13 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Keytab:
-    """Who asks, and the file of their keys: tickets without ``kinit``.
+    """Who asks, and the file of their keys: tickets without ``kinit``."""
 
-    Parameters
-    ----------
-    principal : str
-        Such as ``"ada@GRID.EXAMPLE"``; without a realm, in that of ``krb5.conf``.
-    file : str
-        Path of the keytab.
-    """
-
-    principal: str
-    file: str
+    principal: str  # Such as ``"ada@GRID.EXAMPLE"``; without a realm, in that of ``krb5.conf``
+    file: str  # Path of the keytab
 
     def check(self) -> None:
-        """Refuse a file that is not there.
-
-        Raises
-        ------
-        ConfigurationError
-            If it cannot be read.
-        """
+        """Refuse a file that is not there."""
         if not os.access(self.file, os.R_OK):
             raise ConfigurationError(
                 f"There is no keytab {self.file!r} here, or you may not read it. Check the path."
@@ -47,13 +33,7 @@ class Keytab:
 
 
 def keytab_of(principal: str | None, file: str | None) -> Keytab | None:
-    """Return what a user has named; None if that is nothing.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is a principal without a keytab, or the other way round.
-    """
+    """Return what a user has named; None if that is nothing."""
     if (principal is None) != (file is None):
         raise ConfigurationError(
             "--principal and --keytab go together. Received: one of them. Give both or none."
@@ -80,18 +60,7 @@ def ticket_advice(keytab: Keytab | None) -> str:
 
 
 def ticket_authentication(keytab: Keytab | None = None) -> requests.auth.AuthBase:
-    """Return the authentication of a `requests` session that sends a ticket when it is asked.
-
-    Parameters
-    ----------
-    keytab : Keytab, optional
-        Gets the tickets; by default those of ``kinit`` are taken.
-
-    Raises
-    ------
-    ConfigurationError
-        If the extra is not installed, or there is no keytab at the path.
-    """
+    """Return the authentication of a `requests` session that sends a ticket when it is asked."""
     try:
         from requests_gssapi import OPTIONAL, HTTPSPNEGOAuth
     except (ImportError, OSError) as error:

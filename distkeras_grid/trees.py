@@ -61,16 +61,8 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 def pack(tree: Mapping[str, Any]) -> Packed:
     """Copy a tree into one new buffer.
 
-    Parameters
-    ----------
-    tree : mapping
-        Dicts with strings as keys, lists, numbers, strings, booleans, None, and arrays of numbers.
-        An array that occurs twice is stored once.
-
-    Raises
-    ------
-    DataError
-        If it holds anything else.
+    `tree`: dicts with strings as keys, lists, numbers, strings, booleans, None, and arrays of
+    numbers. An array that occurs twice is stored once.
 
     Examples
     --------
@@ -94,15 +86,7 @@ def pack(tree: Mapping[str, Any]) -> Packed:
 def unpack(data: Packed) -> dict[str, Any]:
     """Return the tree of a buffer; its arrays are views of the buffer.
 
-    Parameters
-    ----------
-    data : ndarray
-        What `pack` returned, shape ``(bytes,)``, ``uint8``.
-
-    Raises
-    ------
-    DataError
-        If it is no such buffer, or only a part of one.
+    `data`: what `pack` returned, shape ``(bytes,)``, ``uint8``.
     """
     try:
         magic, length = _START.unpack_from(data.data)
@@ -191,13 +175,7 @@ class _Reader:
 
 
 def as_array(_: type, value: Any) -> Any:
-    """Let `msgspec.convert` take an array of a tree for a field that is one; its ``dec_hook``.
-
-    Raises
-    ------
-    ValueError
-        If the value is not an array. `msgspec.convert` makes a `msgspec.ValidationError` of it.
-    """
+    """Let `msgspec.convert` take an array of a tree for a field that is one; its ``dec_hook``."""
     if not isinstance(value, np.ndarray):
         raise ValueError(f"an array is expected. Received: {value!r:.80}")
     return value

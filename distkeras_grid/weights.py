@@ -40,21 +40,11 @@ POLICIES: Mapping[SectionName, Policy] = {"trainable": "rule", "statistics": "av
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Name, shape and type of one variable.
+    """Name, shape and type of one variable."""
 
-    Parameters
-    ----------
-    path : str
-        Its place in the model, such as ``"dense/kernel"``.
-    shape : tuple of int
-        Its shape; ``()`` for a scalar.
-    dtype : str, default "float32"
-        Its NumPy type.
-    """
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
+    path: str  # Its place in the model, such as ``"dense/kernel"``
+    shape: tuple[int, ...]  # Its shape; ``()`` for a scalar
+    dtype: str = "float32"  # Its NumPy type
 
     @property
     def size(self) -> int:
@@ -69,21 +59,12 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named slice of a vector.
+    """A named slice of a vector."""
 
-    Parameters
-    ----------
-    name : {"trainable", "statistics"}
-        Which section.
-    start, stop : int
-        The slice, in scalars.
-    variables : tuple of Variable
-        What is in it; empty where only its size is known, as in a shard.
-    """
-
-    name: SectionName
-    start: int
+    name: SectionName  # Which section
+    start: int  # start and stop: The slice, in scalars
     stop: int
+    # What is in it; empty where only its size is known, as in a shard
     variables: tuple[Variable, ...] = ()
 
     @property
@@ -105,11 +86,6 @@ class Section:
 def sections_of_sizes(trainable: int, statistics: int = 0) -> tuple[Section, ...]:
     """Return the sections of a vector of which only the sizes are known.
 
-    Parameters
-    ----------
-    trainable, statistics : int
-        Number of scalars in each.
-
     Examples
     --------
     >>> [(section.start, section.stop) for section in sections_of_sizes(4, 2)]
@@ -120,18 +96,6 @@ def sections_of_sizes(trainable: int, statistics: int = 0) -> tuple[Section, ...
 
 def shard_sections(sections: Sequence[Section], start: int, stop: int) -> tuple[Section, ...]:
     """Return the sections of a shard, a slice of the whole vector.
-
-    Parameters
-    ----------
-    sections : sequence of Section
-        The sections of the whole vector.
-    start, stop : int
-        The slice, in scalars.
-
-    Returns
-    -------
-    tuple of Section
-        In places of the shard's own vector, which begins at 0.
 
     Examples
     --------
@@ -154,16 +118,6 @@ def vector_size(sections: Sequence[Section]) -> int:
 class WeightLayout:
     """The sections of a model's flat vector, and the variables in each.
 
-    Parameters
-    ----------
-    trainable, statistics : tuple of Variable
-        The variables of each section, all ``float32``.
-
-    Raises
-    ------
-    ConfigurationError
-        If a variable has another type.
-
     Examples
     --------
     >>> layout = WeightLayout((Variable("dense/kernel", (2, 3)),), (Variable("bn/mean", (3,)),))
@@ -176,6 +130,7 @@ class WeightLayout:
     [slice(0, 6, None), slice(6, 9, None)]
     """
 
+    # trainable and statistics: The variables of each section, all ``float32``
     trainable: tuple[Variable, ...]
     statistics: tuple[Variable, ...] = ()
 
@@ -214,23 +169,7 @@ class WeightLayout:
         return _size(self.variables)
 
     def flatten(self, arrays: Sequence[NDArray[Any]]) -> Vector:
-        """Copy arrays into a new flat vector.
-
-        Parameters
-        ----------
-        arrays : sequence of ndarray
-            One array for each of `variables`.
-
-        Returns
-        -------
-        ndarray
-            Shape ``(size,)``, ``float32``.
-
-        Raises
-        ------
-        ConfigurationError
-            If the number of arrays or a shape is another.
-        """
+        """Copy arrays into a new flat vector."""
         if len(arrays) != len(self.variables):
             raise ConfigurationError(
                 f"The layout has {len(self.variables)} variables. Received: {len(arrays)} arrays."
@@ -249,20 +188,7 @@ class WeightLayout:
     def unflatten(self, vector: Vector) -> list[Vector]:
         """Cut a flat vector into views, one for each variable.
 
-        Parameters
-        ----------
-        vector : ndarray
-            Shape ``(size,)``, ``float32``.
-
-        Returns
-        -------
-        list of ndarray
-            Views into `vector` in the order of `variables`.
-
-        Raises
-        ------
-        ConfigurationError
-            If the vector has another shape.
+        `vector`: shape ``(size,)``, ``float32``.
         """
         if vector.shape != (self.size,):
             raise ConfigurationError(
@@ -280,16 +206,6 @@ class WeightLayout:
 class StateSection:
     """Variables of any types that one worker hands to another, one behind the other as bytes.
 
-    Parameters
-    ----------
-    variables : tuple of Variable
-        In their order; whole numbers, floats of NumPy's own types, or booleans.
-
-    Raises
-    ------
-    ConfigurationError
-        If a variable has another type.
-
     Examples
     --------
     >>> state = StateSection((Variable("iteration", (), "int64"), Variable("v", (2,))))
@@ -298,6 +214,7 @@ class StateSection:
     (16, [7, [1.0, 2.0]])
     """
 
+    # In their order; whole numbers, floats of NumPy's own types, or booleans
     variables: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
@@ -325,15 +242,7 @@ class StateSection:
     def is_finite(self, data: NDArray[np.uint8]) -> bool:
         """Whether no float in a buffer is NaN or infinite.
 
-        Parameters
-        ----------
-        data : ndarray
-            What `pack` returned, shape ``(nbytes,)``, ``uint8``.
-
-        Raises
-        ------
-        ConfigurationError
-            If the buffer has another size.
+        `data`: what `pack` returned, shape ``(nbytes,)``, ``uint8``.
 
         Examples
         --------
@@ -348,20 +257,7 @@ class StateSection:
     def pack(self, arrays: Sequence[Any]) -> NDArray[np.uint8]:
         """Copy arrays into one new buffer.
 
-        Parameters
-        ----------
-        arrays : sequence of ndarray
-            One for each variable, in its shape and type.
-
-        Returns
-        -------
-        ndarray
-            Shape ``(nbytes,)``, ``uint8``.
-
-        Raises
-        ------
-        ConfigurationError
-            If the number of arrays, a shape or a type is another.
+        `arrays`: one for each variable, in its shape and type.
         """
         if len(arrays) != len(self.variables):
             raise ConfigurationError(
@@ -381,15 +277,7 @@ class StateSection:
     def unpack(self, data: NDArray[np.uint8]) -> list[NDArray[Any]]:
         """Cut a buffer into views, one for each variable.
 
-        Parameters
-        ----------
-        data : ndarray
-            What `pack` returned, shape ``(nbytes,)``, ``uint8``.
-
-        Raises
-        ------
-        ConfigurationError
-            If the buffer has another size.
+        `data`: what `pack` returned, shape ``(nbytes,)``, ``uint8``.
         """
         if data.shape != (self.nbytes,):
             raise ConfigurationError(

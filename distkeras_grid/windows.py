@@ -31,16 +31,6 @@ class _Kind(NamedTuple):
 class Windows(Sequence[WindowRecord]):
     """Accepted windows, in the order of their folds.
 
-    Parameters
-    ----------
-    records : iterable of WindowRecord, default ()
-        The first ones.
-
-    Attributes
-    ----------
-    samples : int
-        Rows of all windows.
-
     Examples
     --------
     >>> record = WindowRecord(

@@ -100,13 +100,7 @@ def run(flags: argparse.Namespace) -> None:
 
 
 def export_settings(flags: argparse.Namespace) -> ExportSettings:
-    """Return the settings that the flags name.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range.
-    """
+    """Return the settings that the flags name."""
     return ExportSettings(
         flags.format,
         flags.output,
@@ -118,25 +112,7 @@ def export_settings(flags: argparse.Namespace) -> ExportSettings:
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is out of its range.
-    PathNotFoundError
-        If there is no input.
-    OutputExistsError
-        If the output exists and may not be replaced. If no splits are named, only the session
-        can tell what else an export has.
-    """
+    """Refuse what can be known before Spark starts."""
     export_settings(flags)
     early.check_fold(flags.split, flags.fold)
     early.check_input(flags.data, "--data", place)

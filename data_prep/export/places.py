@@ -25,32 +25,13 @@ class Place:
     """A folder to which tasks write.
 
     A file appears whole under its name. A task that runs again writes the same bytes again.
-
-    Parameters
-    ----------
-    folder : str
-        The whole path.
-    opening : Opening
-        How tasks access the folder.
     """
 
-    folder: str
-    opening: Opening
+    folder: str  # The whole path
+    opening: Opening  # How tasks access the folder
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file.
-
-        Parameters
-        ----------
-        name : str
-            Its path below the folder.
-        content : bytes
-
-        Raises
-        ------
-        StorageError
-            If the file cannot be written.
-        """
+        """Write a file."""
         if self.opening.address is not None:
             path = f"{parse_path(self.folder).path}/{name}"
             connection = connection_to(self.opening.address)
@@ -70,19 +51,7 @@ class Place:
 
 
 def choose_place(spark: SparkSession, folder: str) -> Place:
-    """Return how tasks write to a folder.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    folder : str
-        The whole path: scheme, host and directories.
-
-    Raises
-    ------
-    ConfigurationError
-        If tasks cannot write to it.
-    """
+    """Return how tasks write to a folder."""
     opening = choose_opening(spark, folder)
     if opening.kind == SPARK:
         raise ConfigurationError(

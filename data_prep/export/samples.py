@@ -21,23 +21,12 @@ ENCODING = "encoding"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row.
+    """One row."""
 
-    Parameters
-    ----------
-    key : str
-        Unique name of the sample; letters and digits.
-    image : bytes
-        The image as a file.
-    extension : {"png", "jpeg"}
-    columns : dict of str to str, int, float or None
-        All columns but the image.
-    """
-
-    key: str
-    image: bytes
+    key: str  # Unique name of the sample; letters and digits
+    image: bytes  # The image as a file
     extension: str
-    columns: dict[str, Any]
+    columns: dict[str, Any]  # All columns but the image
 
     @property
     def label_name(self) -> str:
@@ -61,13 +50,7 @@ def folder_name(label: str) -> str:
 
 
 def check_exportable(field: Field) -> None:
-    """Refuse images that no PNG can hold.
-
-    Raises
-    ------
-    SchemaError
-        If the images are of another type or shape.
-    """
+    """Refuse images that no PNG can hold."""
     if field.is_file:
         return
     images = len(field.shape) == 3 and field.shape[2] in (1, 3)
@@ -80,16 +63,7 @@ def check_exportable(field: Field) -> None:
 
 
 def samples_of(batch: pa.RecordBatch, field: Field, numbers: Iterator[str]) -> Iterator[Sample]:
-    """Yield the rows of a batch.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-    field : Field
-        The image column.
-    numbers : iterator of str
-        Keys for rows that have no `tile_id`.
-    """
+    """Yield the rows of a batch."""
     images = files_of(batch.column(batch.schema.get_field_index(field.name)), field)
     names = [name for name in batch.schema.names if name != field.name]
     rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)

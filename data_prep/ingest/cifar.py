@@ -30,23 +30,8 @@ CLASSES = (
 def read_cifar(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return the images and labels of one file.
 
-    Parameters
-    ----------
-    content : bytes
-    name : str
-        Named in errors.
-
-    Returns
-    -------
-    images : ndarray of uint8, shape (n, 32, 32, 3)
-        Red, green, blue; a view of `content`.
-    labels : ndarray of uint8, shape (n,)
-        Labels from 0 to 9, indices of `CLASSES`.
-
-    Raises
-    ------
-    DataError
-        If the file is not made of whole records, or a label is above 9.
+    Shape of the result: (n, 32, 32, 3).
+    Shape of the result: (n,).
 
     Examples
     --------

@@ -27,17 +27,7 @@ MAX_DIMENSIONS = 4
 def idx_shape(content: bytes, name: str) -> tuple[int, ...]:
     r"""Return the lengths of all dimensions; only the header is unpacked.
 
-    Parameters
-    ----------
-    content : bytes
-        Bytes of the file, compressed or not.
-    name : str
-        Named in errors.
-
-    Raises
-    ------
-    DataError
-        If this is not an IDX file of uint8.
+    `content`: bytes of the file, compressed or not.
 
     Examples
     --------
@@ -55,25 +45,8 @@ def iter_idx(
 
     The file is unpacked as a stream: memory holds the compressed file and one piece.
 
-    Parameters
-    ----------
-    content : bytes
-        Bytes of the file, compressed or not.
-    name : str
-        Named in errors.
-    start, stop : int
-        First item, and the item after the last, along the first dimension.
-    step : int
-        Number of items in a piece; the last piece may have fewer.
-
-    Yields
-    ------
-    ndarray of uint8, shape (items, ...)
-
-    Raises
-    ------
-    DataError
-        If the file is damaged, or shorter or longer than its header says.
+    `content`: bytes of the file, compressed or not.
+    Shape of the result: (items, ...).
 
     Examples
     --------

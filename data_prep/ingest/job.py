@@ -58,18 +58,11 @@ IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIG
 
 @dataclass(frozen=True)
 class Ingested:
-    """The result of an ingest.
+    """The result of an ingest."""
 
-    Parameters
-    ----------
-    manifest : dict
-        The content of ``_dataset.json``.
-    left_out : dict of str to str
-        Why something below the input could not be looked at, by path: folders that cannot be
-        opened, links whose target is not there, and names that Spark hides.
-    """
-
-    manifest: dict[str, Any] = described(repr=False)
+    manifest: dict[str, Any] = described(repr=False)  # The content of ``_dataset.json``
+    # Why something below the input could not be looked at, by path: folders that cannot be opened,
+    # links whose target is not there, and names that Spark hides
     left_out: dict[str, str]
 
 
@@ -106,27 +99,7 @@ def ingest_images(
 def ingest_folder(
     settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
 ) -> Ingested:
-    """Do what `ingest_images` does, and return what was left out, too.
-
-    Parameters
-    ----------
-    settings : IngestSettings
-    spark : SparkSession, optional
-        Default: the running session, or a new local one.
-    say : callable, optional
-        Receives progress lines.
-
-    Returns
-    -------
-    Ingested
-
-    Raises
-    ------
-    ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
-        If the settings, a path or the free space do not allow it; nothing is written then.
-    DataError
-        If a file is damaged, or the files do not belong together.
-    """
+    """Do what `ingest_images` does, and return what was left out, too."""
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
     storage = Storage(session)

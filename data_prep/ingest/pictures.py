@@ -14,19 +14,11 @@ from distkeras_grid.errors import ImageError
 
 @dataclass(frozen=True)
 class Look:
-    """Size and channels that every image is converted to.
+    """Size and channels that every image is converted to."""
 
-    Parameters
-    ----------
-    height, width : int
-        Size in pixels; an image of another shape is stretched.
-    channels : {1, 3}
-        1: gray, 3: red, green, blue.
-    """
-
-    height: int
+    height: int  # height and width: Size in pixels; an image of another shape is stretched
     width: int
-    channels: int
+    channels: int  # 1: gray, 3: red, green, blue
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -39,20 +31,7 @@ class Look:
         They are converted to gray before they are resized. Where an image shrinks, areas are
         averaged; where it grows, cubic interpolation is used.
 
-        Parameters
-        ----------
-        images : ndarray of uint8, shape (n, height, width, 1 or 3)
-        name : str
-            Named in errors.
-
-        Returns
-        -------
-        ndarray of uint8, shape (n, *self.shape)
-
-        Raises
-        ------
-        ImageError
-            If the pixels have 16 bits.
+        Shape of the result: (n, *self.shape).
 
         Examples
         --------

@@ -31,78 +31,41 @@ ROWS_OF_A_TASK = 1000
 
 @dataclass(frozen=True)
 class Found:
-    """The content of one file, as far as it is needed to plan.
-
-    Parameters
-    ----------
-    uri : str
-    sha256 : str
-    shape : tuple of int
-        Number of items, and the shape of an item, for a file of many items; else ().
-    labels : tuple of int
-        Labels in the file.
-    pixel_sha256 : str, optional
-        Digest of the pixels of an image file.
-    """
+    """The content of one file, as far as it is needed to plan."""
 
     uri: str
     sha256: str
+    # Number of items, and the shape of an item, for a file of many items; else ()
     shape: tuple[int, ...] = ()
-    labels: tuple[int, ...] = ()
-    pixel_sha256: str | None = None
+    labels: tuple[int, ...] = ()  # Labels in the file
+    pixel_sha256: str | None = None  # Digest of the pixels of an image file
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows of one file that one task reads.
+    """Rows of one file that one task reads."""
 
-    Parameters
-    ----------
-    uri, source : str
-        The whole path, and the path below the input folder.
-    split : str
-    start, stop : int
-        First item, and the item after the last.
-    labels : tuple of int
-        Label of each item, as the number of its class.
-    partition : int
-    sha256 : str
-        Digest of the file.
-    group : str, optional
-        Group of an image file, such as its specimen.
-    """
-
-    uri: str
+    uri: str  # uri and source: The whole path, and the path below the input folder
     source: str
     split: str
-    start: int
+    start: int  # start and stop: First item, and the item after the last
     stop: int
-    labels: tuple[int, ...]
+    labels: tuple[int, ...]  # Label of each item, as the number of its class
     partition: int
-    sha256: str
-    group: str | None = None
+    sha256: str  # Digest of the file
+    group: str | None = None  # Group of an image file, such as its specimen
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that will be read.
+    """Everything that will be read."""
 
-    Parameters
-    ----------
-    units : tuple of Unit
-        Units in the order of their partitions.
-    classes : tuple of str
-    shape : tuple of int
-        Height, width and channels in which images are read. Image files differ in size: they have
-        3 channels and no size here.
-    left_out : dict of str to str
-        Why files are not read, by path.
-    """
-
-    units: tuple[Unit, ...]
+    units: tuple[Unit, ...]  # Units in the order of their partitions
     classes: tuple[str, ...]
+    # Height, width and channels in which images are read. Image files differ in size: they have 3
+    # channels and no size here.
     shape: tuple[int, ...]
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # Why files are not read, by path
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -126,19 +89,7 @@ class Plan:
 
 
 def look_at(uri: str, content: bytes, kind: str) -> Found:
-    """Return what is in a file; only what the plan needs is decoded.
-
-    Parameters
-    ----------
-    uri : str
-    content : bytes
-    kind : {"idx", "cifar10", "images"}
-
-    Raises
-    ------
-    DataError
-        If it is not a file of this kind.
-    """
+    """Return what is in a file; only what the plan needs is decoded."""
     sha256 = hashlib.sha256(content).hexdigest()
     if kind == CIFAR10:
         images, labels = cifar.read_cifar(content, uri)
@@ -161,22 +112,7 @@ def make_plan(
 ) -> Plan:
     """Plan what to read.
 
-    Parameters
-    ----------
-    found : sequence of Found
-        Files, sorted by path.
-    settings : IngestSettings
-    below : callable
-        Maps a whole path to the path below the input folder.
-    read_text : callable
-        Reads a table of labels.
-    slots : int
-        Tasks that run at once.
-
-    Raises
-    ------
-    PathNotFoundError, DataError, ConfigurationError
-        If files are missing or do not belong together.
+    `found`: files, sorted by path.
     """
     if settings.format == IDX:
         return _plan_idx(found, settings, below, slots)

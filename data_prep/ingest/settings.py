@@ -151,19 +151,7 @@ def pixel_field(look: Look, classes: tuple[str, ...] = ()) -> Field:
 
 
 def known_classes(settings: IngestSettings, highest: int) -> tuple[str, ...]:
-    """Return the names of the classes for a format that numbers them.
-
-    Parameters
-    ----------
-    settings : IngestSettings
-    highest : int
-        The highest label in the files.
-
-    Raises
-    ------
-    ConfigurationError
-        If fewer names are given than there are numbers.
-    """
+    """Return the names of the classes for a format that numbers them."""
     if settings.format == CIFAR10:
         return cifar.CLASSES
     if not settings.classes:

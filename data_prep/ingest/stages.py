@@ -74,21 +74,12 @@ Batches = Iterator["pa.RecordBatch"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How files become rows.
-
-    Parameters
-    ----------
-    kind : {"idx", "cifar10", "images"}
-    look : Look
-    classes : tuple of str
-    has_groups : bool, default False
-        Whether rows have the column `group`.
-    """
+    """How files become rows."""
 
     kind: str
     look: Look
     classes: tuple[str, ...]
-    has_groups: bool = False
+    has_groups: bool = False  # Whether rows have the column `group`
 
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
@@ -105,14 +96,7 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
 
 
 def find_files(files: DataFrame, kind: str) -> list[Found]:
-    """Look at every file; return them sorted by path.
-
-    Parameters
-    ----------
-    files : DataFrame
-        With the columns ``path`` and ``content``.
-    kind : {"idx", "cifar10", "images"}
-    """
+    """Look at every file; return them sorted by path."""
     rows = files.select("path", "content").mapInArrow(_looker(kind), FOUND).collect()
     found = [
         Found(row.uri, row.sha256, tuple(row.shape), tuple(row.labels), row.pixel_sha256)
@@ -142,16 +126,7 @@ def _looker(kind: str) -> Callable[[Batches], Batches]:
 
 
 def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Reading) -> DataFrame:
-    """Return all rows with uint8 pixels, one partition for each task, in the plan's order.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    files : DataFrame
-        With the columns ``path`` and ``content``.
-    plan : Plan
-    reading : Reading
-    """
+    """Return all rows with uint8 pixels, one partition for each task, in the plan's order."""
     from pyspark.sql import functions as F
 
     rows = [
@@ -189,18 +164,7 @@ def _reader(reading: Reading) -> Callable[[Batches], Batches]:
 def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
     """Yield the rows of one unit.
 
-    Parameters
-    ----------
-    content : bytes
-        Bytes of the unit's file.
-    row : dict
-        The columns `UNITS`.
-    reading : Reading
-
-    Raises
-    ------
-    ImageError
-        If the file has changed since it was looked at.
+    `content`: bytes of the unit's file.
     """
     unit = Unit(
         *(row["path"], row["source"], row["split"], row["start"], row["stop"]),
@@ -219,9 +183,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
 def images_of(content: bytes, unit: Unit, reading: Reading) -> Iterator[NDArray[Any]]:
     """Yield the images of a unit as they are in its file, some at a time.
 
-    Yields
-    ------
-    ndarray, shape (n, height, width, 1 or 3)
+    Shape of the result: (n, height, width, 1 or 3).
     """
     if reading.kind == IDX:
         size = int(np.prod(idx.idx_shape(content, unit.uri)[1:]))
@@ -282,20 +244,7 @@ def spark_schema(field: Field, columns: Sequence[tuple[str, str, str]]) -> Struc
 def fit(
     spark: SparkSession, train: DataFrame, look: Look, *, standardise: bool, pca: bool, slots: int
 ) -> Transform:
-    """Fit the transform to the rows of the training split.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    train : DataFrame
-        Rows of the training split; they are read several times.
-    look : Look
-        How its images look.
-    standardise, pca : bool
-        Which transforms are wanted.
-    slots : int
-        Tasks that run at once.
-    """
+    """Fit the transform to the rows of the training split."""
     images = train.select(IMAGE_COLUMN).coalesce(min(slots, SUMMING_TASKS))
     field = pixel_field(look)
     sums = _sums(images, field, partial(_moments, size=field.size))
@@ -341,18 +290,7 @@ def _passed(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Any) -> F
 def transform_rows(
     rows: DataFrame, reading: Reading, transform: Transform, field: Field
 ) -> DataFrame:
-    """Return the rows with transformed pixels.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        What `read_rows` returned.
-    reading : Reading
-        How it read them.
-    transform : Transform
-    field : Field
-        The new image column.
-    """
+    """Return the rows with transformed pixels."""
     shared = rows.sparkSession.sparkContext.broadcast(transform)
     pixels = pixel_field(reading.look)
 

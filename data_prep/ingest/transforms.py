@@ -32,17 +32,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Moments:
-    """Exact sums over rows: whole numbers below 2**53.
+    """Exact sums over rows: whole numbers below 2**53."""
 
-    Parameters
-    ----------
-    count : int
-        Number of rows.
-    total, squares : ndarray of float64, shape (d,)
-        Sum of the values and of their squares.
-    """
-
-    count: int
+    count: int  # Number of rows
+    # total and squares: Sum of the values and of their squares; shape (d,)
     total: NDArray[np.float64]
     squares: NDArray[np.float64]
 
@@ -89,23 +82,13 @@ class Moments:
 
 @dataclass(frozen=True)
 class Transform:
-    """The map from uint8 to float32: ``(pixels - mean) @ components.T / deviation``.
-
-    Parameters
-    ----------
-    mean : ndarray of float32, shape (d,)
-    components : ndarray of float32, shape (k, d), or None
-        Unit vectors, the largest variance first; None keeps the pixels.
-    deviation : ndarray of float32, shape (k or d,), or None
-        Divisors of the values; None does not divide.
-    shape : tuple of int
-        Shape of one row.
-    """
+    """The map from uint8 to float32: ``(pixels - mean) @ components.T / deviation``."""
 
     mean: Floats
+    # Unit vectors, the largest variance first; None keeps the pixels; shape (k, d)
     components: Floats | None
-    deviation: Floats | None
-    shape: tuple[int, ...]
+    deviation: Floats | None  # Divisors of the values; None does not divide; shape (k or d,)
+    shape: tuple[int, ...]  # Shape of one row
 
     def apply(self, images: NDArray[np.uint8]) -> Floats:
         """Return ``(n, *self.shape)`` of ``(n, height, width, channels)``."""
@@ -132,23 +115,7 @@ class Transform:
 def first_columns(size: int, rows: int, wanted: int) -> Floats:
     """Return random columns to start from, always the same.
 
-    Parameters
-    ----------
-    size : int
-        Number of values in a row.
-    rows : int
-        Number of rows of the training split.
-    wanted : int
-        Number of components.
-
-    Returns
-    -------
-    ndarray of float32, shape (size, wanted plus a few)
-
-    Raises
-    ------
-    DataError
-        If there are fewer values in a row, or rows, than components.
+    Shape of the result: (size, wanted plus a few).
     """
     if min(size, rows) < wanted:
         raise DataError(
@@ -168,16 +135,8 @@ def orthonormal(columns: NDArray[Any]) -> Floats:
 def through_covariance(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Floats) -> Floats:
     """Return the sum over rows of ``x (x' basis)``, x being centred pixels from 0 to 1.
 
-    Parameters
-    ----------
-    batches : iterable of ndarray of uint8, shape (n, ...)
-    mean : ndarray of float32, shape (d,)
-        Mean of the pixels.
-    basis : ndarray of float32, shape (d, columns)
-
-    Returns
-    -------
-    ndarray of float32, shape (d, columns)
+    `mean`: mean of the pixels; shape (d,).
+    Shape of the result: (d, columns).
     """
     passed = np.zeros_like(basis)
     for batch in batches:
@@ -191,21 +150,10 @@ def principal_components(
 ) -> tuple[Floats, Floats]:
     """Return the best directions within a basis, and the standard deviations along them.
 
-    Parameters
-    ----------
-    basis : ndarray of float32, shape (d, columns)
-        Orthonormal basis.
-    passed : ndarray of float32, shape (d, columns)
-        Sum over all rows that `through_covariance` returned for it.
-    rows, wanted : int
-        Number of rows, and of components.
-
-    Returns
-    -------
-    components : ndarray of float32, shape (wanted, d)
-        Unit vectors; the largest entry of each is positive, since signs are arbitrary.
-    deviations : ndarray of float32, shape (wanted,)
-        Standard deviations; 1 along directions in which the rows do not differ.
+    `basis`: orthonormal basis; shape (d, columns).
+    `passed`: sum over all rows that `through_covariance` returned for it; shape (d, columns).
+    Shape of the result: (wanted, d).
+    Shape of the result: (wanted,).
     """
     inner = basis.T.astype(np.float64) @ passed.astype(np.float64)
     variances, turns = np.linalg.eigh((inner + inner.T) / 2)

@@ -71,16 +71,7 @@ def applications(flags: argparse.Namespace) -> None:
 def chosen(
     known: Sequence[Application], *, running: bool, queue: str | None, user: str | None
 ) -> list[Application]:
-    """Return those of a list that are asked for.
-
-    Parameters
-    ----------
-    known : sequence of Application
-    running : bool
-        Leave out those that have ended.
-    queue, user : str, optional
-        A queue is named by its path or the end of it.
-    """
+    """Return those of a list that are asked for."""
     return [
         each
         for each in known

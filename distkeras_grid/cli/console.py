@@ -61,13 +61,7 @@ class _StandardStream(_Stream):
 
 
 class JsonFormatter(logging.Formatter):
-    """Makes one JSON object of each record.
-
-    Parameters
-    ----------
-    verb : str
-        Stands in every object.
-    """
+    """Makes one JSON object of each record."""
 
     def __init__(self, verb: str) -> None:
         super().__init__()
@@ -148,17 +142,7 @@ def report(**fields: Any) -> None:
 
 @contextmanager
 def json_lines(verb: str) -> Iterator[Callable[..., None]]:
-    """Write one JSON object for each line while the block runs.
-
-    Parameters
-    ----------
-    verb : str
-
-    Yields
-    ------
-    callable
-        Writes the last line, from the exit code, its name and its meaning.
-    """
+    """Write one JSON object for each line while the block runs."""
     _fields.clear()
     began = time.monotonic()
     out, errors = _Stream(sys.stdout), _Stream(sys.stderr)

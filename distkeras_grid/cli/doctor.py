@@ -132,13 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check_early(flags: argparse.Namespace, _: early.DriverPlace = early.HERE) -> None:
-    """Refuse flags that do not go together; the cluster itself is looked at by the driver.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    """
+    """Refuse flags that do not go together; the cluster itself is looked at by the driver."""
     parser = build_parser()
     if kind := sharing(flags):
         if flags.workers or flags.servers > 1:
@@ -423,18 +417,8 @@ def _network(
 def model_size(model: str | None, storage: Storage) -> ModelSize:
     """Return what a model weighs.
 
-    Parameters
-    ----------
-    model : str or None
-        A number of weights, such as ``"25M"``, or the path of a ``.keras`` file; None for one
-        that is not known.
-    storage : Storage
-        Reads the file.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file is not a ``.keras`` archive.
+    `model`: A number of weights, such as ``"25M"``, or the path of a ``.keras`` file; None for one
+    that is not known.
     """
     from distkeras_grid.spark.memory import ModelSize
 

@@ -16,18 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """The state of a step whose length is not known.
+    """The state of a step whose length is not known."""
 
-    Parameters
-    ----------
-    phase : str
-        What is being done.
-    told : str
-        How far it is, in words; empty if that is not known.
-    """
-
-    phase: str
-    told: str = ""
+    phase: str  # What is being done
+    told: str = ""  # How far it is, in words; empty if that is not known
 
     @property
     def turn(self) -> Hashable:
@@ -49,16 +41,7 @@ def started(
 ) -> SparkSession:
     """Return a session with executors; say every few seconds what is waited for.
 
-    Parameters
-    ----------
-    name : str
-        Name of the application.
-    master : str or None
-        Spark's master, if the user names one.
-    seconds : float, default infinity
-        Longest wait for an executor [s].
-    shown : bool, default True
-        Whether anything is written.
+    `seconds`: longest wait for an executor [s].
     """
     from distkeras_grid.spark.session import build_session, wait_for_executors
 
@@ -73,13 +56,6 @@ def doing(phase: str, *, shown: bool = True) -> AbstractContextManager[object]:
     """Return a context that names a step while its block runs.
 
     It writes to standard error, and nothing if the step ends within 4 s.
-
-    Parameters
-    ----------
-    phase : str
-        What is being done.
-    shown : bool, default True
-        Whether anything is written.
     """
     if not shown:
         return nullcontext()

@@ -54,15 +54,7 @@ def du(flags: argparse.Namespace) -> None:
 
 
 def format_usage(total: Summary, entries: Sequence[Summary]) -> list[str]:
-    """Return a table of the entries and their sum, and a line on the quota if there is one.
-
-    Parameters
-    ----------
-    total : Summary
-        Usage of the directory.
-    entries : sequence of Summary
-        Usage of each file and directory in it.
-    """
+    """Return a table of the entries and their sum, and a line on the quota if there is one."""
     rows = [HEAD]
     rows += [
         (str(each.length), str(each.space), str(each.files), shown(each.path))

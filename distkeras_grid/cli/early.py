@@ -116,15 +116,7 @@ def local_path(uri: str) -> Path:
 
 
 def files_of(uri: str, *, set_anew: bool) -> Files | None:
-    """Return where to look for a path, None where only Spark's own JVM can tell.
-
-    Parameters
-    ----------
-    uri : str
-        The path.
-    set_anew : bool
-        Whether the session may have another ``fs.defaultFS`` than Hadoop's configuration here.
-    """
+    """Return where to look for a path, None where only Spark's own JVM can tell."""
     scheme, separator, rest = uri.partition(":")
     if not separator or "/" in scheme:
         return None if set_anew else configured_files()
@@ -188,13 +180,7 @@ class DriverPlace(Protocol):
         """Whether a worker without a slot may wait for one, if its trainer can do without it."""
 
     def slots(self, master: str | None) -> int | None:
-        """Return how many tasks can run at once, if their number cannot grow; None otherwise.
-
-        Parameters
-        ----------
-        master : str, optional
-            Spark's master, if the verb's flags name one.
-        """
+        """Return how many tasks can run at once, if their number cannot grow; None otherwise."""
 
     def search_path(self) -> SearchPath:
         """Return where the driver looks for modules."""
@@ -228,22 +214,7 @@ HERE = ThisProcess()
 
 
 def check_splits(data: str, splits: Iterable[str | None], place: DriverPlace = HERE) -> None:
-    """Refuse a split that a data set of tiles does not have, as far as that can be told.
-
-    Parameters
-    ----------
-    data : str
-        Folder of the data set, in its present version.
-    splits : iterable of str or None
-        Those that are named.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    SchemaError
-        As `read_tiles` does in the session.
-    """
+    """Refuse a split that a data set of tiles does not have, as far as that can be told."""
     asked, uri = tuple(filter(None, splits)), f"{data.rstrip('/')}/{MANIFEST}"
     if not asked or any(sign in data for sign in GLOB):
         return
@@ -253,20 +224,7 @@ def check_splits(data: str, splits: Iterable[str | None], place: DriverPlace = H
 
 
 def check_fold(split: str | None, fold: str | None, give: str = HELD_OUT) -> None:
-    """Refuse a fold without a split.
-
-    Parameters
-    ----------
-    split, fold : str, optional
-        What the user names.
-    give : str, default HELD_OUT
-        What the error says to give.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is a fold and no split.
-    """
+    """Refuse a fold without a split."""
     if fold is not None and split is None:
         raise ConfigurationError(
             f"A fold divides the data into splits. Received: --fold {fold} without --split. Give "
@@ -275,13 +233,7 @@ def check_fold(split: str | None, fold: str | None, give: str = HELD_OUT) -> Non
 
 
 def check_input(uri: str | None, flag: str, place: DriverPlace = HERE) -> None:
-    """Refuse a path that is not there, as far as that can be told.
-
-    Raises
-    ------
-    PathNotFoundError
-        Names the flag.
-    """
+    """Refuse a path that is not there, as far as that can be told."""
     if uri is None or any(sign in uri for sign in GLOB):
         return
     if _asked(uri, place, lambda files: files.exists(uri)) is False:
@@ -295,11 +247,6 @@ def check_output(
 
     In a later attempt of an application nothing is refused here: an earlier one may have written
     the folder, which only the session can tell.
-
-    Raises
-    ------
-    OutputExistsError
-        As `Output.check` does in the session.
     """
     if in_later_attempt():
         return
@@ -330,13 +277,7 @@ def json_at(uri: str, place: DriverPlace = HERE) -> dict[str, Any] | None:
 
 
 def check_output_file(uri: str | None, *, overwrite: bool, place: DriverPlace = HERE) -> None:
-    """Refuse a file that is there and would be replaced unasked.
-
-    Raises
-    ------
-    OutputExistsError
-        Says what to do.
-    """
+    """Refuse a file that is there and would be replaced unasked."""
     if uri is None or overwrite:
         return
     if _asked(uri, place, lambda files: files.exists(uri)):
@@ -406,26 +347,7 @@ def check_trainer(
     master: str | None = None,
     place: DriverPlace = HERE,
 ) -> None:
-    """Refuse what the trainer's constructor refuses, without its model, and too many workers.
-
-    Parameters
-    ----------
-    name : str
-        Name of the trainer.
-    arguments : mapping of str to object
-        All but the model.
-    master : str, optional
-        Spark's master, if the user names one.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    ConfigurationError
-        What the constructor raises.
-    NotEnoughSlotsError
-        As `check_slots` does.
-    """
+    """Refuse what the trainer's constructor refuses, without its model, and too many workers."""
     import distkeras_grid
     from distkeras_grid.rules import SynchronousRule, rule_of
 
@@ -438,22 +360,7 @@ def check_trainer(
 
 
 def check_slots(master: str | None, tasks: int, place: DriverPlace = HERE) -> None:
-    """Refuse more tasks at once than there are slots, if their number cannot grow.
-
-    Parameters
-    ----------
-    master : str, optional
-        Spark's master, if the user names one.
-    tasks : int
-        Tasks that run at the same time.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    NotEnoughSlotsError
-        Says how to have more slots.
-    """
+    """Refuse more tasks at once than there are slots, if their number cannot grow."""
     from distkeras_grid.spark import doctor
 
     slots = place.slots(master)
@@ -465,13 +372,6 @@ def check_model(source: str | None, place: DriverPlace = HERE) -> None:
     """Refuse a model file that is not there, and a function that its module does not have.
 
     The module is read, not imported: that would import Keras.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is neither a file nor a function.
-    PathNotFoundError
-        If the file is not there.
     """
     if source is None:
         return

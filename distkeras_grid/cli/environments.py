@@ -111,11 +111,7 @@ def environments(flags: argparse.Namespace) -> None:
 def table(archives: Sequence[Archive], now: float) -> list[str]:
     """Return a line for each archive below a line of headings, and one for their sum.
 
-    Parameters
-    ----------
-    archives : sequence of Archive
-    now : float
-        Unix seconds.
+    `now`: unix seconds.
     """
     from distkeras_grid.submission.archives import DAY
 

@@ -153,20 +153,7 @@ def report_of(
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    ConfigurationError, OutputExistsError, PathNotFoundError
-        The first thing that is wrong.
-    """
+    """Refuse what can be known before Spark starts."""
     early.check_fold(flags.split, flags.fold)
     early.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
     if flags.features and not flags.model:
@@ -187,21 +174,7 @@ def predicted(
     features: str | list[str] | None,
     label: str | None,
 ) -> tuple[DataFrame, dict[str, str]]:
-    """Return rows with a model's predictions, and the columns to compare.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    source : str
-        The model's file.
-    frame : DataFrame
-        The rows.
-    features : str or list of str, optional
-        The feature columns; default those that the model's run recorded.
-    label : str, optional
-        The label column; default the one that the model's run recorded.
-    """
+    """Return rows with a model's predictions, and the columns to compare."""
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.inference.predictor import ModelPredictor
 

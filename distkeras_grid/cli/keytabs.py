@@ -16,13 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def named(flags: argparse.Namespace) -> Keytab | None:
-    """Return the keytab that the flags name; None if they name none.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is a principal without a keytab, or the other way round, or no such file.
-    """
+    """Return the keytab that the flags name; None if they name none."""
     keytab = keytab_of(flags.principal, flags.keytab)
     if keytab is not None:
         keytab.check()

@@ -35,22 +35,7 @@ _LONGEST = 4096
 
 
 class Lock:
-    """A lock that is held.
-
-    Parameters
-    ----------
-    file : file
-        Open and locked.
-    path : str
-        The file's path.
-    holder : dict
-        Who holds it, as the file tells it.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be written. All methods that change it raise this, too.
-    """
+    """A lock that is held."""
 
     def __init__(self, file: FileIO, path: str, holder: dict[str, Any]) -> None:
         self._file = file
@@ -64,13 +49,7 @@ class Lock:
         return self._file.fileno()
 
     def add_application(self, name: str) -> None:
-        """Name the application of YARN that the lock guards, also if this process is killed.
-
-        Parameters
-        ----------
-        name : str
-            Its id; before it has one, its tag.
-        """
+        """Name the application of YARN that the lock guards, also if this process is killed."""
         self._holder["application"] = name
         self._write()
 
@@ -109,26 +88,8 @@ def held(
 ) -> Iterator[Lock]:
     """Hold a lock while the block runs, and until the session that it has built has ended.
 
-    Parameters
-    ----------
-    path : str
-        A file of this machine; made where it is missing. It stays; what stands in it names the
-        present or the last holder.
-    verb : str
-        What runs, for whoever finds the lock held.
-    going : callable, optional
-        Takes the id or the tag of an application; returns its id if it still runs, or None. Asked
-        where the last holder has not seen the end of the one that it started.
-
-    Raises
-    ------
-    BusyError
-        If another process holds it, or the last holder's application still runs; names it.
-    ClusterError
-        If nobody can tell whether the last holder's application still runs.
-    StorageError
-        If the file cannot be opened, locked or written, is a link, or has content that is not a
-        lock's.
+    `going`: takes the id or the tag of an application; returns its id if it still runs, or None.
+    Asked where the last holder has not seen the end of the one that it started.
     """
     with _seized(path) as file:
         _check_application(_content(file), path, going)

@@ -100,13 +100,7 @@ def logs(flags: argparse.Namespace) -> None:
 
 @contextmanager
 def source_of(application: Application, keytab: Keytab | None) -> Iterator[LogSource]:
-    """Open the logs of an application, with tickets of a keytab if there is one.
-
-    Raises
-    ------
-    ClusterError
-        If there are none.
-    """
+    """Open the logs of an application, with tickets of a keytab if there is one."""
     from distkeras_grid.submission.container_logs import CollectedLogs, RunningLogs
     from distkeras_grid.submission.jvm import hadoop_client, kerberos_settings
     from distkeras_grid.submission.resource_manager import resource_manager
@@ -148,13 +142,7 @@ def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
 
 
 def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
-    """Store whole files as ``FOLDER/CONTAINER/NAME``.
-
-    Raises
-    ------
-    StorageError
-        If they cannot be written.
-    """
+    """Store whole files as ``FOLDER/CONTAINER/NAME``."""
     try:
         for file in files:
             path = folder / _plain(file.container) / _plain(file.name)

@@ -58,12 +58,7 @@ def ls(flags: argparse.Namespace) -> None:
 
 
 def format_listing(found: Sequence[FileStatus]) -> list[str]:
-    """Return a line for each file or directory, in columns.
-
-    Parameters
-    ----------
-    found : sequence of FileStatus
-    """
+    """Return a line for each file or directory, in columns."""
     rows = [
         (
             stat.filemode(

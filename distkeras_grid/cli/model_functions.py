@@ -30,21 +30,11 @@ _ANY_NAME = frozenset(
 
 @dataclass(frozen=True)
 class SearchPath:
-    """Where a driver looks for modules.
+    """Where a driver looks for modules."""
 
-    Parameters
-    ----------
-    places : tuple of str
-        Folders, zip files and single modules (``.py``), in their order.
-    told : str
-        The same in words, for messages.
-    whole : bool, default True
-        Whether a module that is in none of the places is nowhere.
-    """
-
-    places: tuple[str, ...]
-    told: str
-    whole: bool = True
+    places: tuple[str, ...]  # Folders, zip files and single modules (``.py``), in their order
+    told: str  # The same in words, for messages
+    whole: bool = True  # Whether a module that is in none of the places is nowhere
 
 
 def search_path_here() -> SearchPath:
@@ -57,20 +47,7 @@ def search_path_here() -> SearchPath:
 
 
 def check_function(source: str, path: SearchPath | None = None) -> None:
-    """Refuse a function that its module does not have, as far as the files tell.
-
-    Parameters
-    ----------
-    source : str
-        ``module:function``; the module may lie in packages, ``package.module``.
-    path : SearchPath, optional
-        Where the driver looks for the module; by default that of this process.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such module, or it has no such name.
-    """
+    """Refuse a function that its module does not have, as far as the files tell."""
     module, _, name = source.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
         raise not_a_model(source)

@@ -17,11 +17,6 @@ class Parser(argparse.ArgumentParser):
 
     A flag that does not exist is reported before flags that are missing: whoever misspells a
     required flag reads its name. The list of all flags is left to ``--help``.
-
-    Parameters
-    ----------
-    **options
-        As for `argparse.ArgumentParser`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -81,15 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def verb_parser(verb: str, description: str, examples: str = "") -> Parser:
-    """Return the parser of a verb, whose help text ends with the exit codes.
-
-    Parameters
-    ----------
-    verb : str
-        Name of the verb.
-    description, examples : str
-        What its help text begins with, and what stands before the exit codes.
-    """
+    """Return the parser of a verb, whose help text ends with the exit codes."""
     epilog = f"{examples}\n" if examples else ""
     return Parser(
         prog=f"distkeras-grid {verb}",

@@ -122,20 +122,7 @@ def predict(flags: argparse.Namespace) -> None:
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    ConfigurationError, OutputExistsError, PathNotFoundError
-        The first thing that is wrong.
-    """
+    """Refuse what can be known before Spark starts."""
     early.check_fold(flags.split, flags.fold)
     early.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
@@ -163,17 +150,7 @@ def rows_of(
 
 
 def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[str, Any]:
-    """Return the content of ``_predictions.json``.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What the command was told.
-    labels : list of str
-        Label columns that the model was trained on, where its run tells them.
-    rows : int
-        Rows written.
-    """
+    """Return the content of ``_predictions.json``."""
     from distkeras_grid.spark.interpreters import package_versions, training_packages
 
     told = ("data", "split", "fold", "data_version", "model", "features", "prediction", "drop")

@@ -67,13 +67,7 @@ def add_address_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def kerberos_of(flags: argparse.Namespace) -> bool | Keytab | None:
-    """Return how the user is authenticated; None if the cluster's configuration says it.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is a principal without a keytab, or the other way round, or no such file.
-    """
+    """Return how the user is authenticated; None if the cluster's configuration says it."""
     kerberos: bool | None = flags.kerberos
     return keytabs.named(flags) or kerberos
 
@@ -111,16 +105,7 @@ def put(flags: argparse.Namespace) -> None:
 
 
 def summary(verb: str, done: Transferred, where: str) -> str:
-    """Return the last line of a transfer.
-
-    Parameters
-    ----------
-    verb : str
-        Such as ``"sent"``.
-    done : Transferred
-    where : str
-        For those that were there already, such as ``"in /raw"``.
-    """
+    """Return the last line of a transfer."""
     from distkeras_grid.progress import format_bytes
 
     told = f"{verb} {count(done.files)}"

@@ -20,14 +20,10 @@ MANIFEST = "_predictions.json"
 
 @dataclass(frozen=True)
 class RecordedColumns:
-    """The columns that a model was trained on.
+    """The columns that a model was trained on."""
 
-    Parameters
-    ----------
-    features, labels : list
-        Names in the order of the model's inputs and outputs; empty where nothing is recorded.
-    """
-
+    # features and labels: Names in the order of the model's inputs and outputs; empty where nothing
+    # is recorded
     features: list[str | list[str]]
     labels: list[str]
 
@@ -43,35 +39,14 @@ class RecordedColumns:
 
 
 def model_file(model: str) -> str:
-    """Return the model's file: itself, or the one in the folder of a run.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is a file or a folder of Keras 2.
-    """
+    """Return the model's file: itself, or the one in the folder of a run."""
     if model.lower().endswith((".h5", ".hdf5")) or (Path(model) / "saved_model.pb").exists():
         raise not_a_model(model)
     return model if model.endswith(".keras") else f"{model}/model.keras"
 
 
 def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> RecordedColumns:
-    """Return the columns of the run that a model file lies in; none where it lies in none.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    model : str
-        Path of the file.
-    named : bool, default False
-        Whether the user names the columns, so that those of the run are not needed.
-
-    Raises
-    ------
-    ConfigurationError
-        If the columns are needed, and the run's specification cannot be read.
-    """
+    """Return the columns of the run that a model file lies in; none where it lies in none."""
     from distkeras_grid.trainers.saved_run import RUN
 
     uri = f"{model.rpartition('/')[0] or '.'}/{RUN}"
@@ -111,20 +86,7 @@ def _without_spec(told: dict[str, Any]) -> RecordedColumns:
 
 
 def recorded_predictions(storage: Storage, data: str) -> dict[str, str]:
-    """Return ``prediction`` and ``label`` as ``predict`` recorded them beside a data set.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    data : str
-        Folder of the data set.
-
-    Returns
-    -------
-    dict
-        Empty where nothing is recorded; without a key where there is more than one column.
-    """
+    """Return ``prediction`` and ``label`` as ``predict`` recorded them beside a data set."""
     told = _object_at(storage, f"{data.rstrip('/')}/{MANIFEST}")
     labels = told.get("labels")
     found = {

@@ -81,23 +81,12 @@ class Latest(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The run that a driver has begun, for another attempt of its application.
+    """The run that a driver has begun, for another attempt of its application."""
 
-    Parameters
-    ----------
-    run : str
-        Name of the run.
-    update : int
-        The last update of the data set that it sees.
-    driver : Driver
-        The driver.
-    left : tuple of str
-        Names of former runs that nobody goes on with, and that may have left checkpoints.
-    """
-
-    run: RunName
-    update: int
+    run: RunName  # Name of the run
+    update: int  # The last update of the data set that it sees
     driver: Driver
+    # Names of former runs that nobody goes on with, and that may have left checkpoints
     left: tuple[RunName, ...] = ()
 
 
@@ -220,12 +209,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
 class Checkpoints:
     """The folders of checkpoints, one for each run, below the one that the user gives.
 
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    folder : str or None
-        The user's folder; None for no checkpoints.
+    `folder`: the user's folder; None for no checkpoints.
     """
 
     def __init__(self, storage: Storage, folder: str | None) -> None:
@@ -268,20 +252,7 @@ class Runs(Presence):
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    ConfigurationError, PathNotFoundError, NotEnoughSlotsError
-        The first thing that is wrong.
-    """
+    """Refuse what can be known before Spark starts."""
     check(flags)
     early.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
     early.check_model(flags.model, place)
@@ -293,13 +264,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
 
 
 def check(flags: argparse.Namespace) -> None:
-    """Refuse flags that do not go together.
-
-    Raises
-    ------
-    ConfigurationError
-        Says which.
-    """
+    """Refuse flags that do not go together."""
     if flags.overwrite:
         raise ConfigurationError(
             "--overwrite does not apply: retrain adds runs and replaces none. Leave it out."
@@ -313,17 +278,7 @@ def check(flags: argparse.Namespace) -> None:
 
 
 def read_manifest(storage: Storage, data: str, version: int | None = None) -> Manifest:
-    """Return what a data set of tiles says of itself, or of a version that it keeps.
-
-    Raises
-    ------
-    ConfigurationError
-        If it does not tell what is new.
-    SchemaError
-        If it is damaged.
-    PathNotFoundError
-        If there is none.
-    """
+    """Return what a data set of tiles says of itself, or of a version that it keeps."""
     uri = f"{data.rstrip('/')}/{MANIFEST}"
     text = None if version is None else dataframes.read_manifest(storage, data.rstrip("/"), version)
     manifest = parse(storage.read_text(uri) if text is None else text, Manifest, uri)
@@ -335,13 +290,7 @@ def read_manifest(storage: Storage, data: str, version: int | None = None) -> Ma
 
 
 def parse(text: str, kind: type[T], uri: str) -> T:
-    """Read a file of JSON that a run wrote, and believe no more than its kind says.
-
-    Raises
-    ------
-    SchemaError
-        If it is damaged, or holds names or digests that no run writes.
-    """
+    """Read a file of JSON that a run wrote, and believe no more than its kind says."""
     try:
         return msgspec.json.decode(text, type=kind)
     except UNREADABLE as error:
@@ -351,13 +300,7 @@ def parse(text: str, kind: type[T], uri: str) -> T:
 
 
 def read_latest(storage: Storage, runs: str, names: Sequence[str]) -> Latest | None:
-    """Return the newest run and the last update that it saw, None before the first run.
-
-    Raises
-    ------
-    SchemaError
-        If ``latest.json`` is damaged.
-    """
+    """Return the newest run and the last update that it saw, None before the first run."""
     if LATEST in names:
         return parse(storage.read_text(f"{runs}/{LATEST}"), Latest, f"{runs}/{LATEST}")
     dated = sorted(filter(RUN_NAME.fullmatch, names))
@@ -432,12 +375,7 @@ def train_flags(
 def outdated(former: Sequence[str], keep: int | None) -> list[str]:
     """Return which former runs go, now that there is a new one; other names never.
 
-    Parameters
-    ----------
-    former : sequence of str
-        Names that were there before the new run, which stays whatever its clock said.
-    keep : int or None
-        How many runs stay, the new one included; None for all.
+    `keep`: how many runs stay, the new one included; None for all.
 
     Examples
     --------

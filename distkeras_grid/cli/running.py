@@ -47,18 +47,7 @@ def run(
     argv: Sequence[str],
     of_job: Sequence[str] = (),
 ) -> int:
-    """Run a command as ``--lock`` and ``--log-format`` say; return its exit code.
-
-    Parameters
-    ----------
-    verb : str
-    command : callable
-        Takes the other flags.
-    argv : sequence of str
-        All flags.
-    of_job : sequence of str
-        Further ones, which are not this command's but those of a job that it starts.
-    """
+    """Run a command as ``--lock`` and ``--log-format`` say; return its exit code."""
     flags, rest = parse(verb, argv)
     rest += of_job
     # Of what TensorFlow writes at start-up only errors concern who reads a command's output.
@@ -122,13 +111,7 @@ def access_keytab(verb: str, arguments: Sequence[str]) -> Keytab | None:
 
 
 def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
-    """Return the id of an application that, as YARN says, has not ended; None if it has.
-
-    Raises
-    ------
-    ClusterError
-        If nobody can tell.
-    """
+    """Return the id of an application that, as YARN says, has not ended; None if it has."""
     from distkeras_grid.submission.resource_manager import resource_manager
 
     with resource_manager(access_keytab(verb, arguments)) as manager:

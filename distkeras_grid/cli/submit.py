@@ -202,13 +202,7 @@ def submit(flags: argparse.Namespace) -> int:
 
 
 def planned(flags: argparse.Namespace) -> Submission:
-    """Return what is to be submitted, but for the paths of what goes with it.
-
-    Raises
-    ------
-    ConfigurationError
-        If a flag is wrong, or a file is missing.
-    """
+    """Return what is to be submitted, but for the paths of what goes with it."""
     program, arguments, name = the_job(flags.job, flags.arguments)
     files = [file for text in flags.py_files for file in text.split(",")]
     for file in [program, *files]:
@@ -243,11 +237,6 @@ def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
 
     The flags of a verb are also parsed here, so that a misspelt one is reported at once.
     `check_job` looks at their values.
-
-    Raises
-    ------
-    ConfigurationError
-        If the job is neither a verb nor a Python file.
     """
     from distkeras_grid.submission import run_verb
 
@@ -269,11 +258,6 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
     """Refuse what a verb itself refuses before Spark starts, before anything is packed.
 
     A dry run does without: its command may be meant for later, when there are other files.
-
-    Raises
-    ------
-    GridError
-        The first thing that is wrong.
     """
     if flags.job not in JOBS:
         return

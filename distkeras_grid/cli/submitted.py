@@ -20,21 +20,13 @@ _MORE_MODULES = re.compile(r"spark\..*(files|archives|python|pythonpath)", re.IG
 
 @dataclass(frozen=True)
 class SubmittedDriver:
-    """The driver of a submission: in client mode a process here, otherwise in a container.
-
-    Parameters
-    ----------
-    submission : Submission
-        What is submitted.
-    own_packages : bool, default True
-        Whether a container has the packages that are installed here.
-    """
+    """The driver of a submission: in client mode a process here, otherwise in a container."""
 
     #: Trainers without rounds begin, and a worker takes the slot of one that has finished.
     waits: ClassVar[bool] = True
 
-    submission: Submission
-    own_packages: bool = True
+    submission: Submission  # What is submitted
+    own_packages: bool = True  # Whether a container has the packages that are installed here
 
     def files_of(self, uri: str) -> Files | None:
         """Return where to look for a path; None for files of a container's host."""

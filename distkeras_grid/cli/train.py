@@ -333,12 +333,7 @@ def numbered(
 ) -> ClassWeight:
     """Return weights by numbers where the data have no names of classes.
 
-    Parameters
-    ----------
-    weights : dict of str to float, "balanced" or None
-        What `class_weight` returned.
-    features : Field, optional
-        The feature column; None of several.
+    `features`: the feature column; None of several.
     """
     if not isinstance(weights, dict):
         return weights
@@ -350,20 +345,7 @@ def numbered(
 
 
 def local_sets(data: Any, flags: argparse.Namespace) -> LocalSets:
-    """Return the local sets that the flags ask for.
-
-    Parameters
-    ----------
-    data : DataFrame or str
-        All rows of the data set.
-    flags : argparse.Namespace
-        What `build_parser` parses.
-
-    Raises
-    ------
-    ConfigurationError
-        If ``--local-sets`` does not name what it must, or names what there is not.
-    """
+    """Return the local sets that the flags ask for."""
     settings = [part.strip() for part in flags.local_sets.split(",") if part.strip()]
     try:
         arguments = parse_settings(settings)
@@ -384,13 +366,7 @@ def local_sets(data: Any, flags: argparse.Namespace) -> LocalSets:
 
 
 def check_local_sets(flags: argparse.Namespace) -> None:
-    """Refuse flags that do not go with local sets, or without them.
-
-    Raises
-    ------
-    ConfigurationError
-        The first one.
-    """
+    """Refuse flags that do not go with local sets, or without them."""
     if flags.local_sets is None:
         if flags.mirrors:
             raise ConfigurationError(
@@ -408,13 +384,7 @@ def check_local_sets(flags: argparse.Namespace) -> None:
 
 
 def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the trainer's arguments from flags and ``--set``, without those that are not given.
-
-    Raises
-    ------
-    ConfigurationError
-        If one is given in both ways.
-    """
+    """Return the trainer's arguments from flags and ``--set``, without those that are not given."""
     arguments = parse_settings(flags.settings)
     for name, flag in FLAGS.items():
         value = getattr(flags, flag)
@@ -437,17 +407,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer | None:
     """Train as the flags say, and write the run.
 
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    build : callable, optional
-        Builds the model for the feature column, where the flags name none.
-
-    Returns
-    -------
-    Trainer or None
-        None if an earlier attempt of the same application has done so, and died afterwards.
+    `build`: builds the model for the feature column, where the flags name none.
     """
     import distkeras_grid
     from distkeras_grid.spark.columns import resolve_features
@@ -502,20 +462,7 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
 
 
 def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
-    """Refuse what can be known before Spark starts.
-
-    Parameters
-    ----------
-    flags : argparse.Namespace
-        What `build_parser` parses.
-    place : DriverPlace, optional
-        Where the driver runs.
-
-    Raises
-    ------
-    ConfigurationError, PathNotFoundError, OutputExistsError, NotEnoughSlotsError
-        The first thing that is wrong.
-    """
+    """Refuse what can be known before Spark starts."""
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     arguments = trainer_arguments(flags)
@@ -535,17 +482,7 @@ def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE
 def read_data(
     spark: SparkSession, flags: argparse.Namespace
 ) -> tuple[DataFrame, DataFrame | str | None]:
-    """Return the rows to train on, and those, or their path, to evaluate each epoch on.
-
-    Raises
-    ------
-    PathNotFoundError
-        If there are no data.
-    SchemaError
-        If a split is not there.
-    ConfigurationError
-        If ``--where`` is not a condition on the columns.
-    """
+    """Return the rows to train on, and those, or their path, to evaluate each epoch on."""
     from pyspark.errors import PySparkException
 
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
@@ -571,23 +508,7 @@ def read_data(
 
 
 def check_space(storage: Storage, output: str, model: keras.Model) -> None:
-    """Refuse to train a model that could not be saved.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    output : str
-        Where it will be saved.
-    model : keras.Model
-        The model.
-
-    Raises
-    ------
-    NoSpaceError
-        If the output, or this machine's directory of temporary files, in which Keras packs the
-        model, has less space than the largest file the model may need.
-    """
+    """Refuse to train a model that could not be saved."""
     weights = sum(math.prod(variable.shape) for variable in model.variables)
     needed = SAVED_PER_WEIGHT * 4 * weights
     local = tempfile.gettempdir()
@@ -621,13 +542,7 @@ def save(trainer: Trainer, flags: argparse.Namespace) -> None:
 
 
 def load_model(source: str, storage: Storage, features: Field | None) -> keras.Model:
-    """Return the model of a ``.keras`` file or of ``module:function``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the text is neither, or the function cannot be found or called.
-    """
+    """Return the model of a ``.keras`` file or of ``module:function``."""
     from distkeras_grid.engine.keras_model import model_from_bytes
 
     if source.endswith(".keras"):
@@ -647,19 +562,7 @@ def load_model(source: str, storage: Storage, features: Field | None) -> keras.M
 def call_model_function(source: str, function: Any, features: Field | None) -> keras.Model:
     """Call a model function with the data's shape and number of classes, if it takes them.
 
-    Parameters
-    ----------
-    source : str
-        What ``--model`` said.
-    function : callable
-        What it names.
-    features : Field, optional
-        The feature column; None of several.
-
-    Raises
-    ------
-    ConfigurationError
-        If it needs an argument that the data do not have.
+    `features`: the feature column; None of several.
     """
     import inspect
 

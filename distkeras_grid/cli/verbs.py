@@ -14,22 +14,13 @@ from types import ModuleType
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb of the command line.
+    """One verb of the command line."""
 
-    Parameters
-    ----------
-    module : str
-        Has ``main`` and ``build_parser``, and if it runs on a cluster ``check_early``: it takes the
-        parsed flags and the `DriverPlace`, and refuses what can be known before Spark starts.
-    description : str
-        One line of the help text.
-    on_cluster : bool, default False
-        Whether it is a Spark job, which `submit` can run on a cluster.
-    """
-
+    # Has ``main`` and ``build_parser``, and if it runs on a cluster ``check_early``: it takes the
+    # parsed flags and the `DriverPlace`, and refuses what can be known before Spark starts
     module: str
-    description: str
-    on_cluster: bool = False
+    description: str  # One line of the help text
+    on_cluster: bool = False  # Whether it is a Spark job, which `submit` can run on a cluster
 
     def load(self) -> ModuleType:
         """Import the module."""

@@ -26,12 +26,6 @@ def tell_at_end(tag: str, keytab: Keytab | None) -> None:
     """Write the id of the application with a tag after its driver has ended; the tag if unknown.
 
     Nothing is written if YARN does not have it: then the driver ended before it asked for one.
-
-    Parameters
-    ----------
-    tag : str
-    keytab : Keytab or None
-        The submission's.
     """
     from distkeras_grid.submission.resource_manager import resource_manager
 
@@ -85,13 +79,7 @@ def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
 
 
 def add_name(error: BaseException, tag: str, manager: ResourceManager) -> bool:
-    """Add a note to an error: how to find the application with a tag, if YARN has it.
-
-    Returns
-    -------
-    bool
-        Whether YARN has it, or does not say.
-    """
+    """Add a note to an error: how to find the application with a tag, if YARN has it."""
     try:
         found = manager.tagged(tag)
     except ClusterError:
@@ -122,14 +110,7 @@ def by_tag(tag: str) -> str:
 
 
 def way_on(files: Storage, checkpoint_dir: str) -> str | None:
-    """Return which checkpoint a run has left, and the command that goes on from it.
-
-    Parameters
-    ----------
-    files : Storage
-    checkpoint_dir : str
-        The run's folder of checkpoints.
-    """
+    """Return which checkpoint a run has left, and the command that goes on from it."""
     from distkeras_grid.spark.checkpoints import CheckpointStore
 
     try:

@@ -23,15 +23,9 @@ State: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class Engine(Protocol):
-    """The engine of a worker, in a real run and in a simulated one.
+    """The engine of a worker, in a real run and in a simulated one."""
 
-    Attributes
-    ----------
-    layout : WeightLayout
-        Order and shapes of the variables in the flat vector.
-    """
-
-    layout: WeightLayout
+    layout: WeightLayout  # Order and shapes of the variables in the flat vector
 
     @property
     def step_section(self) -> StateSection:
@@ -45,49 +39,27 @@ class Engine(Protocol):
     def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
         """Train one window from the weights `before` and write the new ones into `after`.
 
-        Parameters
-        ----------
-        before, after : ndarray
-            Shape ``(layout.size,)``, ``float32``, in separate memory. They are used without a copy
-            if they are aligned to 64 bytes (`distkeras_grid.rows.aligned_empty`). `before` does not
-            change. `distkeras_grid.rules.LocalSteps` says what `after` receives.
-        blocks : iterable of Block
-            The mini-batches in order, at least one. Only one block at a time is in memory.
-
-        Returns
-        -------
-        WindowResult
-            Loss and metrics are means over the samples of all blocks.
+        `before, after`: shape ``(layout.size,)``, ``float32``, in separate memory. They are used
+        without a copy if they are aligned to 64 bytes (`distkeras_grid.rows.aligned_empty`).
+        `before` does not change. `distkeras_grid.rules.LocalSteps` says what `after` receives.
+        `blocks`: the mini-batches in order, at least one. Only one block at a time is in memory.
         """
         ...
 
     def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
         """Return loss and metrics of weights on rows, without a step.
 
-        Parameters
-        ----------
-        weights : ndarray
-            Shape ``(layout.size,)``, ``float32``.
-        blocks : iterable of Block
-            The rows, in batches, at least one.
-
-        Returns
-        -------
-        dict of str to float
-            ``loss`` and the compiled metrics, over all rows.
+        `weights`: shape ``(layout.size,)``, ``float32``.
+        `blocks`: the rows, in batches, at least one.
         """
         ...
 
     def apply(self, gradient: Vector, weights: Vector) -> None:
         """Take a step from `weights` with a gradient that all workers use.
 
-        Parameters
-        ----------
-        gradient : ndarray
-            ``[mean gradient | statistics]``, shape ``(layout.size,)``, ``float32``. The statistics
-            replace those of `weights`.
-        weights : ndarray
-            Same shape; gets the result.
+        `gradient`: ``[mean gradient | statistics]``, shape ``(layout.size,)``, ``float32``. The
+        statistics replace those of `weights`.
+        `weights`: same shape; gets the result.
         """
         ...
 
@@ -112,13 +84,7 @@ class Engine(Protocol):
         ...
 
     def set_learning_rate(self, value: float) -> None:
-        """Set the optimizer's learning rate from the next window on.
-
-        Raises
-        ------
-        ConfigurationError
-            If the optimizer has no single rate that is a number.
-        """
+        """Set the optimizer's learning rate from the next window on."""
         ...
 
     def state(self) -> State:
@@ -134,23 +100,14 @@ class ModelEngine(Engine, Protocol):
     """An engine of a real model: what an executor needs in addition to the training itself."""
 
     def warm_up(self, block: Block) -> float:
-        """Compile what windows of such blocks need, without changing the state.
-
-        Returns
-        -------
-        float
-            Time of the block after compilation [s].
-        """
+        """Compile what windows of such blocks need, without changing the state."""
         ...
 
     def set_seed(self, seed: Sequence[int]) -> None:
         """Seed the model's random generators (dropout, noise, augmentation).
 
-        Parameters
-        ----------
-        seed : sequence of int
-            Such as (seed of the run, seat). It must differ between workers; otherwise their dropout
-            masks would be the same.
+        `seed`: such as (seed of the run, seat). It must differ between workers; otherwise their
+        dropout masks would be the same.
         """
         ...
 
@@ -166,24 +123,13 @@ class ModelEngine(Engine, Protocol):
         ...
 
     def adopt(self, model: Any) -> None:
-        """Copy weights and state of another model with the same architecture and ``compile``.
-
-        Parameters
-        ----------
-        model : keras.Model
-            Compiled.
-        """
+        """Copy weights and state of another model with the same architecture and ``compile``."""
         ...
 
     def swap(self, held: Sequence[Any]) -> list[Any]:
         """Replace the state and return the former one, without moving them between devices.
 
         This is faster than `state` and `restore`, for simulated workers that share an engine.
-
-        Parameters
-        ----------
-        held : sequence
-            What `swap` or `held` returned.
         """
         ...
 

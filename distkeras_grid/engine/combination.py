@@ -14,13 +14,7 @@ COMBINATIONS = ("mean", "vote", "geometric")
 
 
 def check_combination(how: str) -> str:
-    """Return the name of a combination.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none of that name.
-    """
+    """Return the name of a combination."""
     if how not in COMBINATIONS:
         raise ConfigurationError(
             f"combine must be one of {', '.join(map(repr, COMBINATIONS))}. Received: {how!r}."
@@ -30,15 +24,7 @@ def check_combination(how: str) -> str:
 
 @keras.saving.register_keras_serializable(package="distkeras_grid")
 class Combination(keras.layers.Layer):  # type: ignore[misc]
-    """One output from those of several models.
-
-    Parameters
-    ----------
-    how : {"mean", "vote", "geometric"}
-        "mean": the mean of the outputs. "vote": for each class, the share of the models for which
-        it has the largest output. "geometric": the geometric mean of probabilities, scaled so that
-        the sum is 1.
-    """
+    """One output from those of several models."""
 
     def __init__(self, how: str = "mean", **options: Any) -> None:
         super().__init__(**options)
@@ -66,13 +52,7 @@ class Combination(keras.layers.Layer):  # type: ignore[misc]
 
 
 def check_combinable(model: Any) -> None:
-    """Refuse a model that cannot be a member of an ensemble.
-
-    Raises
-    ------
-    ConfigurationError
-        If it does not declare one input and one output.
-    """
+    """Refuse a model that cannot be a member of an ensemble."""
     inputs, outputs = declared(model, "inputs"), declared(model, "outputs")
     if len(inputs) != 1 or len(outputs) != 1:
         raise ConfigurationError(
@@ -82,26 +62,7 @@ def check_combinable(model: Any) -> None:
 
 
 def combine_models(models: Sequence[Any], how: str) -> Any:
-    """Return a model of several models.
-
-    Parameters
-    ----------
-    models : sequence of keras.Model
-        Built models with the same architecture, one input and one output. They become layers
-        ``member_0``, ``member_1`` and so on.
-    how : {"mean", "vote", "geometric"}
-        As in `Combination`.
-
-    Returns
-    -------
-    keras.Model
-        The combined model, not compiled.
-
-    Raises
-    ------
-    ConfigurationError
-        As in `check_combinable`.
-    """
+    """Return a model of several models."""
     check_combinable(models[0])
     (first,) = models[0].inputs
     shared = keras.Input(first.shape[1:], dtype=first.dtype, name=first.name)

@@ -24,31 +24,17 @@ OWN_COMPILE = (
 class CompileSettings:
     """What a trainer's arguments change in the model's own ``compile``.
 
-    Parameters
-    ----------
-    optimizer : str or keras.optimizers.Optimizer, optional
-        Name or instance.
-    loss, metrics, loss_weights : optional
-        As in ``keras.Model.compile``.
-    learning_rate : float, optional
-        Rate of an optimizer that is given by name.
-
-    Raises
-    ------
-    ConfigurationError
-        If `learning_rate` is given without the name of an optimizer, or is not a positive number.
-
     Notes
     -----
     Settings that are ``None`` are taken from the model's own ``compile``. If all are ``None``, the
     model is not changed, and its optimizer keeps its state.
     """
 
-    optimizer: Any = None
-    loss: Any = None
+    optimizer: Any = None  # Name or instance
+    loss: Any = None  # loss and metrics and loss_weights: As in ``keras.Model.compile``
     metrics: Any = None
     loss_weights: Any = None
-    learning_rate: float | None = None
+    learning_rate: float | None = None  # Rate of an optimizer that is given by name
 
     def __post_init__(self) -> None:
         if self.learning_rate is None:
@@ -79,22 +65,7 @@ class CompileSettings:
     def from_json(
         cls, data: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> CompileSettings:
-        """Build the settings that `to_json` described.
-
-        Parameters
-        ----------
-        data : mapping
-            What `to_json` returned.
-        custom_objects : mapping of str to object, optional
-            The user's own losses, metrics and optimizers by name.
-
-        Raises
-        ------
-        UnknownArgumentError
-            If a key is not a setting.
-        ConfigurationError
-            If an object cannot be built.
-        """
+        """Build the settings that `to_json` described."""
         import keras
 
         names = [field.name for field in fields(cls)]
@@ -121,23 +92,7 @@ def compile_model(
     settings: CompileSettings | None = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> None:
-    """Compile a model as the settings say, and check that it can be trained.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model. It is compiled again, unless the settings are empty.
-    settings : CompileSettings, optional
-        Changes to the model's own ``compile``.
-    custom_objects : mapping of str to object, optional
-        The user's own losses, metrics and optimizers by name.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model is not compiled and no settings are given, if Keras refuses them, or if there
-        is no loss.
-    """
+    """Compile a model as the settings say, and check that it can be trained."""
     if settings is not None and not settings.empty:
         _compile(model, settings, custom_objects or {})
     if not model.compiled:
@@ -157,16 +112,6 @@ def check_travels(model: Any) -> None:
 
     Keras leaves a model uncompiled when it loads it, if its class has a ``compile`` of its own and
     none of the two methods that describe it.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the class and the methods.
     """
     import keras
 
@@ -219,11 +164,6 @@ def adds_losses(model: Any) -> bool:
     """Return whether layers add losses in training, beside the penalties on weights.
 
     Keras knows them only after a call with data. The call made here changes nothing in the model.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built. A model that declares no inputs cannot be called here, and counts as adding losses.
     """
     inputs = declared(model, "inputs")
     if not inputs:

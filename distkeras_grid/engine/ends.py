@@ -20,14 +20,8 @@ def input_dtypes(model: Any, count: int = 1) -> list[str]:
 def packed(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -> Any:
     """Return the values as ``fit`` passes them: one as it is, several in a tuple or dict.
 
-    Parameters
-    ----------
-    model : keras.Model
-        A model with as many inputs, or outputs, as there are values.
-    end : {"input", "output"}
-        Which end.
-    values : sequence of array or tensor
-        In the order of ``model.inputs`` or ``model.outputs``; None for an output without a label.
+    `values`: in the order of ``model.inputs`` or ``model.outputs``; None for an output without a
+    label.
     """
     import keras
 

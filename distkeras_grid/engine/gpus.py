@@ -18,13 +18,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def gpus_of(resources: Mapping[str, Any]) -> list[str] | None:
-    """Return the addresses of a task's GPUs, None if Spark gave it none.
-
-    Parameters
-    ----------
-    resources : mapping
-        What ``TaskContext.resources()`` returns.
-    """
+    """Return the addresses of a task's GPUs, None if Spark gave it none."""
     found = resources.get("gpu")
     return None if found is None else [str(address) for address in found.addresses]
 
@@ -34,15 +28,7 @@ def use_gpus(addresses: Sequence[str] | None) -> None:
 
     The backend then allocates GPU memory as it needs it.
 
-    Parameters
-    ----------
-    addresses : sequence of str or None
-        Numbers of the GPUs on this host; None keeps the environment's setting.
-
-    Raises
-    ------
-    ClusterError
-        If the backend is already imported in this process, with other GPUs.
+    `addresses`: numbers of the GPUs on this host; None keeps the environment's setting.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -60,22 +46,7 @@ def use_gpus(addresses: Sequence[str] | None) -> None:
 
 
 def refuse_unassigned(addresses: Sequence[str] | None, visible: int, workers: int) -> None:
-    """Refuse GPUs that workers see although Spark has not assigned them.
-
-    Parameters
-    ----------
-    addresses : sequence of str or None
-        GPUs that Spark assigned to this task.
-    visible : int
-        GPUs that the backend sees.
-    workers : int
-        Number of workers in the run.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are any. The message says how to give each worker its own, or to share them.
-    """
+    """Refuse GPUs that workers see although Spark has not assigned them."""
     if addresses is None and visible and workers > 1:
         raise ConfigurationError(
             f"This worker sees {visible} GPU of its host, as the {workers - 1} others may, and "

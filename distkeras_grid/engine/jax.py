@@ -37,13 +37,6 @@ class JaxEngine(KerasEngine):
     If `jit` says so, a whole block is one compiled call that scans the steps. All other blocks are
     a call for each batch, so that only another batch size, and no other number of steps, compiles
     anything new.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built and compiled; trained in place.
-    **options
-        As in `KerasEngine`.
     """
 
     def __init__(self, model: Any, **options: Any) -> None:

@@ -16,20 +16,7 @@ _in_force: list[int] = []
 
 
 def prepare_process(threads: int) -> int:
-    """Limit JAX to some threads, before its first operation.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of one operation: the CPUs of the Spark task.
-
-    Returns
-    -------
-    int
-        The number of threads in use. A process in which JAX already runs keeps its number (0: all
-        cores). If that is another one, only a warning is logged, because results stay correct, and
-        only the speed of workers on the same host suffers.
-    """
+    """Limit JAX to some threads, before its first operation."""
     import jax
 
     if not _in_force:

@@ -83,18 +83,7 @@ def serves_tracing(layer: Any) -> bool:
 def decide_jit(
     model: Any, jit: bool | Literal["auto"], serves: Callable[[Any], bool] = serves_xla
 ) -> bool:
-    """Decide whether the loop over the windows of a model, or its step, is compiled.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The compiled model.
-    jit : bool or "auto"
-        ``"auto"`` says yes to Keras' own ``train_step`` over layers that are known to be served
-        well, and no to all else.
-    serves : callable, default `serves_xla`
-        Whether compiling serves a layer well.
-    """
+    """Decide whether the loop over the windows of a model, or its step, is compiled."""
     if model.run_eagerly:
         return False
     if jit != "auto":

@@ -56,43 +56,10 @@ AS_IT_IS = (1.0, 0.0)
 class KerasEngine(ABC):
     """Trains a Keras model, window by window.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Built and compiled; trained in place.
-    scaling : sequence of (float, float), default ()
-        ``(scale, offset)`` of each input: the model sees ``x * scale + offset`` as float32. Empty
-        if it sees all inputs as they are.
-    labels : sequence of (float, float) or None, optional
-        ``(scale, offset)`` of the label of each output, None for one without a label. By default
-        each has one, as it is.
-    block_shape : tuple of int, optional
-        ``(steps, batch)`` of a whole block. The loop over a block is compiled only for this
-        shape, because each shape is compiled separately.
-    jit : bool or "auto", default "auto"
-        Whether the loop over a whole block is compiled; see
-        `distkeras_grid.engine.jit.decide_jit`.
-    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
-        What the optimizer does in a window, and what `run` returns.
-    momentum : float, default 0.0
-        Momentum of the look-ahead.
-    optimizer_state : {"keep", "reset"}, default "keep"
-        Whether the model's own optimizer keeps its state from window to window, is new in each
-        window, or takes its state from the vector, which has a section for it.
-
-    Attributes
-    ----------
-    layout : WeightLayout
-        Order and shapes of the variables in the flat vector.
-    jit : bool
-        The decision.
-    schedule_offset : keras.Variable
-        Batches by which schedules of the learning rate are ahead of the optimizer's count.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model is not built, not compiled, or has no loss.
+    `labels`: ``(scale, offset)`` of the label of each output, None for one without a label. By
+    default each has one, as it is.
+    `block_shape`: ``(steps, batch)`` of a whole block. The loop over a block is compiled only for
+    this shape, because each shape is compiled separately.
     """
 
     # Whether compiling serves a layer well.
@@ -142,19 +109,9 @@ class KerasEngine(ABC):
     def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
         """Train one window from the weights `before` and write the new ones into `after`.
 
-        Parameters
-        ----------
-        before, after : ndarray
-            Shape ``(layout.size,)``, ``float32``. `LocalSteps` says what the trainable part of
-            `after` receives.
-        blocks : iterable of Block
-            The mini-batches in order. Only one block at a time is in memory.
-
-        Returns
-        -------
-        WindowResult
-            Loss and metrics of the samples of all blocks. If the user has an own ``train_step``,
-            they are what its last step returned, as in Keras; then there may be no loss.
+        `before, after`: shape ``(layout.size,)``, ``float32``. `LocalSteps` says what the trainable
+        part of `after` receives.
+        `blocks`: the mini-batches in order. Only one block at a time is in memory.
         """
         counted = _Counted(blocks)
         values = as_numbers(self._trained(before, counted, after))
@@ -224,23 +181,7 @@ class KerasEngine(ABC):
         return fresh_weights(self.model, seed)
 
     def warm_up(self, block: Block) -> float:
-        """Compile what windows of such blocks need, and leave the state as it was.
-
-        Parameters
-        ----------
-        block : Block
-            A block like those of the windows.
-
-        Returns
-        -------
-        float
-            How long the block takes once compiled [s].
-
-        Raises
-        ------
-        ConfigurationError
-            If gradients are to travel and the model's ``train_step`` applies none.
-        """
+        """Compile what windows of such blocks need, and leave the state as it was."""
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
         # A shorter block, because windows have shorter batches, too.
@@ -279,26 +220,12 @@ class KerasEngine(ABC):
         The optimizer's own count stays that of its moments: with moments of zero and an old count,
         Adam's steps would be several times too long.
 
-        Parameters
-        ----------
-        steps : int
-            Batches, at least 0.
+        `steps`: batches, at least 0.
         """
         self.schedule_offset.assign(steps)
 
     def set_learning_rate(self, value: float) -> None:
-        """Set the optimizer's learning rate from the next window on.
-
-        Parameters
-        ----------
-        value : float
-            The rate.
-
-        Raises
-        ------
-        ConfigurationError
-            If the optimizer follows a schedule, or consists of several with a rate each.
-        """
+        """Set the optimizer's learning rate from the next window on."""
         optimizer = self._steps.rated
         if not has_own_rate(optimizer):
             raise ConfigurationError(
@@ -316,23 +243,14 @@ class KerasEngine(ABC):
     def set_seed(self, seed: Sequence[int]) -> None:
         """Seed the model's random generators (dropout, noise, augmentation).
 
-        Parameters
-        ----------
-        seed : sequence of int
-            Such as (seed of the run, seat): workers must differ, or their dropout masks agree.
+        `seed`: such as (seed of the run, seat): workers must differ, or their dropout masks agree.
         """
         for number, variable in enumerate(seed_generators(self.model)):
             word = np.random.SeedSequence([*seed, number]).generate_state(1)[0]
             variable.assign(np.array([word & 0x7FFFFFFF, 0]))
 
     def adopt(self, model: Any) -> None:
-        """Copy the state of another model with the same architecture and ``compile``.
-
-        Parameters
-        ----------
-        model : keras.Model
-            Its weights, optimizer state and random generators are copied.
-        """
+        """Copy the state of another model with the same architecture and ``compile``."""
         steps = self._install(model)
         mine = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
         theirs = [*model.variables, *model.optimizer.variables, *steps.state()]
@@ -424,13 +342,7 @@ class KerasEngine(ABC):
 
 
 class _Counted:
-    """Blocks, and what has been taken of them.
-
-    Attributes
-    ----------
-    steps, samples : int
-        Mini-batches and samples so far.
-    """
+    """Blocks, and what has been taken of them."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks = blocks

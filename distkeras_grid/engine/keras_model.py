@@ -39,18 +39,11 @@ KEPT_OVERHEAD = 1024
 
 @dataclass(frozen=True)
 class ModelVariables:
-    """The variables of a model that are in the flat vector.
+    """The variables of a model that are in the flat vector."""
 
-    Parameters
-    ----------
-    trainable : tuple of keras.Variable
-        In the model's order.
-    statistics : tuple of keras.Variable
-        Float variables without gradient of layers that train, such as the moving mean and
-        variance of batch normalization.
-    """
-
-    trainable: tuple[Any, ...]
+    trainable: tuple[Any, ...]  # In the model's order
+    # Float variables without gradient of layers that train, such as the moving mean and variance of
+    # batch normalization
     statistics: tuple[Any, ...]
 
     @property
@@ -60,13 +53,7 @@ class ModelVariables:
 
 
 def layers_of(model: Any) -> list[Any]:
-    """Return the model and all layers in it, at any depth.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model.
-    """
+    """Return the model and all layers in it, at any depth."""
     # Keras has no public API for the layers inside a composite layer.
     return list(model._flatten_layers())
 
@@ -77,18 +64,7 @@ def layers_held_by(layer: Any) -> list[Any]:
 
 
 def calls_in_order(model: Any) -> list[Any]:
-    """Return the calls of layers that lead to a model's outputs, each after those that it needs.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A Sequential or functional model. Models in it count as layers.
-
-    Returns
-    -------
-    list of keras.src.ops.node.Node
-        With `operation`, `input_tensors` and `output_tensors`.
-    """
+    """Return the calls of layers that lead to a model's outputs, each after those that it needs."""
     ordered: list[Any] = []
     seen: set[int] = set()
     # Not recursive, because a model may have more layers than Python has frames.
@@ -111,18 +87,7 @@ def _call_of(tensor: Any) -> Any:
 
 
 def model_variables(model: Any) -> ModelVariables:
-    """Sort a model's variables.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model has no weights yet, no trainable weights, or weights other than float32.
-    """
+    """Sort a model's variables."""
     if not model.built or not model.variables:
         raise ConfigurationError(
             f"Model {model.name!r} has no weights yet. Call it on one batch first."
@@ -148,13 +113,7 @@ def model_variables(model: Any) -> ModelVariables:
 
 
 def optimizer_slots(model: Any) -> tuple[Any, ...]:
-    """Return the float variables of a model's optimizer, except its rate; build it if necessary.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    """
+    """Return the float variables of a model's optimizer, except its rate; build it if necessary."""
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     return tuple(
@@ -167,13 +126,7 @@ def optimizer_slots(model: Any) -> tuple[Any, ...]:
 
 
 def weight_layout(model: Any) -> WeightLayout:
-    """Return the layout of a model's flat vector.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-    """
+    """Return the layout of a model's flat vector."""
     variables = model_variables(model)
     return WeightLayout(
         _described(variables.trainable),
@@ -182,24 +135,12 @@ def weight_layout(model: Any) -> WeightLayout:
 
 
 def state_section(variables: Iterable[Any]) -> StateSection:
-    """Return the section for variables of an optimizer, in their own types.
-
-    Parameters
-    ----------
-    variables : iterable of keras.Variable
-        The variables in their order.
-    """
+    """Return the section for variables of an optimizer, in their own types."""
     return StateSection(tuple(_variable(v, str(v.dtype)) for v in variables))
 
 
 def shared_section(model: Any) -> StateSection:
-    """Return the section of the optimizer's state that workers share if they make the steps.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled; its optimizer is built.
-    """
+    """Return the section of the optimizer's state that workers share if they make the steps."""
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     return state_section(model.optimizer.variables)
@@ -210,11 +151,6 @@ def kept_limit(model: Any) -> int:
 
     It has the weights, compression's residual and velocity, the optimizer with a vector of sums or
     of momentum, counters and random generators.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
     """
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
@@ -227,17 +163,7 @@ def kept_limit(model: Any) -> int:
 def build_for(model: Any, shapes: Sequence[Sequence[int]]) -> None:
     """Create a model's weights for inputs of some shapes, as ``fit`` does; otherwise leave it.
 
-    Parameters
-    ----------
-    model : keras.Model
-        The user's.
-    shapes : sequence of sequence of int
-        Shape of one row of each feature column.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model's ``call`` fails with such inputs.
+    `shapes`: shape of one row of each feature column.
     """
     import keras
 
@@ -256,13 +182,7 @@ def build_for(model: Any, shapes: Sequence[Sequence[int]]) -> None:
 
 
 def normalizations(model: Any) -> list[Any]:
-    """Return the trainable layers of batch normalization, in the model's order.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-    """
+    """Return the trainable layers of batch normalization, in the model's order."""
     import keras
 
     kind = keras.layers.BatchNormalization
@@ -272,15 +192,7 @@ def normalizations(model: Any) -> list[Any]:
 def get_flat_weights(
     model: Any, layout: WeightLayout | None = None
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the values of a model's variables as a new flat vector.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-    layout : WeightLayout, optional
-        That of the model, if it is known.
-    """
+    """Return the values of a model's variables as a new flat vector."""
     layout = layout or weight_layout(model)
     variables = model_variables(model).all
     return layout.flatten([np.asarray(variable) for variable in variables])
@@ -293,14 +205,7 @@ def set_flat_weights(
 ) -> None:
     """Write a flat vector into a model.
 
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-    vector : ndarray
-        Shape ``(layout.size,)``, ``float32``.
-    layout : WeightLayout, optional
-        That of the model, if it is known.
+    `vector`: shape ``(layout.size,)``, ``float32``.
     """
     layout = layout or weight_layout(model)
     variables = model_variables(model).all
@@ -317,16 +222,7 @@ def set_center(
     A sum or a mean of several workers' weights may leave the set that a constraint allows. Weights
     that are one worker's own obey already, and are left bit for bit.
 
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
-    center : ndarray
-        Shape ``(layout.size,)``, ``float32``.
-    layout : WeightLayout
-        Which sections the vector has.
-    rule : Rule
-        What has made the center.
+    `center`: shape ``(layout.size,)``, ``float32``.
     """
     import keras
 
@@ -343,14 +239,6 @@ def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[n
 
     What batch normalization has learned is as new, too. Other statistics, such as those that
     ``Normalization.adapt`` has found, stay as they are.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built.
-    seed : sequence of int
-        Seed of the weights. Python's, NumPy's and Keras' generators are seeded with it. An
-        initializer with its own seed draws the same weights as always.
     """
     import keras
 
@@ -388,11 +276,6 @@ def adapted_digest(model: Any) -> str:
     """Return a digest of what a model's layers have learned by ``adapt``, from data.
 
     Such a layer computes with constants and tables, which are not variables of the model.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model that is built.
     """
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
@@ -414,19 +297,7 @@ def adapted_digest(model: Any) -> str:
 
 
 def model_to_bytes(model: Any) -> bytes:
-    """Return a model as a ``.keras`` archive.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model. The archive has its configuration, weights, ``compile``, the states of its random
-        generators and, if it has been trained, the optimizer's state.
-
-    Raises
-    ------
-    ConfigurationError
-        If Keras cannot save it.
-    """
+    """Return a model as a ``.keras`` archive."""
     with tempfile.TemporaryDirectory(prefix="distkeras-grid-") as folder:
         path = Path(folder) / "model.keras"
         try:
@@ -444,26 +315,7 @@ def model_to_bytes(model: Any) -> bytes:
 
 
 def model_from_bytes(archive: bytes, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """Build the model of a ``.keras`` archive.
-
-    Parameters
-    ----------
-    archive : bytes
-        Archive from `model_to_bytes`. Code inside it (lambdas) is refused.
-    custom_objects : mapping of str to object, optional
-        The user's own layers, losses and metrics by name. With the item `LAMBDAS` code in the
-        archive is taken.
-
-    Returns
-    -------
-    keras.Model
-        Compiled as the saved one was.
-
-    Raises
-    ------
-    ConfigurationError
-        If the archive cannot be loaded.
-    """
+    """Build the model of a ``.keras`` archive."""
     import keras
 
     # Registers the layer of ensembles.

@@ -40,28 +40,7 @@ def load_engine(
     momentum: float = 0.0,
     optimizer_state: OptimizerState = "keep",
 ) -> ModelEngine:
-    """Build an engine, or take the compiled one of an earlier run in this process.
-
-    Parameters
-    ----------
-    archive : bytes
-        The compiled model, from `distkeras_grid.engine.keras_model.model_to_bytes`.
-    custom_objects : mapping of str to object, optional
-        The user's own layers, losses and metrics by name. An engine with these is not kept, because
-        their code may have changed under the same names.
-    scaling, labels, block_shape, jit, local_steps, momentum, optimizer_state
-        As in `distkeras_grid.engine.tensorflow.TensorFlowEngine`.
-
-    Returns
-    -------
-    ModelEngine
-        The engine of Keras' backend, always in the state of the archive.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model cannot be loaded or cannot be trained.
-    """
+    """Build an engine, or take the compiled one of an earlier run in this process."""
     objects = dict(custom_objects or {})
     model = model_from_bytes(archive, objects)
     # Keras has compiled it; this refuses what cannot be trained.

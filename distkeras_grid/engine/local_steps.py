@@ -42,21 +42,7 @@ def _more_than_plain(optimizer: Any) -> list[str]:
 
 
 def check_plain_sgd(optimizer: Any, who: str) -> None:
-    """Refuse an optimizer that does more than ``w <- w - learning_rate g``.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        The worker's.
-    who : str
-        Whose rule asks for it, for the error.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is another one, or SGD with momentum, weight decay, moving averages of the weights or
-        accumulated gradients.
-    """
+    """Refuse an optimizer that does more than ``w <- w - learning_rate g``."""
     import keras
 
     if is_plain_sgd(optimizer):
@@ -77,23 +63,7 @@ def check_plain_sgd(optimizer: Any, who: str) -> None:
 
 
 def check_reset(rule: Rule, optimizer: Any, who: str) -> None:
-    """Refuse to reset the optimizer's state if that makes no sense.
-
-    Parameters
-    ----------
-    rule : Rule
-        Rule of the run.
-    optimizer : keras.optimizers.Optimizer
-        The worker's.
-    who : str
-        Whose rule it is, for the error.
-
-    Raises
-    ------
-    ConfigurationError
-        If workers never adopt the center, have no state of their own, accumulate gradients or
-        follow a schedule.
-    """
+    """Refuse to reset the optimizer's state if that makes no sense."""
     reason = ""
     if rule.traits.steps_on_workers:
         reason = f"{who}'s workers hold the same optimizer state at every step"
@@ -121,18 +91,6 @@ def check_unscaled(optimizer: Any, who: str) -> None:
     """Refuse an optimizer that scales the loss if its steps are made outside ``train_step``.
 
     The loss of a window would not be scaled by it, and the gradient would be divided all the same.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        The worker's.
-    who : str
-        Whose rule asks for it, for the error.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is a ``LossScaleOptimizer``, or has a ``loss_scale_factor``.
     """
     import keras
 
@@ -153,10 +111,7 @@ def check_unscaled(optimizer: Any, who: str) -> None:
 class OwnSteps:
     """Steps of the model's own optimizer: weights are sent as they are.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled; its optimizer may be replaced.
+    `model`: compiled; its optimizer may be replaced.
     """
 
     def __init__(self, model: Any) -> None:
@@ -208,10 +163,7 @@ class RenewedSteps(OwnSteps):
     first steps would be three times too long. The learning rate is kept, and so is the scale of a
     ``LossScaleOptimizer``, which follows the loss.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled, without a schedule of the learning rate.
+    `model`: compiled, without a schedule of the learning rate.
     """
 
     def __init__(self, model: Any) -> None:
@@ -236,12 +188,7 @@ class LookAheadSteps(OwnSteps):
     Keras keeps ``x + momentum v`` in the variables, at which it computes the gradient. ``x`` is
     sent, and ``v`` stays with the optimizer.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled with plain SGD, whose learning rate is kept.
-    momentum : float
-        At least 0 and below 1.
+    `momentum`: at least 0 and below 1.
     """
 
     def __init__(self, model: Any, momentum: float) -> None:
@@ -273,13 +220,7 @@ class LookAheadSteps(OwnSteps):
 
 
 class GradientSteps(OwnSteps):
-    """Plain SGD that also sums its gradients; the sum is sent.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled with plain SGD.
-    """
+    """Plain SGD that also sums its gradients; the sum is sent."""
 
     def __init__(self, model: Any) -> None:
         model.optimizer = _summing_sgd().from_config(model.optimizer.get_config())
@@ -297,10 +238,7 @@ class GradientSteps(OwnSteps):
 class MeanGradientSteps(OwnSteps):
     """No steps in the window; the model's own optimizer uses the mean gradient of all workers.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled. During a window, its optimizer only sums gradients.
+    `model`: compiled. During a window, its optimizer only sums gradients.
     """
 
     def __init__(self, model: Any) -> None:
@@ -341,19 +279,7 @@ class MeanGradientSteps(OwnSteps):
 
 
 def install(model: Any, kind: LocalSteps, momentum: float, *, reset: bool) -> OwnSteps:
-    """Give a model the optimizer of a kind of local steps.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled; with plain SGD unless its own optimizer is used.
-    kind : LocalSteps
-        Kind of the steps.
-    momentum : float
-        Momentum of the look-ahead.
-    reset : bool
-        Whether the model's own optimizer is new in each window.
-    """
+    """Give a model the optimizer of a kind of local steps."""
     if kind is LocalSteps.LOOK_AHEAD:
         return LookAheadSteps(model, momentum)
     if kind is LocalSteps.GRADIENT:

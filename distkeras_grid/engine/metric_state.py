@@ -26,11 +26,6 @@ def as_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
     """Return logs as numbers: nested ones without their outer names, as in the history of ``fit``.
 
     A vector, such as F1 by class, becomes one number for each entry, ``f1_score_0`` and so on.
-
-    Parameters
-    ----------
-    logs : mapping of str to object
-        What ``train_step``, ``test_step`` or ``evaluate`` returns.
     """
     import keras
 
@@ -55,13 +50,7 @@ def metric_variables(model: Any) -> list[Any]:
 
 
 def metric_state(model: Any) -> bytes:
-    """Return the state of a model's metrics as float64, which can be added.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is larger than what can travel.
-    """
+    """Return the state of a model's metrics as float64, which can be added."""
     values = [np.asarray(v.numpy(), STATE_TYPE).ravel() for v in metric_variables(model)]
     state = np.concatenate([np.empty(0, STATE_TYPE), *values]).tobytes()
     if len(state) > STATE_LIMIT:
@@ -81,17 +70,7 @@ def metric_results(model: Any) -> dict[str, float]:
 def results_of(model: Any, state: bytes) -> dict[str, float] | None:
     """Return what a model's metrics say of a sum of states; they are reset afterwards.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Its metrics are built.
-    state : bytes
-        Sum of what `metric_state` returned; empty if there is none.
-
-    Returns
-    -------
-    dict of str to float, or None
-        None if there is no state, or it is not of these metrics.
+    `state`: sum of what `metric_state` returned; empty if there is none.
     """
     values = np.frombuffer(state, STATE_TYPE)
     variables = metric_variables(model)
@@ -144,17 +123,7 @@ def _same(one: float, other: float) -> bool:
 def declare_metrics(model: Any, data: Any) -> None:
     """Create the variables of a compiled model's loss and metrics, and compute nothing.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    data : tuple
-        What ``train_step`` takes; only shapes and types count.
-
-    Raises
-    ------
-    ConfigurationError
-        If Keras knows no loss or metric of a name, or one of them does not take such data.
+    `data`: what ``train_step`` takes; only shapes and types count.
     """
     import keras
     from keras.src.backend import compute_output_spec
@@ -188,20 +157,7 @@ def _has_nothing_compiled(model: Any, data: Any) -> bool:
 
 
 def build_metrics(model: Any, data: Any) -> None:
-    """Create the variables of a compiled model's loss and metrics, with a batch as an example.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled. Its variables, random generators among them, stay as they were.
-    data : tuple
-        What ``train_step`` takes.
-
-    Raises
-    ------
-    ConfigurationError
-        If the state of a metric of the user's does not add.
-    """
+    """Create the variables of a compiled model's loss and metrics, with a batch as an example."""
     import keras
 
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)

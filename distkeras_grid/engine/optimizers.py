@@ -10,11 +10,6 @@ def making_steps(optimizer: Any) -> list[Any]:
 
     Wrappers are ``LossScaleOptimizer``, which holds one, and ``MultiOptimizer``, which holds one
     for each group of variables.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        Built, because otherwise a ``MultiOptimizer`` may not know all of its optimizers.
     """
     inner = getattr(optimizer, "inner_optimizer", None)
     held = [inner] if inner is not None else getattr(optimizer, "optimizers", None)
@@ -42,15 +37,7 @@ def rate_of(optimizer: Any) -> float | None:
 
 
 def follow_schedules_from(optimizer: Any, offset: Any) -> None:
-    """Start the schedules of an optimizer's learning rates later, without changing its count.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        Built. A rate that is a number does not change.
-    offset : keras.Variable
-        Batches that a schedule adds to the optimizer's count at each call.
-    """
+    """Start the schedules of an optimizer's learning rates later, without changing its count."""
     from distkeras_grid.engine.schedules import LaterSchedule, Schedule
 
     for part in making_steps(optimizer):

@@ -21,31 +21,15 @@ AVERAGES = "averages"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one worker's training has left.
+    """What one worker's training has left."""
 
-    Parameters
-    ----------
-    worker, rows : int
-        Number of the worker, and of its rows.
-    state : mapping of str to ndarray
-        What `left_by` returned.
-    """
-
-    worker: int
+    worker: int  # worker and rows: Number of the worker, and of its rows
     rows: int
-    state: Mapping[str, NDArray[Any]] = field(repr=False)
+    state: Mapping[str, NDArray[Any]] = field(repr=False)  # What `left_by` returned
 
 
 def left_by(model: Any, optimizer: Any) -> dict[str, NDArray[Any]]:
-    """Return what training has left; with ``use_ema`` the averages replace the model's weights.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The worker's.
-    optimizer : keras.optimizers.Optimizer
-        The one that has made its steps.
-    """
+    """Return what training has left; with ``use_ema`` the averages replace the model's weights."""
     found = {str(number): np.array(v.numpy()) for number, v in enumerate(counters(model))}
     if averages_weights(optimizer):
         optimizer.finalize_variable_values(model.trainable_variables)
@@ -60,13 +44,6 @@ def take_outcomes(model: Any, outcomes: Sequence[Outcome]) -> None:
     Variables that are no floats become those of the first worker: a sum or a mean of flags and
     numbers of classes would mean nothing. Averages become the mean of the workers' averages, each
     weighted by its rows.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Changed in place.
-    outcomes : sequence of Outcome
-        Of the workers that have told theirs.
     """
     told = sorted((each for each in outcomes if each.state), key=lambda each: each.worker)
     if not told:

@@ -41,18 +41,7 @@ def has_own_compile(model: Any) -> bool:
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:
-    """Return what a model's own ``compile`` was called with, as Keras describes it.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled; see `has_own_compile`.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is not known.
-    """
+    """Return what a model's own ``compile`` was called with, as Keras describes it."""
     import keras
 
     given = getattr(model._compile_config, "config", {}) if model.compiled else {}
@@ -62,13 +51,7 @@ def compile_arguments(model: Any) -> dict[str, Any]:
 
 @contextmanager
 def described(layers: list[Any]) -> Iterator[None]:
-    """Let Keras describe layers and models whose classes do not describe themselves.
-
-    Parameters
-    ----------
-    layers : list of keras.Layer
-        A model and the layers in it.
-    """
+    """Let Keras describe layers and models whose classes do not describe themselves."""
     import keras
 
     # Keras itself describes a layer's arguments that are plain values. Of a model it knows the
@@ -105,15 +88,7 @@ def _arguments_of_init(layer: Any) -> dict[str, Any]:
 
 
 def compile_as_described(model: Any, config: Mapping[str, Any]) -> None:
-    """Compile a model whose class has its own ``compile``, as `compile_arguments` has told.
-
-    Parameters
-    ----------
-    model : keras.Model
-        See `has_own_compile`.
-    config : mapping
-        From its archive. One that Keras alone has written lacks arguments; then nothing is done.
-    """
+    """Compile a model whose class has its own ``compile``, as `compile_arguments` has told."""
     import keras
 
     parameters = inspect.signature(model.compile).parameters
@@ -122,26 +97,14 @@ def compile_as_described(model: Any, config: Mapping[str, Any]) -> None:
 
 
 def accept_parts(model: Any) -> None:
-    """Regard a model without a ``call`` of its own as built, if all layers in it are.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Such as a GAN, whose ``train_step`` calls its parts.
-    """
+    """Regard a model without a ``call`` of its own as built, if all layers in it are."""
     parts = list(model._flatten_layers(include_self=False))
     if not model.built and parts and not describes_itself(type(model), "call"):
         model.built = all(part.built for part in parts)
 
 
 def rebuilding(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """Return custom objects with which Keras builds classes that do not describe themselves.
-
-    Parameters
-    ----------
-    objects : mapping of str to object
-        The user's classes and functions.
-    """
+    """Return custom objects with which Keras builds classes that do not describe themselves."""
     import keras
 
     def adapted(item: Any) -> Any:

@@ -22,12 +22,7 @@ _known: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 def remember_objects(model: Any, objects: Mapping[str, Any] | None) -> None:
     """Keep what a model was built with.
 
-    Parameters
-    ----------
-    model : keras.Model
-        The model.
-    objects : mapping of str to object, optional
-        Its ``custom_objects``. Without any, nothing is kept.
+    `objects`: its ``custom_objects``. Without any, nothing is kept.
     """
     if objects:
         _known[model] = dict(objects)
@@ -40,11 +35,6 @@ def objects_of(model: Any) -> dict[str, Any]:
 
 def own_names(config: Any) -> Iterator[str]:
     """Yield the names in a description that Keras looks up because they are not its own.
-
-    Parameters
-    ----------
-    config : dict, list or other value
-        What ``keras.saving.serialize_keras_object`` returns, or a part of it.
 
     Examples
     --------
@@ -72,18 +62,6 @@ def travelling_objects(archive: bytes, objects: Mapping[str, Any]) -> dict[str, 
     ``keras.saving.register_keras_serializable``. No other process knows them. If the model has
     lambdas, and ``keras.config.enable_unsafe_deserialization()`` was called here, there is an item
     that allows them.
-
-    Parameters
-    ----------
-    archive : bytes
-        The model as a ``.keras`` archive.
-    objects : mapping of str to object
-        The user's ``custom_objects``.
-
-    Raises
-    ------
-    ConfigurationError
-        If Keras cannot load the model with them.
     """
     import keras
 

@@ -18,20 +18,7 @@ NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::Initialize
 
 
 def prepare_process(threads: int) -> int:
-    """Limit TensorFlow to some threads, before its first operation.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of one operation, and operations at a time: the CPUs of the Spark task.
-
-    Returns
-    -------
-    int
-        The number of threads in use. A process in which TensorFlow already runs keeps its number
-        (0: all cores). If that is another one, only a warning is logged, because results stay
-        correct, and only the speed of workers on the same host suffers.
-    """
+    """Limit TensorFlow to some threads, before its first operation."""
     if "tensorflow" not in sys.modules:
         os.environ["OMP_NUM_THREADS"] = str(threads)
         # Only errors among TensorFlow's start-up messages belong in an executor's log.

@@ -20,26 +20,16 @@ VARIABLE = "KERAS_BACKEND"
 
 @dataclass(frozen=True)
 class Backend:
-    """One Keras backend, which is imported when it is used.
+    """One Keras backend, which is imported when it is used."""
 
-    Parameters
-    ----------
-    engine : str
-        ``module:class`` of its `ModelEngine`, a `distkeras_grid.engine.keras_engine.KerasEngine`.
-    process : str
-        Module with two functions: ``prepare_process`` limits the process to a number of threads,
-        before the backend's first operation, and returns the number in use. ``count_gpus`` returns
-        how many GPUs it sees.
-    packages : tuple of str
-        Packages whose versions must be the same on driver and executors.
-    extras : tuple of str
-        Extras of this project that install it.
-    """
-
+    # ``module:class`` of its `ModelEngine`, a `distkeras_grid.engine.keras_engine.KerasEngine`
     engine: str
+    # Module with two functions: ``prepare_process`` limits the process to a number of threads,
+    # before the backend's first operation, and returns the number in use. ``count_gpus`` returns
+    # how many GPUs it sees.
     process: str
-    packages: tuple[str, ...]
-    extras: tuple[str, ...]
+    packages: tuple[str, ...]  # Packages whose versions must be the same on driver and executors
+    extras: tuple[str, ...]  # Extras of this project that install it
 
 
 #: By the names that ``keras.backend.backend()`` returns.
@@ -68,11 +58,6 @@ BACKENDS: Mapping[str, Backend] = {
 def backend_named(name: str) -> Backend:
     """Return a backend.
 
-    Raises
-    ------
-    ConfigurationError
-        If there is no engine for it. The message says what to set, and where.
-
     Examples
     --------
     >>> backend_named("tensorflow").engine
@@ -88,13 +73,7 @@ def backend_named(name: str) -> Backend:
 
 
 def current_backend() -> str:
-    """Return the backend that Keras runs on in this process.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If its package is not installed.
-    """
+    """Return the backend that Keras runs on in this process."""
     try:
         import keras
     except ModuleNotFoundError as error:
@@ -121,25 +100,7 @@ def configured_backend() -> str:
 
 
 def use_backend(name: str, threads: int) -> int:
-    """Let Keras run on a backend in this process, with some threads.
-
-    Parameters
-    ----------
-    name : str
-        A key of `BACKENDS`.
-    threads : int
-        Threads of one operation.
-
-    Returns
-    -------
-    int
-        The number of threads in use; see `Backend`.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If Keras already runs on another backend here, or its package is not installed.
-    """
+    """Let Keras run on a backend in this process, with some threads."""
     if "keras" not in sys.modules:
         os.environ[VARIABLE] = name
     elif (here := current_backend()) != name:
@@ -159,22 +120,7 @@ def count_gpus(name: str) -> int:
 
 
 def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
-    """Build the engine of a backend.
-
-    Parameters
-    ----------
-    backend : str
-        A key of `BACKENDS`.
-    model : keras.Model
-        Built and compiled; trained in place.
-    **options
-        Options of the engine's class; see `Backend`.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such engine, or it cannot train the model.
-    """
+    """Build the engine of a backend."""
     engine: ModelEngine = _found(backend_named(backend).engine)(model, **options)
     return engine
 

@@ -13,13 +13,6 @@ class LaterSchedule(Schedule):  # type: ignore[misc, valid-type]
     """A schedule at later steps than the optimizer counts.
 
     It stays in an engine's model and is never saved.
-
-    Parameters
-    ----------
-    schedule : keras.optimizers.schedules.LearningRateSchedule
-        The user's schedule.
-    offset : keras.Variable
-        Batches that are added to the optimizer's count. It may change during training.
     """
 
     def __init__(self, schedule: Any, offset: Any) -> None:

@@ -33,13 +33,6 @@ class TensorFlowEngine(KerasEngine):
     """Trains a Keras model on the TensorFlow backend, window by window.
 
     XLA compiles whole blocks if `jit` says so. All other blocks use TensorFlow's own kernels.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built and compiled; trained in place.
-    **options
-        As in `KerasEngine`.
     """
 
     def __init__(self, model: Any, **options: Any) -> None:

@@ -35,13 +35,6 @@ class TorchEngine(KerasEngine):
     Keras draws some random numbers, such as those of dropout without a seed, from PyTorch's own
     generator. The engine seeds that for each window, from its own seed and the number of windows,
     and puts the generator of the process back afterwards.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built and compiled; trained in place.
-    **options
-        As in `KerasEngine`.
     """
 
     _serves = staticmethod(serves_tracing)

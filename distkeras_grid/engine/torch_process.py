@@ -10,16 +10,6 @@ def prepare_process(threads: int) -> int:
     """Limit PyTorch to some threads.
 
     Unlike the other backends, PyTorch also takes another number while it runs.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of one operation: the CPUs of the Spark task.
-
-    Returns
-    -------
-    int
-        The number of threads in use.
     """
     if "torch" not in sys.modules:
         # What PyTorch calls, such as MKL, reads it once.

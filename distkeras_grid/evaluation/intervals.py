@@ -30,18 +30,12 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its 95 % interval.
+    """A figure and its 95 % interval."""
 
-    Parameters
-    ----------
-    value : float or None
-        None where it is not defined, such as the precision of a class that was never predicted.
-    low, high : float or None
-        Ends of the interval. None if the figure depends on one group alone, or is the same without
-        any of them, which says nothing about the error.
-    """
-
+    # None where it is not defined, such as the precision of a class that was never predicted
     value: float | None
+    # low and high: Ends of the interval. None if the figure depends on one group alone, or is the
+    # same without any of them, which says nothing about the error.
     low: float | None = None
     high: float | None = None
 
@@ -79,18 +73,9 @@ def with_interval(
 ) -> Figure:
     """Return a figure with its interval.
 
-    Parameters
-    ----------
-    value : float
-        NaN where it is not defined.
-    without : ndarray of float64, shape (kinds,)
-        The figure without one group of each kind; NaN where it is not defined then.
-    counts : ndarray of int64, shape (kinds,)
-        Number of groups of each kind; 1 for each if all groups differ.
-    groups : int
-        Number of groups that the figure depends on.
-    scale : {"share", "positive"}
-        Whether the figure is a share, from 0 to 1, or any positive number.
+    `without`: the figure without one group of each kind; NaN where it is not defined then; shape
+    (kinds,).
+    `counts`: number of groups of each kind; 1 for each if all groups differ; shape (kinds,).
 
     Examples
     --------
@@ -145,14 +130,10 @@ def student_t(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Tallies:
-    """Counts for each group, from which the figures of predictions are computed.
+    """Counts for each group, from which the figures of predictions are computed."""
 
-    Parameters
-    ----------
-    right, true, predicted : ndarray of float64, shape (groups, classes)
-        How often each class was predicted correctly, was the label, and was predicted.
-    """
-
+    # right and true and predicted: How often each class was predicted correctly, was the label, and
+    # was predicted; shape (groups, classes)
     right: Numbers
     true: Numbers
     predicted: Numbers
@@ -168,24 +149,14 @@ class Tallies:
 def figures(tallies: Tallies) -> dict[str, Numbers]:
     """Return the figures of each set of predictions; NaN where one is not defined.
 
-    Parameters
-    ----------
-    tallies : Tallies
-        Tallies of n sets, shape (n, classes).
-
-    Returns
-    -------
-    dict
-        ``accuracy`` and ``balanced`` of shape (n, 1): the share of correct predictions, and the
-        mean recall of the classes that occur. ``precision``, ``recall`` and ``f1``, of shape
-        (n, classes).
+    `tallies`: tallies of n sets, shape (n, classes).
 
     Examples
     --------
     >>> confusion = np.array([[[8, 2], [4, 6]]])
     >>> {name: found.round(2).tolist() for name, found in figures(Tallies.of(confusion)).items()}
     {'accuracy': [[0.7]], 'balanced': [[0.7]], 'precision': [[0.67, 0.75]], \
-'recall': [[0.8, 0.6]], 'f1': [[0.73, 0.67]]}
+    all': [[0.8, 0.6]], 'f1': [[0.73, 0.67]]}
     """
     right, true, predicted = tallies.right, tallies.true, tallies.predicted
     recall = _ratio(right, true)
@@ -204,17 +175,9 @@ def with_intervals(
 ) -> dict[str, list[Figure]]:
     """Return the figures of all groups together, with their intervals.
 
-    Parameters
-    ----------
-    confusions : ndarray of int64, shape (kinds, classes, classes)
-        The confusion matrix of a group of each kind; none is empty.
-    counts : ndarray of int64, shape (kinds,)
-        Number of groups of each kind; 1 for each if all groups differ.
-
-    Returns
-    -------
-    dict of str to list of Figure
-        Figures by the names that `figures` uses: one for each class, or one in all.
+    `confusions`: the confusion matrix of a group of each kind; none is empty; shape (kinds,
+    classes, classes).
+    `counts`: number of groups of each kind; 1 for each if all groups differ; shape (kinds,).
     """
     each = Tallies.of(confusions)
     total = Tallies(

@@ -26,46 +26,25 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tally:
-    """What the rows of one unit and one label say about one class.
+    """What the rows of one unit and one label say about one class."""
 
-    Parameters
-    ----------
-    units : tuple of str or None
-        The units of the rows, the smallest first. None stands for a unit of its own: a source
-        without a specimen counts as a specimen.
-    true : int
-        Label of the rows: a class number.
-    named : int
-        Number of the class that the tally is about.
-    votes : int
-        Number of rows whose prediction names the class.
-    score : float
-        Sum of the scores that the rows' predictions give the class.
-    """
-
+    # The units of the rows, the smallest first. None stands for a unit of its own: a source without
+    # a specimen counts as a specimen.
     units: tuple[str | None, ...]
-    true: int
-    named: int
-    votes: int
-    score: float
+    true: int  # Label of the rows: a class number
+    named: int  # Number of the class that the tally is about
+    votes: int  # Number of rows whose prediction names the class
+    score: float  # Sum of the scores that the rows' predictions give the class
 
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """The figures of one class.
-
-    Parameters
-    ----------
-    name : str
-    count : int
-        How many rows or units have this label.
-    precision, recall, f1 : Figure
-        The share of correct predictions among those of this class; the share among those with its
-        label; and the harmonic mean of both.
-    """
+    """The figures of one class."""
 
     name: str
-    count: int
+    count: int  # How many rows or units have this label
+    # precision and recall and f1: The share of correct predictions among those of this class; the
+    # share among those with its label; and the harmonic mean of both
     precision: Figure
     recall: Figure
     f1: Figure
@@ -85,31 +64,15 @@ class ClassShare:
 
 @dataclass(frozen=True)
 class Level:
-    """The figures of rows, or of the units of one column.
+    """The figures of rows, or of the units of one column."""
 
-    Parameters
-    ----------
-    name : str
-        ``row``, or the column that names the units.
-    count : int
-        Number of rows or units.
-    accuracy : Figure
-        The share of correct predictions.
-    balanced : Figure
-        The mean recall of the classes that occur.
-    most_frequent : ClassShare
-        What always naming the most frequent class would get right.
-    classes : tuple of ClassFigures
-    confusion : ndarray of int64, shape (classes, classes)
-        Counts; rows are labels, and columns are predictions.
-    """
-
-    name: str
-    count: int
-    accuracy: Figure
-    balanced: Figure
-    most_frequent: ClassShare
+    name: str  # ``row``, or the column that names the units
+    count: int  # Number of rows or units
+    accuracy: Figure  # The share of correct predictions
+    balanced: Figure  # The mean recall of the classes that occur
+    most_frequent: ClassShare  # What always naming the most frequent class would get right
     classes: tuple[ClassFigures, ...]
+    # Counts; rows are labels, and columns are predictions; shape (classes, classes)
     confusion: Counts = field(compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -209,29 +172,8 @@ def evaluate_tallies(
 ) -> Evaluation:
     """Return the figures of predictions that were counted by unit, label and class.
 
-    Parameters
-    ----------
-    tallies : iterable of Tally
-        The tallies of all rows.
-    by : sequence of str
-        The names of the units, the smallest first. Each unit must lie in one unit of the next
-        name; the last ones are the clusters of the intervals. Without any, rows are independent.
-    classes : sequence of str
-        Names of the classes; by default their numbers.
-    combine : {"mean", "vote"}, default "mean"
-        A unit is predicted as the class with the largest mean prediction of its rows, or as the one
-        that most rows name. The first of equal classes counts.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are no tallies.
-    DataError
-        If predictions hold NaN, or units are not nested.
-    LabelError
-        If a label or a prediction is outside the classes.
-    ConfigurationError
-        If `combine` is not valid.
+    `by`: the names of the units, the smallest first. Each unit must lie in one unit of the next
+    name; the last ones are the clusters of the intervals. Without any, rows are independent.
     """
     if combine not in COMBINES:
         raise ConfigurationError(f"combine must be one of {COMBINES}. Received: {combine!r}.")
@@ -267,28 +209,14 @@ def evaluate_tallies(
 
 @dataclass(frozen=True)
 class Units:
-    """The units of one level, numbered by their places in `names`.
-
-    Parameters
-    ----------
-    names : list of str
-    of : ndarray of int, shape (tallies,)
-        The unit that each tally belongs to.
-    """
+    """The units of one level, numbered by their places in `names`."""
 
     names: list[str]
-    of: npt.NDArray[np.intp]
+    of: npt.NDArray[np.intp]  # The unit that each tally belongs to; shape (tallies,)
 
 
 def units_of(rows: Sequence[tuple[str | None, ...]], by: Sequence[str]) -> list[Units]:
-    """Return the units of each level, and check that they are nested.
-
-    Parameters
-    ----------
-    rows : sequence of tuple of str or None
-        The units of each row or tally, the smallest first.
-    by : sequence of str
-    """
+    """Return the units of each level, and check that they are nested."""
     levels: list[Units] = []
     for place, name in enumerate(by):
         called = [_called(units, place, name) for units in rows]

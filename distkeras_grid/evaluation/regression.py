@@ -19,51 +19,29 @@ METRICS = ("mae", "rmse", "r2")
 
 @dataclass(frozen=True)
 class Moments:
-    """What the rows of one unit say; all numbers are means over them.
+    """What the rows of one unit say; all numbers are means over them."""
 
-    Parameters
-    ----------
-    units : tuple of str or None
-        The units of the rows, the smallest first.
-    count : int
-        Number of rows.
-    label, prediction : float
-    variance : float
-        That of the labels, divided by their number.
-    absolute, squared : float
-        The absolute and the squared error.
-    """
-
-    units: tuple[str | None, ...]
-    count: int
+    units: tuple[str | None, ...]  # The units of the rows, the smallest first
+    count: int  # Number of rows
     label: float
     prediction: float
-    variance: float
-    absolute: float
+    variance: float  # That of the labels, divided by their number
+    absolute: float  # absolute and squared: The absolute and the squared error
     squared: float
 
 
 @dataclass(frozen=True)
 class RegressionLevel:
-    """The figures of rows, or of the units of one column.
+    """The figures of rows, or of the units of one column."""
 
-    Parameters
-    ----------
-    name : str
-        ``row``, or the column that names the units.
-    count : int
-        Number of rows or units.
-    mae, rmse : Figure
-        The mean absolute error, and the root of the mean squared error, in units of the label.
-    r2 : Figure
-        The coefficient of determination: 1 less the share of the labels' variance that is left. It
-        is 0 if the predictions are as good as the labels' mean, and negative if they are worse.
-    """
-
-    name: str
-    count: int
+    name: str  # ``row``, or the column that names the units
+    count: int  # Number of rows or units
+    # mae and rmse: The mean absolute error, and the root of the mean squared error, in units of the
+    # label
     mae: Figure
     rmse: Figure
+    # The coefficient of determination: 1 less the share of the labels' variance that is left. It is
+    # 0 if the predictions are as good as the labels' mean, and negative if they are worse.
     r2: Figure
 
     def to_json(self) -> dict[str, Any]:
@@ -77,29 +55,14 @@ class RegressionEvaluation:
     """Figures of predicted numbers at each level, with intervals.
 
     ``print(evaluation)`` shows them as a table.
-
-    Parameters
-    ----------
-    levels : tuple of RegressionLevel
-        The rows first.
-    clusters : int
-        How many clusters the intervals are computed from.
-    cluster : str
-        What a cluster is: the name of the last column, or ``row``.
     """
 
-    levels: tuple[RegressionLevel, ...]
-    clusters: int
-    cluster: str
+    levels: tuple[RegressionLevel, ...]  # The rows first
+    clusters: int  # How many clusters the intervals are computed from
+    cluster: str  # What a cluster is: the name of the last column, or ``row``
 
     def level(self, name: str) -> RegressionLevel:
-        """Return one level.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is no level of this name.
-        """
+        """Return one level."""
         for each in self.levels:
             if each.name == name:
                 return each
@@ -127,20 +90,9 @@ class RegressionEvaluation:
 def evaluate_moments(moments: Sequence[Moments], by: Sequence[str]) -> RegressionEvaluation:
     """Return the figures of predicted numbers.
 
-    Parameters
-    ----------
-    moments : sequence of Moments
-        Those of the smallest units, or, without `by`, of parts of the rows.
-    by : sequence of str
-        The names of the units, the smallest first. Each unit must lie in one unit of the next
-        name; the last ones are the clusters of the intervals. Without any, rows are independent.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are no rows.
-    DataError
-        If units are not nested.
+    `moments`: those of the smallest units, or, without `by`, of parts of the rows.
+    `by`: the names of the units, the smallest first. Each unit must lie in one unit of the next
+    name; the last ones are the clusters of the intervals. Without any, rows are independent.
     """
     if not moments:
         raise EmptyDataError("There are no rows to evaluate. Check the path and the filter.")

@@ -65,12 +65,6 @@ def regression_as_text(evaluation: RegressionEvaluation) -> str:
 def format_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str] = ()) -> str:
     r"""Return a confusion matrix as text, labels in rows and predictions in columns.
 
-    Parameters
-    ----------
-    matrix : ndarray of int64, shape (classes, classes)
-    names : sequence of str
-        Names of the classes; by default their numbers.
-
     Examples
     --------
     >>> import numpy as np

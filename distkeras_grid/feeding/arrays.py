@@ -21,23 +21,7 @@ from distkeras_grid.rows import aligned_empty
 def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
     """Return a feature or label column as one array.
 
-    Parameters
-    ----------
-    column : pyarrow.Array
-        ``binary`` (raw values, or the bytes of image files), a list of numbers, or numbers.
-    field : Field
-        What the values are.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(rows, *field.shape)``. Raw bytes have the field's type and share Arrow's memory,
-        read-only. Numbers keep their type, except that double becomes ``float32``.
-
-    Raises
-    ------
-    SchemaError
-        If the column has another type, or contains nulls or values of another size.
+    `column`: ``binary`` (raw values, or the bytes of image files), a list of numbers, or numbers.
 
     Examples
     --------
@@ -60,20 +44,7 @@ def features_from_arrow(column: pa.Array, field: Field) -> NDArray[Any]:
 
 
 def numbers_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
-    """Return a column of numbers as an array of shape ``(rows,)``; double becomes ``float32``.
-
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Integers, floating-point numbers or booleans (as 0 and 1).
-    name : str
-        Name of the column.
-
-    Raises
-    ------
-    SchemaError
-        If the column has another type or contains nulls.
-    """
+    """Return a column of numbers as an array of shape ``(rows,)``; double becomes ``float32``."""
     _check_nulls(column, name, "a number")
     return _numbers(column, name)
 
@@ -81,20 +52,7 @@ def numbers_from_arrow(column: pa.Array, name: str) -> NDArray[Any]:
 def as_model_sees(values: NDArray[Any], field: Field, dtype: str = "float32") -> NDArray[Any]:
     """Return values as the model sees them, computed as the training engine does.
 
-    Parameters
-    ----------
-    values : ndarray, shape (n, *field.shape)
-        Values as they are stored.
-    field : Field
-        Has the scaling.
-    dtype : str, default "float32"
-        Type of the model's input.
-
-    Returns
-    -------
-    ndarray
-        ``values * scale + offset`` as float32. If that changes nothing, the values as `dtype`,
-        because whole numbers may be indices.
+    `values`: values as they are stored; shape (n, *field.shape).
     """
     if field.scaling == (1.0, 0.0):
         return values.astype(dtype, copy=False)
@@ -107,13 +65,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def binary_values(column: pa.Array, name: str) -> list[memoryview]:
-    """Return the values of a binary column, each sharing Arrow's memory.
-
-    Raises
-    ------
-    SchemaError
-        If the column contains nulls.
-    """
+    """Return the values of a binary column, each sharing Arrow's memory."""
     _check_nulls(column, name, "the bytes of an image")
     offsets, content = _binary_buffers(column)
     return [content[start:stop] for start, stop in pairwise(offsets)]
@@ -125,22 +77,7 @@ def decode_images(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     OpenCV decodes JPEG a quarter faster than Pillow (7,900 against 6,400 gray tiles of 256 pixels
     a second, with Spark's share), and tiling needs it anyway.
 
-    Parameters
-    ----------
-    contents : sequence of memoryview
-        Whole files.
-    field : Field
-        Shape and type that all images must have.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(len(contents), *field.shape)``, channels in the order RGB.
-
-    Raises
-    ------
-    SchemaError
-        If a file cannot be decoded, or has another shape or type.
+    `field`: shape and type that all images must have.
     """
     images = aligned_empty((len(contents), *field.shape), field.dtype)
     for row, content in enumerate(contents):

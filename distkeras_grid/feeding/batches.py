@@ -25,22 +25,15 @@ BLOCK_STEPS = 32
 
 @dataclass(frozen=True)
 class Window:
-    """The batches between two exchanges.
+    """The batches between two exchanges."""
 
-    Parameters
-    ----------
-    sequence : int
-        Number of the window among all windows of the seat, over all epochs, from 0.
-    epoch, window : int
-        Epoch of its first batch, from 1, and the window's number in that epoch, from 0.
-    blocks : tuple of ndarray
-        Positions of rows in the seat's order, int64. Each block has the shape ``(steps, batch)``.
-        Full batches come first; a shorter last batch is a block of its own.
-    """
-
-    sequence: int
+    sequence: int  # Number of the window among all windows of the seat, over all epochs, from 0
+    # epoch and window: Epoch of its first batch, from 1, and the window's number in that epoch,
+    # from 0
     epoch: int
     window: int
+    # Positions of rows in the seat's order, int64. Each block has the shape ``(steps, batch)``.
+    # Full batches come first; a shorter last batch is a block of its own.
     blocks: tuple[NDArray[np.int64], ...]
 
     @property
@@ -72,30 +65,6 @@ class Policy(Protocol):
 class Epochs:
     """Every row once in each epoch.
 
-    Parameters
-    ----------
-    rows : int
-        Rows of the seat. Without rows there is no window.
-    batch_size : int
-        Rows in a batch.
-    window : int or None, default None
-        Batches in a window; None for one window in `epochs_per_window` epochs.
-    epochs : int, default 1
-        Passes over the rows.
-    epochs_per_window : int, default 1
-        Epochs in a window, where `window` is None.
-    seed, seat : int, default 0
-        Decide the order, together with the epoch.
-    shuffle : bool, default True
-        Whether each epoch has its own random order. Otherwise the rows keep theirs.
-    bootstrap : bool, default False
-        Whether to train on a sample of as many rows, drawn once with replacement.
-    before : int, default 0
-        Epochs that other workers have trained. The windows are those of the epochs after them.
-    windows_per_epoch : int, optional
-        Windows of an epoch, where `window` is not None; by default as many as the rows have. If
-        they are fewer, the last one takes all batches that are left.
-
     Examples
     --------
     >>> first, last = Epochs(rows=5, batch_size=2, window=2, shuffle=False).windows()
@@ -103,16 +72,22 @@ class Epochs:
     ([[[0, 1], [2, 3]]], [[[4]]])
     """
 
-    rows: int
-    batch_size: int
+    rows: int  # Rows of the seat. Without rows there is no window.
+    batch_size: int  # Rows in a batch
+    # Batches in a window; None for one window in `epochs_per_window` epochs
     window: int | None = None
-    epochs: int = 1
-    epochs_per_window: int = 1
-    seed: int = 0
+    epochs: int = 1  # Passes over the rows
+    epochs_per_window: int = 1  # Epochs in a window, where `window` is None
+    seed: int = 0  # seed and seat: Decide the order, together with the epoch
     seat: int = 0
+    # Whether each epoch has its own random order. Otherwise the rows keep theirs.
     shuffle: bool = True
+    # Whether to train on a sample of as many rows, drawn once with replacement
     bootstrap: bool = False
+    # Epochs that other workers have trained. The windows are those of the epochs after them.
     before: int = 0
+    # Windows of an epoch, where `window` is not None; by default as many as the rows have. If they
+    # are fewer, the last one takes all batches that are left.
     windows_per_epoch: int | None = None
 
     def windows(self, start: int = 0) -> Iterator[Window]:
@@ -176,17 +151,7 @@ class Epochs:
 
 
 def policy_of(schedule: ScheduleSpec, rows: int, seat: int) -> Epochs:
-    """Return the policy of a seat according to a run's schedule.
-
-    Parameters
-    ----------
-    schedule : ScheduleSpec
-        Schedule of the run.
-    rows : int
-        Rows of the seat.
-    seat : int
-        Number of the seat, from 0.
-    """
+    """Return the policy of a seat according to a run's schedule."""
     return Epochs(
         rows=rows,
         batch_size=schedule.batch_size,

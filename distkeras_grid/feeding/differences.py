@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 def as_differences(pixels: NDArray[Any]) -> NDArray[Any]:
     """Return the differences of an image's rows.
 
-    Parameters
-    ----------
-    pixels : array [height, width, channels]
-        Unsigned integers.
-
-    Returns
-    -------
-    array
-        A new array, same shape and type.
-
     Examples
     --------
     >>> as_differences(np.array([[[7]], [[9]], [[4]]], np.uint8)).ravel().tolist()
@@ -48,22 +38,8 @@ def as_differences(pixels: NDArray[Any]) -> NDArray[Any]:
 def from_differences(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     """Return images from the differences of their rows.
 
-    Parameters
-    ----------
-    contents : sequence of memoryview
-        For each image the bytes of what `as_differences` returns, little-endian.
-    field : Field
-        Shape and type of an image.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(len(contents), *field.shape)``.
-
-    Raises
-    ------
-    SchemaError
-        If contents are of another size.
+    `contents`: for each image the bytes of what `as_differences` returns, little-endian.
+    `field`: shape and type of an image.
     """
     images = aligned_empty((len(contents), *field.shape), field.dtype)
     stored = np.dtype(field.dtype).newbyteorder("<")

@@ -20,28 +20,16 @@ Decode: TypeAlias = Callable[[Sequence[memoryview], "Field"], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Encoding:
-    """One way to hold a value in bytes; nothing that it needs is imported before it is used.
+    """One way to hold a value in bytes; nothing that it needs is imported before it is used."""
 
-    Parameters
-    ----------
-    dtypes : tuple of str
-        Types that it can hold.
-    decode : str
-        ``module:function``, a `Decode`.
-    grouped : bool, default False
-        Whether values whose bytes begin alike are decoded faster one after the other.
-    same_size : bool, default False
-        Whether encoded values have as many bytes as decoded ones, so that keeping them encoded
-        saves nothing.
-    is_file : bool, default False
-        Whether the bytes are an image file, which other programs can open.
-    """
-
-    dtypes: tuple[str, ...]
-    decode: str
+    dtypes: tuple[str, ...]  # Types that it can hold
+    decode: str  # ``module:function``, a `Decode`
+    # Whether values whose bytes begin alike are decoded faster one after the other
     grouped: bool = False
+    # Whether encoded values have as many bytes as decoded ones, so that keeping them encoded saves
+    # nothing
     same_size: bool = False
-    is_file: bool = False
+    is_file: bool = False  # Whether the bytes are an image file, which other programs can open
 
 
 #: By the names that `Field.encoding` has; beside them there is ``raw``, which needs no decoding.
@@ -64,24 +52,8 @@ ENCODED: Mapping[str, Encoding] = {
 def decode(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
     """Return the values of an encoded column.
 
-    Parameters
-    ----------
-    contents : sequence of memoryview
-        The bytes of each value.
-    field : Field
-        Shape and type that all must have.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(len(contents), *field.shape)``, on memory that begins at a multiple of 64 bytes.
-
-    Raises
-    ------
-    SchemaError
-        If bytes cannot be decoded, or are of another shape or type.
-    EnvironmentMismatchError
-        If this host lacks a package that decoding needs.
+    `contents`: the bytes of each value.
+    `field`: shape and type that all must have.
     """
     module, _, name = ENCODED[field.encoding].decode.partition(":")
     try:

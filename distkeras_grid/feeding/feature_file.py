@@ -28,22 +28,7 @@ DECODE_BYTES = 32 << 20
 
 
 class FeatureFile:
-    """Takes the values of a column as they arrive, and returns them by their position.
-
-    Parameters
-    ----------
-    field : Field
-        The column.
-    folder : Path
-        Folder of the file.
-    mapped_bytes : int
-        A file up to this size is mapped into memory; see `LocalFile`.
-
-    Attributes
-    ----------
-    encoded : bool
-        Whether the file holds encoded values, which each `gather` decodes.
-    """
+    """Takes the values of a column as they arrive, and returns them by their position."""
 
     def __init__(self, field: Field, folder: Path, mapped_bytes: int) -> None:
         self.encoded = False
@@ -57,15 +42,7 @@ class FeatureFile:
         self._moved: NDArray[np.int64] | None = None
 
     def append(self, column: pa.Array) -> Hashes:
-        """Store the values of a batch; return a hash of each.
-
-        Raises
-        ------
-        SchemaError
-            If the column contains values that the field does not describe.
-        NoSpaceError
-            If the disk has no room for it.
-        """
+        """Store the values of a batch; return a hash of each."""
         if is_binary(column.type) and self._is_kept_encoded:
             self.encoded = True
             contents = binary_values(column, self._field.name)

@@ -28,22 +28,7 @@ LIMITS = (errno.EMFILE, errno.ENFILE)
 
 
 class LocalFile:
-    """Bytes on the local disk, deleted when the process ends in whatever way.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the file.
-    mapped_bytes : int
-        A file up to this size is mapped, which is the cheapest for small pieces. A larger one is
-        read piece by piece, because YARN counts mapped pages as the container's memory, and Linux
-        maps up to 2 MiB around each page that is touched.
-
-    Raises
-    ------
-    LocalDiskError
-        If the disk fails, here or in any method.
-    """
+    """Bytes on the local disk, deleted when the process ends in whatever way."""
 
     def __init__(self, folder: Path, mapped_bytes: int) -> None:
         self._folder = folder
@@ -60,13 +45,7 @@ class LocalFile:
             return shutil.disk_usage(self._folder).free - RESERVED_BYTES
 
     def write(self, content: bytes | memoryview) -> None:
-        """Append bytes.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk has no room for them.
-        """
+        """Append bytes."""
         size = memoryview(content).nbytes
         free = self.free_bytes
         if size > free:
@@ -77,13 +56,7 @@ class LocalFile:
         self._written += size
 
     def seal(self) -> None:
-        """End the writing.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk has no room for what is still in the buffer.
-        """
+        """End the writing."""
         with self._disk():
             self._file.flush()
         if 0 < self._written <= self._mapped_bytes:
@@ -100,17 +73,8 @@ class LocalFile:
     def read_records(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
         """Return copies of records of one size.
 
-        Parameters
-        ----------
-        places : ndarray
-            Numbers of the records, shape ``(n,)``. The file begins with record 0.
-        size : int
-            Bytes of a record.
-
-        Returns
-        -------
-        ndarray
-            Shape ``(n, size)``, ``uint8``.
+        `places`: numbers of the records, shape ``(n,)``. The file begins with record 0.
+        `size`: bytes of a record.
         """
         if self._map is not None:
             records: NDArray[Any] = np.frombuffer(self._map, np.uint8).reshape(-1, size)

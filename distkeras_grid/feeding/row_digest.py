@@ -39,12 +39,7 @@ class RowDigest:
     def add(self, numbers: NDArray[np.int64], columns: Sequence[Hashes]) -> None:
         """Add rows.
 
-        Parameters
-        ----------
-        numbers : ndarray
-            Numbers of the rows in the data set.
-        columns : sequence of ndarray
-            For each column the hashes of its values, in the order of the numbers.
+        `columns`: for each column the hashes of its values, in the order of the numbers.
         """
         mixed = numbers.astype(np.uint64)
         for column in columns:

@@ -12,22 +12,13 @@ from distkeras_grid.feeding.schema import Field
 
 @dataclass(frozen=True)
 class Port:
-    """One input or one output of a model.
+    """One input or one output of a model."""
 
-    Parameters
-    ----------
-    name : str
-        Keras' name: for an input its own name, for an output the name of its layer. If the model
-        was built with a dict, the key.
-    shape : tuple of (int or None)
-        Shape of one row.
-    dtype : str
-        Type in the model.
-    """
-
+    # Keras' name: for an input its own name, for an output the name of its layer. If the model was
+    # built with a dict, the key.
     name: str
-    shape: tuple[int | None, ...]
-    dtype: str = "float32"
+    shape: tuple[int | None, ...]  # Shape of one row
+    dtype: str = "float32"  # Type in the model
 
     @property
     def size(self) -> int | None:
@@ -53,19 +44,7 @@ def outputs_of(model: Any) -> tuple[Port, ...]:
 def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
     """Return one item for each input or output of a model, in the model's order.
 
-    Parameters
-    ----------
-    given : object, list, tuple or mapping
-        A single item, for a model with one; a sequence in the model's order; or a mapping by name.
-    ports : sequence of Port
-        Inputs or outputs of the model. Empty if the model declares none; it then has one.
-    what : str
-        Name of the argument, for errors.
-
-    Raises
-    ------
-    ConfigurationError
-        If items are missing, or the model has no place for one. The message names it.
+    `ports`: inputs or outputs of the model. Empty if the model declares none; it then has one.
 
     Examples
     --------
@@ -105,19 +84,9 @@ def match_labels(
 ) -> tuple[Any, ...]:
     """Return the label of each output of a model, None for one without; nothing if none has one.
 
-    Parameters
-    ----------
-    given : object, list, tuple, mapping or None
-        As in `match`. Outputs without a loss may be left out.
-    outputs : sequence of Port
-        The model's outputs.
-    losses : sequence, optional
-        The loss of each output, None for an output that needs no label. By default all need one.
-
-    Raises
-    ------
-    ConfigurationError
-        If an output with a loss has no label, or the model has no place for one.
+    `given`: as in `match`. Outputs without a loss may be left out.
+    `losses`: the loss of each output, None for an output that needs no label. By default all need
+    one.
 
     Examples
     --------
@@ -152,17 +121,7 @@ def match_labels(
 def check_fit(model: Any, fields: Sequence[Field]) -> None:
     """Refuse feature columns whose values do not have the shapes that the model takes.
 
-    Parameters
-    ----------
-    model : keras.Model
-        A model. If its shapes are not known, as with a class of the user's, nothing is checked.
-    fields : sequence of Field
-        The feature columns, in the order of the model's inputs.
-
-    Raises
-    ------
-    SchemaError
-        If shapes differ. The message names both, and the input if there are several.
+    `fields`: the feature columns, in the order of the model's inputs.
     """
     ports = inputs_of(model)
     for port, field in zip(ports, fields, strict=bool(ports)):
@@ -178,13 +137,7 @@ def check_fit(model: Any, fields: Sequence[Field]) -> None:
 
 
 def check_one_output(class_weight: object, outputs: Sequence[Port]) -> None:
-    """Refuse class weights for a model with several outputs, as Keras does.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are several. The message names them.
-    """
+    """Refuse class weights for a model with several outputs, as Keras does."""
     if class_weight is not None and len(outputs) > 1:
         names = ", ".join(repr(port.name) for port in outputs)
         raise ConfigurationError(

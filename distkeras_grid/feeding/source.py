@@ -66,16 +66,8 @@ class Source(Protocol):
         begin at a multiple of 64 bytes, as an engine needs them to share their memory. There is no
         other copy of the rows between the place where they are stored and the block.
 
-        Parameters
-        ----------
-        window : sequence of ndarray
-            As in `distkeras_grid.feeding.batches.Window`: each of shape ``(steps, batch)``, int64,
-            with places from 0 to ``len(self) - 1``. A row may occur more than once.
-
-        Raises
-        ------
-        IndexError
-            If there is no such row.
+        `window`: as in `distkeras_grid.feeding.batches.Window`: each of shape ``(steps, batch)``,
+        int64, with places from 0 to ``len(self) - 1``. A row may occur more than once.
         """
         ...
 
@@ -87,32 +79,13 @@ class Source(Protocol):
 class ArraySource:
     """Rows that are held in memory.
 
-    Parameters
-    ----------
-    features : sequence of ndarray
-        One array for each input of the model, shape ``(rows, *shape)``, in the type in which they
-        are stored.
-    labels : sequence of ndarray
-        One array for each output that has a label, shape ``(rows, *shape)``.
-    weights : ndarray, optional
-        Sample weights, shape ``(rows,)``.
-    fields : sequence of Field, optional
-        The features; by default described by their arrays, without scaling.
-    label_fields : sequence of Field or None, optional
-        The label of each output, None for one without; by default described by their arrays.
-
-    Attributes
-    ----------
-    features, labels, weights
-        The arrays. They share the memory of what was given, unless that is strided or of another
-        byte order than the machine's.
-
-    Raises
-    ------
-    DataError
-        If the arrays have different numbers of rows.
-    ConfigurationError
-        If features are of a type that no `Field` describes.
+    `features`: one array for each input of the model, shape ``(rows, *shape)``, in the type in
+    which they are stored.
+    `labels`: one array for each output that has a label, shape ``(rows, *shape)``.
+    `weights`: sample weights, shape ``(rows,)``.
+    `fields`: the features; by default described by their arrays, without scaling.
+    `label_fields`: the label of each output, None for one without; by default described by their
+    arrays.
 
     Examples
     --------
@@ -175,18 +148,6 @@ class ArraySource:
 class Selection:
     """Some rows of another source, in another order, without a copy.
 
-    Parameters
-    ----------
-    source : Source
-        Where the rows are.
-    places : ndarray
-        Which they are, shape ``(rows,)``, int64. A row may occur more than once.
-
-    Raises
-    ------
-    IndexError
-        If the source has no such row.
-
     Examples
     --------
     >>> all_rows = ArraySource([np.array([[1.0], [2.0], [3.0]])], [np.array([0, 1, 0])])
@@ -195,8 +156,8 @@ class Selection:
     [[[3.0], [2.0]]]
     """
 
-    source: Source
-    places: Places
+    source: Source  # Where the rows are
+    places: Places  # Which they are, shape ``(rows,)``, int64. A row may occur more than once.
 
     def __post_init__(self) -> None:
         check_places(self.places, len(self.source))
@@ -232,13 +193,6 @@ class ClassWeighted:
 
     Class weights become sample weights here, on the host, as in Keras' own ``fit``.
 
-    Parameters
-    ----------
-    source : Source
-        The rows.
-    class_weight : mapping of int to float
-        Weight of the samples of each class, 1 for classes that are not named.
-
     Examples
     --------
     >>> rows = ArraySource([np.zeros((2, 1))], [np.array([0, 1])], np.array([2.0, 3.0]))
@@ -247,7 +201,8 @@ class ClassWeighted:
     [[2.0, 1.5]]
     """
 
-    source: Source
+    source: Source  # The rows
+    # Weight of the samples of each class, 1 for classes that are not named
     class_weight: Mapping[int, float]
 
     @property
@@ -301,15 +256,7 @@ def classes_of(label: NDArray[Any]) -> NDArray[np.int64]:
 
     With several numbers, the place of the largest is the class; a single one is the class itself.
 
-    Parameters
-    ----------
-    label : ndarray
-        Shape ``(steps, batch)``, ``(steps, batch, 1)`` or, one-hot, ``(steps, batch, k)``.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(steps * batch,)``.
+    `label`: shape ``(steps, batch)``, ``(steps, batch, 1)`` or, one-hot, ``(steps, batch, k)``.
 
     Examples
     --------

@@ -56,24 +56,6 @@ class Spool:
 
     Call `append` for each batch, then `seal`, then `blocks` as often as wanted. Call `close` at
     the end, or use ``with``.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-        The feature columns.
-    labels : sequence of Field
-        The label columns.
-    folder : Path, optional
-        Folder of the files; by default Spark's first local directory.
-    mapped_bytes : int, default 64 MiB
-        A file up to this size is mapped into memory; see `LocalFile`.
-
-    Attributes
-    ----------
-    fields : tuple of Field
-        The feature columns; once sealed, with the types in which they came.
-    labels : tuple of Field
-        The label columns.
     """
 
     def __init__(
@@ -125,21 +107,7 @@ class Spool:
         return self._rows
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Store the rows of a batch.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            Columns ``row`` (number of the row in the data set), those of `sent_names`, and
-            optionally ``weight``.
-
-        Raises
-        ------
-        SchemaError
-            If a column contains values that its field does not describe.
-        NoSpaceError
-            If the disk has no room for the features.
-        """
+        """Store the rows of a batch."""
         if batch.num_rows == 0:
             return
         # What is kept is copied. All columns of a batch come in one allocation, so that a view of

@@ -24,35 +24,18 @@ Shape = Literal["output", "class", "any"]
 
 @dataclass(frozen=True)
 class Takes:
-    """What the loss of an output takes as labels.
+    """What the loss of an output takes as labels."""
 
-    Parameters
-    ----------
-    name : str, default "the loss"
-        Name of the loss, for errors.
-    shape : {"output", "class", "any"}, default "any"
-        Whether labels have the shape of the output, the one without its last axis (the number of a
-        class), or one that only the loss knows.
-    low, high : float, default -inf and inf
-        Bounds of the numbers, both included.
-    whole : bool, default False
-        Whether they are whole numbers.
-    ignored : float, optional
-        A number that means that there is no label.
-    nan : bool, default False
-        Whether NaN may mean that there is none.
-    reshapes : bool, default True
-        Whether labels with as many numbers as the output are given its shape.
-    """
-
-    name: str = "the loss"
+    name: str = "the loss"  # Name of the loss, for errors
+    # Whether labels have the shape of the output, the one without its last axis (the number of a
+    # class), or one that only the loss knows
     shape: Shape = "any"
-    low: float = -math.inf
+    low: float = -math.inf  # low and high: Bounds of the numbers, both included
     high: float = math.inf
-    whole: bool = False
-    ignored: float | None = None
-    nan: bool = False
-    reshapes: bool = True
+    whole: bool = False  # Whether they are whole numbers
+    ignored: float | None = None  # A number that means that there is no label
+    nan: bool = False  # Whether NaN may mean that there is none
+    reshapes: bool = True  # Whether labels with as many numbers as the output are given its shape
 
     @property
     def bounded(self) -> bool:
@@ -62,23 +45,14 @@ class Takes:
 
 @dataclass(frozen=True)
 class LabelSummary:
-    """The numbers of a label column.
+    """The numbers of a label column."""
 
-    Parameters
-    ----------
-    low, high : float, default NaN
-        The smallest and the largest, without NaN and those that are ignored; NaN where there is
-        none, or nobody has looked.
-    missing : int, default 0
-        Rows with NaN.
-    fractions : int, default 0
-        Rows with numbers that are not whole.
-    """
-
+    # low and high: The smallest and the largest, without NaN and those that are ignored; NaN where
+    # there is none, or nobody has looked
     low: float = math.nan
     high: float = math.nan
-    missing: int = 0
-    fractions: int = 0
+    missing: int = 0  # Rows with NaN
+    fractions: int = 0  # Rows with numbers that are not whole
 
     @classmethod
     def of(cls, values: NDArray[Any], takes: Takes) -> Self:
@@ -114,19 +88,7 @@ class LabelSummary:
 def shaped(label: Field, output: Port | None, takes: Takes) -> Field:
     """Return a label with the shape in which the output takes it.
 
-    Parameters
-    ----------
-    label : Field
-        The label as its column has it.
-    output : Port or None
-        The output; None if the model declares none, then nothing is known.
-    takes : Takes
-        What its loss takes.
-
-    Raises
-    ------
-    LabelError
-        If the label has another number of numbers. Names both shapes.
+    `output`: the output; None if the model declares none, then nothing is known.
 
     Examples
     --------
@@ -153,13 +115,7 @@ def shaped(label: Field, output: Port | None, takes: Takes) -> Field:
 
 
 def check_numbers(label: Field, rows: int, found: LabelSummary, takes: Takes) -> None:
-    """Refuse numbers that a loss does not take.
-
-    Raises
-    ------
-    LabelError
-        Names the column, what was received and what the loss takes.
-    """
+    """Refuse numbers that a loss does not take."""
     column = f"column {label.name!r}"
     if found.missing and not takes.nan:
         raise LabelError(

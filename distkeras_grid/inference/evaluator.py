@@ -204,28 +204,7 @@ def confusion_matrix(
 ) -> npt.NDArray[np.int64]:
     """Count how often each class was predicted for each label, with one aggregation job.
 
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-        Rows with both columns.
-    prediction_col, label_col : str
-        As in `AccuracyEvaluator`.
-    classes : int, optional
-        Number of classes; by default the largest class number that occurs, plus 1.
-
-    Returns
-    -------
-    ndarray of int64, shape (classes, classes)
-        Counts; rows are labels, and columns are predictions.
-
-    Raises
-    ------
-    SchemaError, EmptyDataError
-        As in `AccuracyEvaluator.evaluate`.
-    LabelError
-        As in `AccuracyEvaluator.evaluate`; also if a class is outside `classes`.
-    DataError
-        If a prediction holds NaN.
+    Shape of the result: (classes, classes).
     """
     counted = _pairs(df, prediction_col, label_col).groupBy("true", "predicted").count()
     cells = [(row["true"], row["predicted"], row["count"]) for row in counted.collect()]

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_columns(df: DataFrame, names: Iterable[str]) -> None:
-    """Refuse a DataFrame that lacks a column.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing. Names the missing columns and the existing ones.
-    ConfigurationError
-        If the rows are a stream.
-    """
+    """Refuse a DataFrame that lacks a column."""
     refuse_stream(df, "The DataFrame")
     missing = [name for name in names if name not in df.columns]
     if missing:

@@ -133,24 +133,12 @@ class ModelPredictor:
 
 @dataclass(frozen=True)
 class ShippedModel:
-    """A model as tasks load it; it travels in their closures.
+    """A model as tasks load it; it travels in their closures."""
 
-    Parameters
-    ----------
-    key : str
-        Key under which a Python worker caches the model.
-    archive : Broadcast of bytes
-        The model, as ``.keras``.
-    custom_objects : mapping of str to object
-        The user's own classes and functions.
-    backend : str
-        The backend of Keras on the driver.
-    """
-
-    key: str
-    archive: Broadcast[bytes]
-    custom_objects: Mapping[str, Any]
-    backend: str
+    key: str  # Key under which a Python worker caches the model
+    archive: Broadcast[bytes]  # The model, as ``.keras``
+    custom_objects: Mapping[str, Any]  # The user's own classes and functions
+    backend: str  # The backend of Keras on the driver
 
     def load(self) -> Any:
         """Return a new copy of the model, in a task."""
@@ -188,30 +176,15 @@ def ship_model(
 
 @dataclass(frozen=True)
 class PredictionPlan:
-    """What a task must know to predict; it travels in the task's closure.
-
-    Parameters
-    ----------
-    model : ShippedModel
-        The model.
-    fields : tuple of Field
-        The feature columns, in the order of the model's inputs.
-    places : tuple of int
-        Positions of these columns in the batches.
-    added : int
-        Number of trailing columns that were added for prediction and are dropped afterwards.
-    output_cols : tuple of str
-        Names of the new columns, in the order of the model's outputs.
-    batch_size : int
-        Rows in one call of the model.
-    """
+    """What a task must know to predict; it travels in the task's closure."""
 
     model: ShippedModel
-    fields: tuple[Field, ...]
-    places: tuple[int, ...]
+    fields: tuple[Field, ...]  # The feature columns, in the order of the model's inputs
+    places: tuple[int, ...]  # Positions of these columns in the batches
+    # Number of trailing columns that were added for prediction and are dropped afterwards
     added: int
-    output_cols: tuple[str, ...]
-    batch_size: int
+    output_cols: tuple[str, ...]  # Names of the new columns, in the order of the model's outputs
+    batch_size: int  # Rows in one call of the model
 
 
 def predict_batches(
@@ -219,17 +192,7 @@ def predict_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Predict the rows of one partition; Spark runs this on an executor.
 
-    Parameters
-    ----------
-    plan : PredictionPlan
-        The same for every task.
-    batches : iterator of pyarrow.RecordBatch
-        Rows of the partition; there may be none.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        The same rows with their predictions, at most `batch_size` at a time.
+    `batches`: rows of the partition; there may be none.
     """
     import pyarrow as pa
 
@@ -280,11 +243,6 @@ def model_inputs(model: Any, fields: Sequence[Field], columns: Sequence[pa.Array
 def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
     """Return the names of the new columns, in the order of the model's outputs.
 
-    Raises
-    ------
-    ConfigurationError
-        If two names are the same, for example because one layer gives two outputs.
-
     Examples
     --------
     >>> output_columns("prediction", (Port("kind", (3,)), Port("age", (1,))))
@@ -322,17 +280,7 @@ def _meaning(name: str, port: Port | None, fields: Sequence[Field]) -> dict[str,
 def as_lists(outputs: Any, rows: int) -> pa.ListArray:
     """Return the model's output as an Arrow array of lists of float32.
 
-    Parameters
-    ----------
-    outputs : ndarray, shape (rows, ...)
-        One output of ``predict_on_batch``.
-    rows : int
-        Number of rows that the model was given.
-
-    Raises
-    ------
-    ConfigurationError
-        If the output does not have one entry for each row.
+    `outputs`: one output of ``predict_on_batch``; shape (rows, ...).
     """
     import pyarrow as pa
 

@@ -24,24 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted.
+    """What was counted."""
 
-    Parameters
-    ----------
-    tallies : list of Tally
-        Tallies of the rows that have a label and a prediction.
-    rows, unlabelled, unpredicted : int
-        Numbers of all rows, of those whose label names no class, and of those without a
-        prediction.
-    is_of_numbers : bool
-        Whether labels or predictions are numbers that name no class: a label with a fraction, or a
-        prediction such as 3.5 for a label such as 3.
-    """
-
+    # Tallies of the rows that have a label and a prediction
     tallies: list[Tally] = field(default_factory=list)
+    # rows and unlabelled and unpredicted: Numbers of all rows, of those whose label names no class,
+    # and of those without a prediction
     rows: int = 0
     unlabelled: int = 0
     unpredicted: int = 0
+    # Whether labels or predictions are numbers that name no class: a label with a fraction, or a
+    # prediction such as 3.5 for a label such as 3
     is_of_numbers: bool = False
 
     @property
@@ -53,24 +46,7 @@ class Counted:
 def tallies_of(
     df: DataFrame, prediction_col: str, label_col: str, by: Sequence[str] = ()
 ) -> Counted:
-    """Count rows by unit, label and class.
-
-    Parameters
-    ----------
-    df : DataFrame
-        Rows with all columns named below.
-    prediction_col, label_col : str
-        As in `AccuracyEvaluator`.
-    by : sequence of str
-        Columns that name the units of a row, the smallest unit first.
-
-    Raises
-    ------
-    SchemaError
-        If the type of a column cannot name a class.
-    DataError
-        If predictions differ in length.
-    """
+    """Count rows by unit, label and class."""
     from pyspark.sql import functions as F
 
     units = [F.col(quoted(name)).cast("string").alias(f"unit_{i}") for i, name in enumerate(by)]

@@ -22,15 +22,6 @@ def expected_coverage(pool: Pool, local_train: int, sets: int) -> float:
     It is exact if all images of a class have the same number of tiles, or sets draw from all
     images.
 
-    Parameters
-    ----------
-    pool : Pool
-        The tiles of the training split.
-    local_train : int
-        Number of tiles in a set.
-    sets : int
-        Number of sets: workers times iterations.
-
     Examples
     --------
     The run of Kurochkin (GRID'2021), if it drew from all 4,559,688 tiles:
@@ -45,15 +36,7 @@ def expected_coverage(pool: Pool, local_train: int, sets: int) -> float:
 
 
 def coverage(drawing: Drawing, sets: Iterable[tuple[int, int]]) -> float:
-    """Return the share of the tiles that some local training sets reached.
-
-    Parameters
-    ----------
-    drawing : Drawing
-        The local sets of a run.
-    sets : iterable of (int, int)
-        Iteration and worker of each set that counts, from 0.
-    """
+    """Return the share of the tiles that some local training sets reached."""
     reached = np.zeros(drawing.training.end, np.bool_)
     for iteration, worker in sorted(sets):
         reached[drawing.train(iteration, worker)] = True

@@ -24,24 +24,6 @@ _TRAIN, _TEST, _SIDES = range(3)
 class Drawing:
     """The local sets of a run.
 
-    Parameters
-    ----------
-    training : Pool
-        The tiles of the training split.
-    held_out : Pool
-        The tiles of images that no set trains on; empty where tests come from other images.
-    spec : LocalSpec
-        The recipe.
-    seed : int
-        Seed of the run, at least 0.
-    workers : int
-        Number of workers. The sets do not depend on it.
-
-    Raises
-    ------
-    EmptyDataError
-        If a class has too few tiles, or too few images.
-
     Examples
     --------
     >>> pool = Pool.of(tiles=[50] * 4, images=[0, 1, 2, 3], labels=[0, 0, 1, 1], classes=2)
@@ -54,11 +36,12 @@ class Drawing:
     set()
     """
 
-    training: Pool
+    training: Pool  # The tiles of the training split
+    # The tiles of images that no set trains on; empty where tests come from other images
     held_out: Pool
-    spec: LocalSpec
-    seed: int
-    workers: int
+    spec: LocalSpec  # The recipe
+    seed: int  # Seed of the run, at least 0
+    workers: int  # Number of workers. The sets do not depend on it.
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -76,24 +59,7 @@ class Drawing:
                     )
 
     def train(self, iteration: int, worker: int) -> Numbers:
-        """Return the local training set: tile numbers, in the order of training.
-
-        Parameters
-        ----------
-        iteration, worker : int
-            Number of the iteration, and of the worker, from 0.
-
-        Returns
-        -------
-        ndarray
-            Shape ``(local_train,)``, int64, all different. The numbers of tiles of any two classes
-            differ by at most 1.
-
-        Raises
-        ------
-        EmptyDataError
-            If the chosen images have too few tiles of a class.
-        """
+        """Return the local training set: tile numbers, in the order of training."""
         return self._set(self.training, self.spec.local_train, _TRAIN, iteration, worker)
 
     def test(self, iteration: int, worker: int) -> Numbers:

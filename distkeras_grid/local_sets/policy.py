@@ -19,14 +19,9 @@ class Iterations(Epochs):
     """Windows with one local training set in each epoch; an epoch is an iteration.
 
     Positions are tile numbers in the pool. They may exceed `rows`, which is the size of a set.
-
-    Parameters
-    ----------
-    drawing : Drawing
-        The local sets of the run.
     """
 
-    drawing: Drawing
+    drawing: Drawing  # The local sets of the run
 
     @classmethod
     def of(cls, drawing: Drawing, schedule: ScheduleSpec, seat: int) -> Self:

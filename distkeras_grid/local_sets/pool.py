@@ -22,24 +22,6 @@ Numbers = NDArray[np.int64]
 class Pool:
     """The tiles that sets are drawn from.
 
-    Parameters
-    ----------
-    starts : ndarray
-        Number of the first tile of each run, shape ``(runs,)``, int64, ascending.
-    tiles : ndarray
-        Number of tiles in each run, shape ``(runs,)``, int64, at least 1.
-    images : ndarray
-        Number of the image of each run, shape ``(runs,)``, int64.
-    labels : ndarray
-        Class of each run, from 0, shape ``(runs,)``, int64.
-    classes : int
-        Number of classes.
-
-    Raises
-    ------
-    DataError
-        If runs overlap, or a label is not a class.
-
     Examples
     --------
     >>> pool = Pool.of(tiles=[3, 2, 4], images=[0, 0, 1], labels=[0, 0, 1], classes=2)
@@ -47,11 +29,11 @@ class Pool:
     (9, [0, 1, 2, 3, 4], [5, 6, 7, 8])
     """
 
-    starts: Numbers
-    tiles: Numbers
-    images: Numbers
-    labels: Numbers
-    classes: int
+    starts: Numbers  # Number of the first tile of each run, shape ``(runs,)``, int64, ascending
+    tiles: Numbers  # Number of tiles in each run, shape ``(runs,)``, int64, at least 1
+    images: Numbers  # Number of the image of each run, shape ``(runs,)``, int64
+    labels: Numbers  # Class of each run, from 0, shape ``(runs,)``, int64
+    classes: int  # Number of classes
 
     def __post_init__(self) -> None:
         columns = (self.starts, self.tiles, self.images, self.labels)
@@ -119,13 +101,7 @@ class Pool:
         return images, np.bincount(which, self.tiles[mine], len(images)).astype(np.int64)
 
     def runs_of(self, places: Numbers) -> Numbers:
-        """Return the run that each tile is in.
-
-        Raises
-        ------
-        IndexError
-            If there is no such tile.
-        """
+        """Return the run that each tile is in."""
         runs: Numbers = np.searchsorted(self.starts, places, side="right") - 1
         if places.size and (runs.min() < 0 or (places - self.starts[runs]).min() < 0):
             raise IndexError(f"Tiles are numbered from 0. Received: {places.min()}.")

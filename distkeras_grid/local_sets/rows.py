@@ -27,21 +27,7 @@ class LocalRows:
     `blocks` fetches the tiles of a window before it returns, each once, into a local file without
     a name. It drops them when the next window comes.
 
-    Parameters
-    ----------
-    store : TileStore
-        The data set.
-    reader : TileReader
-        Fetches the tiles; its owner closes it.
-    folder : Path, optional
-        Folder of the file; by default Spark's first local directory.
-    mapped_bytes : int, default 64 MiB
-        A file up to this size is mapped into memory.
-
-    Attributes
-    ----------
-    seconds : float
-        Time spent fetching tiles so far [s].
+    `seconds`: time spent fetching tiles so far [s].
     """
 
     def __init__(
@@ -133,15 +119,7 @@ class LocalRows:
 
 
 class Readings:
-    """Measures what is read after this object was made.
-
-    Parameters
-    ----------
-    reader : TileReader
-        Fetches the tiles.
-    *rows : LocalRows
-        The rows for which the reader fetches.
-    """
+    """Measures what is read after this object was made."""
 
     def __init__(self, reader: TileReader, *rows: LocalRows) -> None:
         self._reader, self._rows = reader, rows

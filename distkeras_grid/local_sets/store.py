@@ -15,35 +15,17 @@ from distkeras_grid.local_sets.pool import Numbers, Pool
 
 
 class TileReader(Protocol):
-    """Reads tiles on one node.
+    """Reads tiles on one node."""
 
-    Attributes
-    ----------
-    bytes_read, failures : Counter
-        Bytes received and number of failed reads, by location, since the reader was opened.
-    """
-
+    # bytes_read and failures: Bytes received and number of failed reads, by location, since the
+    # reader was opened
     bytes_read: Counter[str]
     failures: Counter[str]
 
     def read(self, places: Numbers) -> Iterator[tuple[Numbers, NDArray[Any]]]:
         """Read tiles, in the order that is fastest to read.
 
-        Parameters
-        ----------
-        places : ndarray
-            Tile numbers, all different, shape ``(n,)``, int64.
-
-        Yields
-        ------
-        ndarray, ndarray
-            Some of these numbers, shape ``(k,)``, and the tiles' pixels, shape
-            ``(k, *field.shape)``, in the field's type. In all, each of `places` comes once.
-
-        Raises
-        ------
-        GridError
-            If tiles cannot be read.
+        `places`: tile numbers, all different, shape ``(n,)``, int64.
         """
         ...
 
@@ -53,24 +35,12 @@ class TileReader(Protocol):
 
 
 class TileStore(Protocol):
-    """A data set from which local sets are read: a value that travels to the workers.
+    """A data set from which local sets are read: a value that travels to the workers."""
 
-    Attributes
-    ----------
-    pool : Pool
-        All tiles.
-    field : Field
-        The feature: shape, type and scaling of a tile.
-    label_name : str
-        Name of the label column.
-    locations : tuple of str
-        Locations from which the data are read.
-    """
-
-    pool: Pool
-    field: Field
-    label_name: str
-    locations: tuple[str, ...]
+    pool: Pool  # All tiles
+    field: Field  # The feature: shape, type and scaling of a tile
+    label_name: str  # Name of the label column
+    locations: tuple[str, ...]  # Locations from which the data are read
 
     def open(self, node: int) -> TileReader:
         """Return a reader for a node."""
@@ -83,15 +53,7 @@ class TileStore(Protocol):
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What a worker needs in place of rows: where the tiles are, and how sets are drawn.
+    """What a worker needs in place of rows: where the tiles are, and how sets are drawn."""
 
-    Parameters
-    ----------
-    store : TileStore
-        The data set.
-    drawing : Drawing
-        The local sets of the run.
-    """
-
-    store: TileStore = field(repr=False)
-    drawing: Drawing = field(repr=False)
+    store: TileStore = field(repr=False)  # The data set
+    drawing: Drawing = field(repr=False)  # The local sets of the run

@@ -26,24 +26,7 @@ Report: TypeAlias = Callable[[Window, Evaluate], LocalSet | None]
 
 
 class LocalWork:
-    """What one worker trains and tests on; a context manager.
-
-    Parameters
-    ----------
-    plan : LocalPlan
-        The data set, and how sets are drawn.
-    schedule : ScheduleSpec
-        The run's schedule.
-    seat : int
-        Number of the worker.
-
-    Attributes
-    ----------
-    rows : LocalRows
-        The tiles for training.
-    policy : Iterations
-        The worker's windows.
-    """
+    """What one worker trains and tests on; a context manager."""
 
     def __init__(self, plan: LocalPlan, schedule: ScheduleSpec, seat: int) -> None:
         self._reader = plan.store.open(seat)
@@ -84,27 +67,13 @@ class LocalWork:
         return self.rows.seconds + self._tests.seconds
 
     def test_after(self, window: Window) -> Numbers | None:
-        """Return the test set that is due after a window; None before the end of an iteration.
-
-        Returns
-        -------
-        ndarray or None
-            Shape ``(local_test,)``, int64.
-        """
+        """Return the test set that is due after a window; None before the end of an iteration."""
         if window.window < self._last:
             return None
         return self._drawing.test(window.epoch - 1, self.policy.seat)
 
     def report(self, window: Window, evaluate: Evaluate) -> LocalSet | None:
-        """Test the model if the window was the last of its iteration; return the record of that.
-
-        Parameters
-        ----------
-        window : Window
-            The window that was trained.
-        evaluate : callable
-            Returns loss and metrics of the worker's model on blocks of rows.
-        """
+        """Test the model if the window was the last of its iteration; return the record of that."""
         test = self.test_after(window)
         if test is None:
             return None

@@ -23,14 +23,8 @@ Array = NDArray[np.float32]
 class Part:
     """Some units of a layer, for one batch.
 
-    Parameters
-    ----------
-    layer : Convolution
-        The layer.
-    x : ndarray
-        The input channels that these units need, shape ``(batch, *spatial, channels)``.
-    kernel : ndarray
-        Kernel of these units; its shape is that of `Convolution.kernel_shape`.
+    `x`: the input channels that these units need, shape ``(batch, *spatial, channels)``.
+    `kernel`: kernel of these units; its shape is that of `Convolution.kernel_shape`.
     """
 
     def __init__(self, layer: Convolution, x: Array, kernel: Array) -> None:
@@ -48,13 +42,7 @@ class Part:
         return self._array(self._forward(self._padded(), self._kernel))
 
     def input_gradient(self, dy: Array) -> Array:
-        """Return the part of the input's gradient that comes through these units.
-
-        Parameters
-        ----------
-        dy : ndarray
-            Gradient of `output`.
-        """
+        """Return the part of the input's gradient that comes through these units."""
         return self._array(self._unpadded(self._backward(0, self._tensor_of(dy))))
 
     def kernel_gradient(self, dy: Array) -> Array:

@@ -33,60 +33,28 @@ from distkeras_grid.spec import Value
 
 
 class Piece(Value, frozen=True):
-    """A part of a model that cannot be cut, and what it costs.
+    """A part of a model that cannot be cut, and what it costs."""
 
-    Parameters
-    ----------
-    name : str
-        Name of its last layer, after which the model can be cut.
-    forward, backward : float
-        Time of a micro-batch [s].
-    held : int
-        Bytes of weights, gradients and optimizer state.
-    kept : int
-        Bytes of a micro-batch from its forward to its backward pass, without the input.
-    sent : int
-        Bytes of a micro-batch's output.
-    trains : bool, default True
-        Whether it has weights that are trained.
-    weights : int, default 0
-        Bytes of one copy of its weights, also of those that are not trained.
-    """
-
-    name: str
-    forward: float
+    name: str  # Name of its last layer, after which the model can be cut
+    forward: float  # forward and backward: Time of a micro-batch [s]
     backward: float
-    held: int
-    kept: int
-    sent: int
-    trains: bool = True
-    weights: int = 0
+    held: int  # Bytes of weights, gradients and optimizer state
+    kept: int  # Bytes of a micro-batch from its forward to its backward pass, without the input
+    sent: int  # Bytes of a micro-batch's output
+    trains: bool = True  # Whether it has weights that are trained
+    weights: int = 0  # Bytes of one copy of its weights, also of those that are not trained
 
 
 class Stage(Value, frozen=True):
-    """A stage of a placement.
+    """A stage of a placement."""
 
-    Parameters
-    ----------
-    start, stop : int
-        Its pieces, from `start` up to `stop` without it.
-    last : str
-        Name of its last layer.
-    forward, backward : float
-        Time of a micro-batch [s].
-    memory : int
-        Bytes that it holds at most; see the module's equation.
-    sent : int
-        Bytes of a micro-batch's output.
-    """
-
-    start: int
+    start: int  # start and stop: Its pieces, from `start` up to `stop` without it
     stop: int
-    last: str
-    forward: float
+    last: str  # Name of its last layer
+    forward: float  # forward and backward: Time of a micro-batch [s]
     backward: float
-    memory: int
-    sent: int
+    memory: int  # Bytes that it holds at most; see the module's equation
+    sent: int  # Bytes of a micro-batch's output
 
     @property
     def seconds(self) -> float:
@@ -95,18 +63,10 @@ class Stage(Value, frozen=True):
 
 
 class Placement(Value, frozen=True):
-    """Which pieces are on which stage.
+    """Which pieces are on which stage."""
 
-    Parameters
-    ----------
-    stages : tuple of Stage
-        In the order of the model.
-    micro_batches : int
-        Micro-batches of a batch.
-    """
-
-    stages: tuple[Stage, ...]
-    micro_batches: int
+    stages: tuple[Stage, ...]  # In the order of the model
+    micro_batches: int  # Micro-batches of a batch
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -162,21 +122,10 @@ def choose_cuts(
 ) -> Placement:
     """Cut a model into stages that take about as long as each other.
 
-    Parameters
-    ----------
-    pieces : sequence of Piece
-        In the order of the model.
-    stages, micro_batches : int
-        At least 1.
-    given : int, default 0
-        Bytes of a micro-batch's input of the model.
-    limit : float, optional
-        Most bytes of a stage; see the module's equation.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are fewer pieces with weights than stages, or a stage does not fit the memory.
+    `pieces`: in the order of the model.
+    `stages, micro_batches`: at least 1.
+    `given`: bytes of a micro-batch's input of the model.
+    `limit`: most bytes of a stage; see the module's equation.
     """
     trained = [0, *accumulate(int(piece.trains) for piece in pieces)]
     if trained[-1] < stages:
@@ -204,14 +153,7 @@ def given_cuts(
     given: int = 0,
     limit: float | None = None,
 ) -> Placement:
-    """Cut a model after the layers of these names; other parameters as in `choose_cuts`.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model cannot be cut there, or a stage does not fit the memory. Names the layers after
-        which it can be cut, or the stage.
-    """
+    """Cut a model after the layers of these names; other parameters as in `choose_cuts`."""
     known = {piece.name: number for number, piece in enumerate(pieces[:-1], start=1)}
     places = [known.get(name) for name in names]
     ordered = [place for place in places if place is not None]

@@ -17,28 +17,14 @@ Shape: TypeAlias = "tuple[int | None, ...]"
 
 @dataclass(frozen=True)
 class FoundLayers:
-    """What `find_convolutions` returns.
+    """What `find_convolutions` returns."""
 
-    Parameters
-    ----------
-    layers : dict of str to (keras.layers.Layer, Convolution)
-        Layers that can be divided, in the order of the model.
-    whole : dict of str to str
-        The other convolutions by name, and why they stay on the master.
-    """
-
+    # Layers that can be divided, in the order of the model
     layers: dict[str, tuple[Any, Convolution]]
-    whole: dict[str, str]
+    whole: dict[str, str]  # The other convolutions by name, and why they stay on the master
 
     def chosen(self, names: tuple[str, ...]) -> None:
-        """Refuse names of layers that cannot be divided.
-
-        Raises
-        ------
-        ConfigurationError
-            If a layer cannot be divided. Names the first such layer, the reason, and the layers
-            that can be divided.
-        """
+        """Refuse names of layers that cannot be divided."""
         for name in names:
             if name not in self.layers:
                 why = self.whole.get(name, "the model has no convolution of this name")
@@ -49,18 +35,7 @@ class FoundLayers:
 
 
 def find_convolutions(model: Any) -> FoundLayers:
-    """Find the convolutions of a model, at any depth.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A built model.
-
-    Raises
-    ------
-    ConfigurationError
-        If two convolutions have the same name.
-    """
+    """Find the convolutions of a model, at any depth."""
     layers: dict[str, tuple[Any, Convolution]] = {}
     whole: dict[str, str] = {}
     # A user-defined train_step may differentiate with respect to the input.

@@ -31,35 +31,14 @@ FINISH_SECONDS = 5.0
 
 
 class Computer:
-    """Computes the units that one message after the other asks for.
-
-    Parameters
-    ----------
-    layers : sequence of Convolution
-        Layers of the master's model.
-    """
+    """Computes the units that one message after the other asks for."""
 
     def __init__(self, layers: Sequence[Convolution]) -> None:
         self._layers: Mapping[str, Convolution] = {layer.name: layer for layer in layers}
         self._kept: dict[str, tuple[int, Part]] = {}
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send the results.
-
-        Parameters
-        ----------
-        message : Struct
-            `Forward`, `Backward` or `Echo`.
-        arrays : list of ndarray
-            The arrays that followed it.
-        duplex : Duplex
-            Sends the answers.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the message or the arrays are not a valid request.
-        """
+        """Compute, and send the results."""
         if isinstance(message, Echo):
             duplex.send(message, arrays)
         elif isinstance(message, Forward):
@@ -131,18 +110,6 @@ def serve(channel: ArrayChannel, computer: Computing) -> bool:
     """Answer the master's requests until it releases the device, or the line ends.
 
     The next request is received while one is computed, and answers are sent meanwhile.
-
-    Parameters
-    ----------
-    channel : ArrayChannel
-        An authenticated channel; closed at the end.
-    computer : Computing
-        Answers the requests.
-
-    Returns
-    -------
-    bool
-        Whether the master has released the device; otherwise the line has ended.
     """
     # The queue stays short even if this device is slow: the master waits for its answers.
     inbox: queue.SimpleQueue[tuple[msgspec.Struct, list[Array]] | None] = queue.SimpleQueue()

@@ -85,25 +85,8 @@ class _Pass:
 class Devices(Members):
     """The master and the other devices, as one device that computes convolutions.
 
-    Parameters
-    ----------
-    layers : sequence of Convolution
-        Layers that may be divided.
-    count : int
-        Number of devices, the master included.
-    batch : int
-        Number of rows in a batch.
-    which : "auto", "all" or tuple of str, default "auto"
-        Which layers are divided; see `plan_layers`.
-    tell : callable, optional
-        Called with a line of text when something has changed.
-    start_seconds : float, default 300
-        How long a measurement may take [s].
-
-    Attributes
-    ----------
-    plan : Plan
-        The plan; empty before `measure`.
+    `layers`: layers that may be divided.
+    `start_seconds`: how long a measurement may take [s].
     """
 
     stateless = True
@@ -210,17 +193,8 @@ class Devices(Members):
     def divide_again(self, unsplit: float, through: float) -> Plan:
         """Divide as planned, unless a batch of the model as it is takes no longer.
 
-        Parameters
-        ----------
-        unsplit : float
-            Time of a batch of the model as it is [s].
-        through : float
-            Time of a batch with all layers computed here, on the master alone [s].
-
-        Returns
-        -------
-        Plan
-            Layers that were named are divided in any case.
+        `unsplit`: time of a batch of the model as it is [s].
+        `through`: time of a batch with all layers computed here, on the master alone [s].
         """
         layers = math.fsum(layer.whole for layer in self.plan.layers)
         plan = self._planned(max(0.0, through - layers), unsplit)
@@ -270,14 +244,7 @@ class Devices(Members):
     def forward(self, name: str, x: Array, kernel: Array) -> tuple[Array, int]:
         """Return the output of a layer, without bias, and the number of the pass.
 
-        Parameters
-        ----------
-        name : str
-            Name of the layer.
-        x : ndarray
-            Input of the layer, shape ``(rows, *spatial, channels)``.
-        kernel : ndarray
-            The whole kernel.
+        `x`: input of the layer, shape ``(rows, *spatial, channels)``.
         """
         layer = self._layers[name]
         with self._changed:
@@ -312,17 +279,6 @@ class Devices(Members):
 
         `kernel_gradient` returns the kernel's gradient: it is received while the next layer's
         gradient is sent.
-
-        Parameters
-        ----------
-        name : str
-            Name of the layer.
-        number : int
-            Number of the pass.
-        x, kernel : ndarray
-            As in the forward pass.
-        dy : ndarray
-            Gradient of the output.
         """
         layer = self._layers[name]
         with self._changed:

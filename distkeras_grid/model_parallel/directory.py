@@ -45,21 +45,7 @@ MASTER = 0
 
 
 class Directory:
-    """The driver's record of the master; a context manager.
-
-    Parameters
-    ----------
-    place : ServerPlace
-        Address on which to listen.
-    key_of : callable
-        Returns the key of each device.
-    run : str
-        Name of the run.
-    told : callable
-        Called with each report of the master.
-    archives : mapping of int to bytes, optional
-        Parts of the model, by the numbers of the devices that ask for them.
-    """
+    """The driver's record of the master; a context manager."""
 
     def __init__(
         self,
@@ -123,41 +109,20 @@ class Directory:
 
 @dataclass(frozen=True)
 class Guide:
-    """What a task needs to find the others; it travels in the task's closure.
+    """What a task needs to find the others; it travels in the task's closure."""
 
-    Parameters
-    ----------
-    run : str
-        Name of the run.
-    key_of : callable
-        Returns the key of a number: to the master of each one, because it lets all of them in; in
-        the task of another device only of its own.
-    directory : ServerAddress
-        Where the driver's directory listens.
-    """
-
-    run: str
+    run: str  # Name of the run
+    # Returns the key of a number: to the master of each one, because it lets all of them in; in the
+    # task of another device only of its own
     key_of: Callable[[int], bytes] = field(repr=False)
-    directory: ServerAddress
+    directory: ServerAddress  # Where the driver's directory listens
 
     def connect(
         self, address: ServerAddress, number: int, attempt: int, seconds: float
     ) -> tuple[ArrayChannel, Welcome]:
         """Connect to an address, and prove that this task has the key of its number.
 
-        Parameters
-        ----------
-        address : ServerAddress
-            The directory's, or the master's.
-        number, attempt : int
-            Number of the device (`MASTER` for the master), and Spark's number of the attempt.
-        seconds : float
-            Time limit for connecting and proving [s].
-
-        Raises
-        ------
-        ParameterServerError
-            If there is no connection, or the other end does not have the key.
+        `seconds`: time limit for connecting and proving [s].
         """
         hello = WorkerHello(self.run, number, attempt, 0, new_nonce())
         return enter(address, VOCABULARY, self.key_of(number), hello, Welcome, seconds)
@@ -189,13 +154,7 @@ class Asking:
         return self._ask(Locate(), Located).released
 
     def model(self) -> bytes:
-        """Return this device's part of the model, as an archive.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the driver has none for this device.
-        """
+        """Return this device's part of the model, as an archive."""
         try:
             self.channel.send(FetchModel())
             found = self.channel.receive(STALL_SECONDS)

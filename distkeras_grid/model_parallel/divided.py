@@ -17,15 +17,7 @@ from distkeras_grid.model_parallel.geometry import Convolution
 
 
 def install(layers: Sequence[tuple[Any, Convolution]], devices: Devices) -> None:
-    """Let devices compute layers from now on.
-
-    Parameters
-    ----------
-    layers : sequence of (keras.layers.Layer, Convolution)
-        As `find_convolutions` returns them.
-    devices : Devices
-        The devices, which know layers of these names.
-    """
+    """Let devices compute layers from now on."""
     for layer, described in layers:
         layer.call = _divided_call(layer, divided_convolution(described, devices))
 
@@ -51,15 +43,7 @@ def _divided_call(layer: Any, convolve: Callable[[Any, Any], Any]) -> Callable[[
 
 
 def divided_convolution(layer: Convolution, devices: Devices) -> Callable[[Any, Any], Any]:
-    """Return a function of input and kernel tensors with the gradient that devices compute.
-
-    Parameters
-    ----------
-    layer : Convolution
-        The layer.
-    devices : Devices
-        The devices that compute it.
-    """
+    """Return a function of input and kernel tensors with the gradient that devices compute."""
     import tensorflow as tf
 
     def forward(x: Any, kernel: Any) -> tuple[Any, Any]:

@@ -17,15 +17,8 @@ from distkeras_grid.parameter_server.wire import BROKEN, ArrayChannel
 class Duplex:
     """Sends messages in the order of `send`, and passes on received ones.
 
-    Parameters
-    ----------
-    channel : ArrayChannel
-        An authenticated channel; closed when both directions have ended.
-    took : callable
-        Called with each received message and its arrays, in one thread.
-    ended : callable
-        Called once, in the same thread, when nothing more comes: with the error that ended the
-        line, or None if the other end has closed it.
+    `ended`: called once, in the same thread, when nothing more comes: with the error that ended the
+    line, or None if the other end has closed it.
     """
 
     def __init__(
@@ -57,12 +50,7 @@ class Duplex:
     def send(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> None:
         """Send a message after those before it; return at once.
 
-        Parameters
-        ----------
-        message : Struct
-            The message.
-        arrays : sequence of ndarray, default ()
-            They must not change until they are sent.
+        `arrays`: they must not change until they are sent.
         """
         self._outbox.put((message, arrays))
 

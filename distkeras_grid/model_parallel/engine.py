@@ -16,23 +16,7 @@ from distkeras_grid.rows import Block
 
 
 class DividedEngine(TensorFlowEngine):
-    """Trains a model whose convolutions are divided, if `warm_up` finds that this pays.
-
-    Parameters
-    ----------
-    model : keras.Model
-        As in `TensorFlowEngine`.
-    layers : sequence of (keras.layers.Layer, Convolution)
-        Layers of the model that the devices are to compute.
-    devices : Devices
-        The devices, already measured.
-    planned : callable
-        Called with the plan once the times of a whole batch are known. If it divides no layer, the
-        devices have nothing to do from then on.
-    **options
-        As in `TensorFlowEngine`. XLA compiles nothing once layers are divided, because it cannot
-        call the devices.
-    """
+    """Trains a model whose convolutions are divided, if `warm_up` finds that this pays."""
 
     def __init__(
         self,
@@ -51,11 +35,6 @@ class DividedEngine(TensorFlowEngine):
         """Compile and measure the model as it is and then divided; return a block's time [s].
 
         If dividing does not pay, the model is as it was again, with what was compiled for it.
-
-        Parameters
-        ----------
-        block : Block
-            A block like those of the windows.
         """
         unsplit = self._seconds(block)
         as_it_was = self._functions, self.jit

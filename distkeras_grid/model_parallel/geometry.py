@@ -32,33 +32,6 @@ Padding: TypeAlias = Literal["same", "valid", "causal"]
 class Convolution(Value, frozen=True):
     """A convolution layer, as far as its arithmetic goes; channels come last.
 
-    Parameters
-    ----------
-    name : str
-        Name of the layer in its model.
-    kind : {"convolution", "depthwise"}
-        Whether each output channel sees all input channels of its group, or a single one.
-    input_shape : tuple of int
-        Spatial sizes and channels of the input, without the batch.
-    kernel_size : tuple of int
-        Spatial sizes of the kernel.
-    channels : int
-        Output channels.
-    strides, dilation : tuple of int
-        Stride and dilation for each spatial dimension.
-    padding : {"same", "valid", "causal"}
-        As in Keras.
-    groups : int, default 1
-        Number of groups of channels; for a depthwise convolution, the number of input channels.
-    input_gradient : bool, default True
-        Whether the gradient with respect to the input is needed. It is not if nothing before the
-        layer is trained.
-
-    Raises
-    ------
-    ConfigurationError
-        If the numbers do not fit each other.
-
     Examples
     --------
     >>> layer = Convolution(name="c", kind="convolution", input_shape=(32, 32, 3),
@@ -67,15 +40,18 @@ class Convolution(Value, frozen=True):
     (50, (32, 32, 50), 3840000)
     """
 
-    name: str
-    kind: Kind
-    input_shape: tuple[int, ...]
-    kernel_size: tuple[int, ...]
-    channels: int
-    strides: tuple[int, ...]
+    name: str  # Name of the layer in its model
+    kind: Kind  # Whether each output channel sees all input channels of its group, or a single one
+    input_shape: tuple[int, ...]  # Spatial sizes and channels of the input, without the batch
+    kernel_size: tuple[int, ...]  # Spatial sizes of the kernel
+    channels: int  # Output channels
+    strides: tuple[int, ...]  # strides and dilation: Stride and dilation for each spatial dimension
     dilation: tuple[int, ...]
-    padding: Padding
+    padding: Padding  # As in Keras
+    # Number of groups of channels; for a depthwise convolution, the number of input channels
     groups: int = 1
+    # Whether the gradient with respect to the input is needed. It is not if nothing before the
+    # layer is trained.
     input_gradient: bool = True
 
     def __post_init__(self) -> None:

@@ -35,34 +35,7 @@ def run_devices(
     device: Callable[..., Any],
     parts: Sequence[bytes] = (),
 ) -> keras.Model:
-    """Run the master as the run's only worker, and the other devices beside it.
-
-    Parameters
-    ----------
-    prepared : PreparedRun
-        The run, with one worker.
-    progress : RunProgress
-        Shown during the run; it also shows what the master reports.
-    count : int
-        Number of devices, the master included.
-    plan_of : callable
-        Takes the `Guide` by which tasks find each other, and returns the plan for the tasks.
-    master, device : callable
-        The functions that their tasks run; the plan is their first argument.
-    parts : sequence of bytes, default ()
-        The part of the model of each device, the master's first, as archives. Then the master
-        receives its own in place of the whole model, and the others fetch theirs.
-
-    Returns
-    -------
-    keras.Model
-        The trained model.
-
-    Raises
-    ------
-    GridError
-        What ended the run. No task runs any more then.
-    """
+    """Run the master as the run's only worker, and the other devices beside it."""
     spark, run, key = active_session(), prepared.settings.run, new_key()
     told = Recorder((prepared.description, prepared.history.params), progress.note)
     place, model = _next_port(prepared.settings.place), parts[0] if parts else None

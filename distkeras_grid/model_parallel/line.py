@@ -22,22 +22,7 @@ FINISH_SECONDS = 5.0
 
 
 class Line:
-    """Requests to a device and its answers, which come in the order of the requests.
-
-    Parameters
-    ----------
-    number : int
-        Number of the device, from 1.
-    channel : ArrayChannel
-        An authenticated channel.
-    ended : callable
-        Called once with the line and the reason, when it has ended.
-
-    Attributes
-    ----------
-    number : int
-        Number of the device.
-    """
+    """Requests to a device and its answers, which come in the order of the requests."""
 
     def __init__(
         self, number: int, channel: ArrayChannel, ended: Callable[[Line, str], None]
@@ -66,14 +51,7 @@ class Line:
     ) -> list[Future[Answer]]:
         """Send a request; return its answers, which fail with `ConnectionError` if the line ends.
 
-        Parameters
-        ----------
-        message : Struct
-            The request.
-        arrays : sequence of ndarray
-            The arrays that follow. They must not change before the first answer.
-        answers : int, default 1
-            Number of answers to the request.
+        `arrays`: the arrays that follow. They must not change before the first answer.
         """
         futures: list[Future[Answer]] = [Future() for _ in range(answers)]
         with self._lock:

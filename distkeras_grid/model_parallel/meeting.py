@@ -43,31 +43,15 @@ ASK_AGAIN = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesPlan:
-    """What all tasks of a run must know; it travels in their closures.
+    """What all tasks of a run must know; it travels in their closures."""
 
-    Parameters
-    ----------
-    guide : Guide
-        How the tasks find each other.
-    count : int
-        Number of devices, the master included.
-    spec : RunSpec
-        The run.
-    """
-
-    guide: Guide
-    count: int
-    spec: RunSpec
+    guide: Guide  # How the tasks find each other
+    count: int  # Number of devices, the master included
+    spec: RunSpec  # The run
 
 
 class Meeting:
-    """The master's door and its reports; a context manager.
-
-    Parameters
-    ----------
-    plan : DevicesPlan
-        The same for all tasks.
-    """
+    """The master's door and its reports; a context manager."""
 
     def __init__(self, plan: DevicesPlan) -> None:
         self._plan = plan
@@ -86,19 +70,7 @@ class Meeting:
     def admit(self, members: Members, welcome: Welcome) -> None:
         """Open the door, tell the driver where it is, and wait until all devices are there.
 
-        Parameters
-        ----------
-        members : Members
-            Takes the devices in. They are released when the meeting ends without an error.
-        welcome : Welcome
-            Sent to each device.
-
-        Raises
-        ------
-        StartTimeoutError
-            If not all devices have connected in time.
-        ServerUnreachableError
-            If the driver cannot be reached.
+        `members`: takes the devices in. They are released when the meeting ends without an error.
         """
         guide, limit = self._plan.guide, self._plan.spec.limits.start_timeout
         try:
@@ -128,13 +100,7 @@ class Meeting:
             )
 
     def release(self, members: Members) -> None:
-        """Let all devices end, because the master trains without them.
-
-        Parameters
-        ----------
-        members : Members
-            The devices. If this attempt dies, the next one finds `released`.
-        """
+        """Let all devices end, because the master trains without them."""
         # First the driver: a device that looks for the master now must not wait for it.
         with (
             contextlib.suppress(ServerUnreachableError),
@@ -145,13 +111,7 @@ class Meeting:
 
     @property
     def released(self) -> bool:
-        """Whether an attempt before this one has released the devices.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If the driver cannot be reached.
-        """
+        """Whether an attempt before this one has released the devices."""
         with self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking:
             return asking.released()
 
@@ -181,24 +141,7 @@ def device_task(
     prepare: Callable[[], None],
     computing: Callable[[Welcome, int], Computing],
 ) -> Iterator[pa.RecordBatch]:
-    """Compute for the master until it releases this device, or the run has ended.
-
-    Parameters
-    ----------
-    plan : DevicesPlan
-        The same for all tasks.
-    batches : iterator of pyarrow.RecordBatch
-        Rows from Spark, which are not used.
-    prepare : callable
-        Called once, before the task looks for the first master.
-    computing : callable
-        Takes a master's welcome and the number of this device, and returns what answers it.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        One row of `DEVICE_SCHEMA`.
-    """
+    """Compute for the master until it releases this device, or the run has ended."""
     import pyarrow as pa
 
     for _ in batches:

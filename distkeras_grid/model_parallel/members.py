@@ -16,13 +16,6 @@ class Members:
 
     Each device holds a part of the model. Once all are there, one that is lost stays lost: when it
     connects again, its part is as it was before the training.
-
-    Parameters
-    ----------
-    expected : int
-        Number of devices, the master included.
-    tell : callable, optional
-        Called with a line of text when a device is lost, or has connected again.
     """
 
     #: Whether devices keep nothing between two requests, so that a lost one may come back.
@@ -39,22 +32,7 @@ class Members:
         self._gone = False
 
     def permit(self, number: int, attempt: int) -> None:
-        """Refuse a device that may not join.
-
-        Parameters
-        ----------
-        number : int
-            Its number, from 1.
-        attempt : int
-            Spark's number of its attempt.
-
-        Raises
-        ------
-        FencedError
-            If a newer attempt of this number has come before.
-        RefusedError
-            If the device was there, and what it held is lost. It may join the next master.
-        """
+        """Refuse a device that may not join."""
         with self._changed:
             newest = self._attempts.get(number, attempt)
             if attempt < newest:
@@ -73,22 +51,7 @@ class Members:
             )
 
     def join(self, number: int, channel: ArrayChannel, attempt: int = 0) -> None:
-        """Take a device in.
-
-        Parameters
-        ----------
-        number : int
-            Its number, from 1. An older connection of the same number is dropped.
-        channel : ArrayChannel
-            An authenticated channel to the device.
-        attempt : int, default 0
-            Spark's number of its attempt.
-
-        Raises
-        ------
-        FencedError, RefusedError
-            As `permit`. The channel stays open.
-        """
+        """Take a device in."""
         self.permit(number, attempt)
         self.drop(number, "the device has connected again")
         line = Line(number, channel, self._lost)
@@ -99,13 +62,7 @@ class Members:
         self._say(told)
 
     def line(self, number: int) -> Line:
-        """Return the connection to a device.
-
-        Raises
-        ------
-        ConnectionResetError
-            If the device is lost.
-        """
+        """Return the connection to a device."""
         with self._changed:
             found = self._lines.get(number)
         if found is None:
@@ -159,13 +116,7 @@ class Members:
             return self._moved + sum(line.moved for line in self._lines.values())
 
     def close(self, *, released: bool = True) -> None:
-        """Leave all devices.
-
-        Parameters
-        ----------
-        released : bool, default True
-            Whether nothing more comes. Otherwise they look for the next master.
-        """
+        """Leave all devices."""
         with self._changed:
             lines, self._lines = list(self._lines.values()), {}
             self._moved += sum(line.moved for line in lines)

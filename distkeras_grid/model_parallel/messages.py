@@ -23,41 +23,23 @@ MOST_PASSES = 4000
 
 
 class Welcome(Envelope, frozen=True):
-    """The other end has proved that it has the key.
+    """The other end has proved that it has the key."""
 
-    Parameters
-    ----------
-    layers : tuple of Convolution, default ()
-        The layers that the master may ask for.
-    """
-
-    layers: tuple[Convolution, ...] = ()
+    layers: tuple[Convolution, ...] = ()  # The layers that the master may ask for
 
 
 class Forward(Envelope, frozen=True):
-    """Compute the output of some units; the input and their kernel follow.
+    """Compute the output of some units; the input and their kernel follow."""
 
-    Parameters
-    ----------
-    layer : str
-        Name of the layer.
-    call : int
-        Number of this pass through the layer.
-    """
-
-    layer: Name
-    call: Count
+    layer: Name  # Name of the layer
+    call: Count  # Number of this pass through the layer
 
 
 class Backward(Envelope, frozen=True):
-    """Compute the gradients of a pass; the gradient of its output follows.
+    """Compute the gradients of a pass; the gradient of its output follows."""
 
-    Parameters
-    ----------
-    layer, call
-        As in `Forward`. If the device has kept another pass, input and kernel follow, too.
-    """
-
+    # layer and call: As in `Forward`. If the device has kept another pass, input and kernel follow,
+    # too.
     layer: Name
     call: Count
 
@@ -108,20 +90,12 @@ class Locate(Envelope, frozen=True):
 
 
 class Located(Envelope, frozen=True):
-    """The master is at this address; it is not known yet if there is no host.
+    """The master is at this address; it is not known yet if there is no host."""
 
-    Parameters
-    ----------
-    host, port, unix_path
-        As in `Announce`.
-    released : bool, default False
-        Whether a master of this run has said `Release`.
-    """
-
-    host: Name | None = None
+    host: Name | None = None  # host and port and unix_path: As in `Announce`
     port: Annotated[int, msgspec.Meta(ge=0, lt=65536)] = 0
     unix_path: Name | None = None
-    released: bool = False
+    released: bool = False  # Whether a master of this run has said `Release`
 
 
 class Release(Envelope, frozen=True):
@@ -129,23 +103,16 @@ class Release(Envelope, frozen=True):
 
 
 class Report(Envelope, frozen=True):
-    """What the master tells the user.
+    """What the master tells the user."""
 
-    Parameters
-    ----------
-    lines : tuple of str
-        Lines to show.
-    shares : dict of str to tuple of int, optional
-        Units of each device, by layer that is divided; None if nothing is said about them.
-    passes : tuple of TimedPass, default ()
-        The passes of a batch through stages, in the master's time.
-    """
-
+    # Lines to show
     lines: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=LINE_LENGTH)], ...],
         msgspec.Meta(max_length=1000),
     ]
+    # Units of each device, by layer that is divided; None if nothing is said about them
     shares: dict[Name, tuple[Count, ...]] | None = None
+    # The passes of a batch through stages, in the master's time
     passes: Annotated[tuple[TimedPass, ...], msgspec.Meta(max_length=MOST_PASSES)] = ()
 
 
@@ -154,30 +121,16 @@ class Noted(Envelope, frozen=True):
 
 
 class TowerForward(Envelope, frozen=True):
-    """Compute the output of a tower or a stage; the input follows.
+    """Compute the output of a tower or a stage; the input follows."""
 
-    Parameters
-    ----------
-    call : int
-        Number of this pass.
-    training : bool
-        Whether it is a pass of the training, for which a gradient will follow.
-    """
-
-    call: Count
-    training: bool
+    call: Count  # Number of this pass
+    training: bool  # Whether it is a pass of the training, for which a gradient will follow
 
 
 class TowerBackward(Envelope, frozen=True):
-    """Take the tower's step for a pass; the gradient of its output follows.
+    """Take the tower's step for a pass; the gradient of its output follows."""
 
-    Parameters
-    ----------
-    call : int
-        Number of the pass.
-    """
-
-    call: Count
+    call: Count  # Number of the pass
 
 
 class Stepped(Envelope, frozen=True):
@@ -227,15 +180,9 @@ class TowerState(Envelope, frozen=True):
 
 
 class StageBackward(Envelope, frozen=True):
-    """Add a stage's gradients for a pass to their sum; the gradient of its output follows.
+    """Add a stage's gradients for a pass to their sum; the gradient of its output follows."""
 
-    Parameters
-    ----------
-    call : int
-        Number of the pass.
-    """
-
-    call: Count
+    call: Count  # Number of the pass
 
 
 class StageStep(Envelope, frozen=True):

@@ -27,27 +27,7 @@ COPIES = 3
 
 
 def measure_pieces(model: Any, cuts: Sequence[Cut], rows: int) -> list[Piece]:
-    """Measure all pieces of a model.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled. Its weights and states stay as they are; its layers remember the pieces.
-    cuts : sequence of Cut
-        All of the model's cuts.
-    rows : int
-        Rows of a micro-batch.
-
-    Returns
-    -------
-    list of Piece
-        One more than there are cuts, in their order.
-
-    Raises
-    ------
-    ConfigurationError
-        If a layer's output has no fixed size.
-    """
+    """Measure all pieces of a model."""
     import keras
 
     tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]
@@ -67,13 +47,7 @@ def measure_pieces(model: Any, cuts: Sequence[Cut], rows: int) -> list[Piece]:
 
 
 def unmeasured_pieces(model: Any, cuts: Sequence[Cut]) -> list[Piece]:
-    """Return the pieces of a model without what they cost, for cuts that are named.
-
-    Parameters
-    ----------
-    model, cuts
-        As in `measure_pieces`.
-    """
+    """Return the pieces of a model without what they cost, for cuts that are named."""
     import keras
 
     tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]

@@ -41,14 +41,7 @@ LastStage: TypeAlias = Callable[[int, Array], Array]
 class RemoteStages(RemoteParts):
     """The stages on other devices: device n computes stage n - 1, the master the last one.
 
-    Parameters
-    ----------
-    members : Members
-        The devices.
-    stages : int
-        Number of stages, without the master's own.
-    limits : LimitsSpec
-        As in `RemoteParts`.
+    `stages`: number of stages, without the master's own.
     """
 
     def __init__(self, members: Members, stages: int, limits: LimitsSpec) -> None:
@@ -58,22 +51,7 @@ class RemoteStages(RemoteParts):
     def train(self, inputs: Sequence[Array], last: LastStage) -> tuple[TimedPass, ...]:
         """Train a batch on all stages, and let the other ones take their steps.
 
-        Parameters
-        ----------
-        inputs : sequence of ndarray
-            The model's input of each micro-batch. They must not change meanwhile.
-        last : callable
-            The last stage; called for each micro-batch in order.
-
-        Returns
-        -------
-        tuple of TimedPass
-            All passes. The last stage computes both ways at once, told as a backward pass.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If a stage is lost, or too late.
+        `inputs`: the model's input of each micro-batch. They must not change meanwhile.
         """
         try:
             lines = [self._line(number) for number in range(1, self._count + 1)]

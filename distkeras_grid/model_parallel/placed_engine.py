@@ -33,22 +33,7 @@ class PlacedEngine(TensorFlowEngine):
     The stages keep their own weights. These travel once per window: to the server, and from there
     to the next attempt if this one dies.
 
-    Parameters
-    ----------
-    model : keras.Model
-        The last stage, compiled as the whole model is; with one stage the whole model.
-    whole : Whole
-        The whole model's vector.
-    remote : RemoteStages or None
-        All stages before the last; None if there are none.
-    micro_batches : int
-        Parts of a batch.
-    scaling : (float, float)
-        Scale and offset of the model's input.
-    told : callable, optional
-        Called with the passes of the last batch of the first window.
-    **options
-        As in `TensorFlowEngine`. XLA compiles nothing.
+    `remote`: all stages before the last; None if there are none.
     """
 
     def __init__(
@@ -246,13 +231,7 @@ class PlacedEngine(TensorFlowEngine):
             scatter(part, places, vector)
 
     def _reached(self, ask: Callable[[RemoteStages], Any]) -> Any:
-        """Ask the other stages, if there are any.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If one is lost. Another attempt goes on from the last window.
-        """
+        """Ask the other stages, if there are any."""
         remote = self._remote
         if remote is None:
             return None

@@ -179,13 +179,7 @@ class PlacedLayers(Trainer):
         return run_devices(prepared, progress, count, plan, run_last_stage, run_stage, parts)
 
     def _cuts(self, begun: Sequence[str] | None) -> Literal["auto"] | Sequence[str]:
-        """Return the cuts, or "auto"; a run that goes on has the stages with which it began.
-
-        Parameters
-        ----------
-        begun : sequence of str or None
-            The cuts of its checkpoint.
-        """
+        """Return the cuts, or "auto"; a run that goes on has the stages with which it began."""
         if self.cuts != "auto" or begun is None:
             return self.cuts
         if self.num_workers not in (None, len(begun) + 1):

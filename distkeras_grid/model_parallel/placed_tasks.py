@@ -35,26 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedPlan(DevicesPlan):
-    """What the tasks of a run of `PlacedLayers` must know; the stages themselves are not in it.
+    """What the tasks of a run of `PlacedLayers` must know; the stages themselves are not in it."""
 
-    Parameters
-    ----------
-    guide, count, spec
-        As in `DevicesPlan`.
-    whole : Whole
-        The whole model's vector.
-    micro_batches : int
-        Parts of a batch.
-    optimizer : mapping
-        Configuration of the optimizer, as `keras.optimizers.serialize` returns it.
-    custom_objects : mapping of str to object
-        The user's own classes and functions.
-    """
-
-    whole: Whole
-    micro_batches: int
+    whole: Whole  # The whole model's vector
+    micro_batches: int  # Parts of a batch
+    # Configuration of the optimizer, as `keras.optimizers.serialize` returns it
     optimizer: dict[str, Any]
-    custom_objects: Mapping[str, Any]
+    custom_objects: Mapping[str, Any]  # The user's own classes and functions
 
 
 def run_last_stage(

@@ -31,15 +31,7 @@ from distkeras_grid.weights import Vector
 class RemoteParts:
     """The parts on other devices, numbered from 1; each is a `TrainedPart`.
 
-    Parameters
-    ----------
-    members : Members
-        The devices.
-    count : int
-        Number of parts, without the master's own.
-    limits : LimitsSpec
-        How long a device may take for an answer: `start_timeout`, and `round_timeout` after
-        `begin_training`.
+    `count`: number of parts, without the master's own.
     """
 
     def __init__(self, members: Members, count: int, limits: LimitsSpec) -> None:
@@ -57,13 +49,7 @@ class RemoteParts:
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Raise what ends the attempt, if a device is lost within the context.
-
-        Raises
-        ------
-        ServerUnreachableError
-            In place of the error that told of the loss.
-        """
+        """Raise what ends the attempt, if a device is lost within the context."""
         import tensorflow as tf
 
         try:

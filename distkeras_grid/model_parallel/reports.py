@@ -22,11 +22,6 @@ Shares = Mapping[str, tuple[int, ...]]
 class Lines:
     """The first and the newest of many lines, and how many between them are left out.
 
-    Parameters
-    ----------
-    begun : iterable of str, default ()
-        The first lines.
-
     Examples
     --------
     >>> lines = Lines(str(number) for number in range(1000))
@@ -59,16 +54,7 @@ class Lines:
 
 
 class Recorder:
-    """Shows the reports of a run, and keeps them in its history and description.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        Each gets the lines as ``"devices"``, the newest shares as ``"shares"`` as long as a layer
-        is divided, and the newest passes as ``"passes"``.
-    note : callable
-        Shows a line.
-    """
+    """Shows the reports of a run, and keeps them in its history and description."""
 
     def __init__(self, records: Sequence[dict[str, Any]], note: Callable[[str], None]) -> None:
         self._records = [(record, Lines(record.get("devices", ()))) for record in records]
@@ -107,11 +93,6 @@ class Reports:
 
     A report needs a connection to the driver, which may be busy, so no batch waits for it. What is
     said meanwhile goes with the next report, in order.
-
-    Parameters
-    ----------
-    send : callable
-        Sends a report.
     """
 
     def __init__(self, send: Send) -> None:
@@ -142,17 +123,7 @@ class Reports:
         shares: Shares | None = None,
         passes: Sequence[TimedPass] = (),
     ) -> None:
-        """Report this soon; after the end at once.
-
-        Parameters
-        ----------
-        lines : sequence of str
-            Lines to show.
-        shares : mapping of str to tuple of int, optional
-            Units of each device, by layer.
-        passes : sequence of TimedPass, default ()
-            The passes of a batch.
-        """
+        """Report this soon; after the end at once."""
         with self._changed:
             # The text of a device's error may be longer than a report takes.
             self._lines.add(line[:LINE_LENGTH] for line in lines)

@@ -26,18 +26,7 @@ RATIOS = (
 
 
 def check_rows_apart(model: Any) -> None:
-    """Refuse layers that compute something else from micro-batches than from the batch.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the layers.
-    """
+    """Refuse layers that compute something else from micro-batches than from the batch."""
     normalized = [layer.name for layer in normalizations(model)]
     if normalized:
         raise ConfigurationError(
@@ -62,20 +51,7 @@ def check_rows_apart(model: Any) -> None:
 
 
 def check_mean_loss(model: Any, micro_batches: int) -> None:
-    """Refuse losses whose value over a batch is not the mean of those over its rows.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    micro_batches : int
-        Parts of a batch; with one, any loss is right.
-
-    Raises
-    ------
-    ConfigurationError
-        If a loss has another reduction, or compares rows, or is a ratio over all of them.
-    """
+    """Refuse losses whose value over a batch is not the mean of those over its rows."""
     import keras
 
     if micro_batches == 1:

@@ -23,19 +23,11 @@ from distkeras_grid.spec import Value
 
 
 class Pass(Value, frozen=True):
-    """A stage computes a micro-batch, forward or backward.
+    """A stage computes a micro-batch, forward or backward."""
 
-    Parameters
-    ----------
-    stage, micro_batch : int
-        Their numbers, from 0.
-    backward : bool, default False
-        Whether it is the backward pass.
-    """
-
-    stage: int
+    stage: int  # stage and micro_batch: Their numbers, from 0
     micro_batch: int
-    backward: bool = False
+    backward: bool = False  # Whether it is the backward pass
 
     def needs(self, stages: int) -> tuple[Pass, ...]:
         """Return the passes whose results this one needs, of `stages` stages.
@@ -52,20 +44,12 @@ class Pass(Value, frozen=True):
 
 
 class TimedPass(Value, frozen=True):
-    """A pass with its time.
+    """A pass with its time."""
 
-    Parameters
-    ----------
-    stage, micro_batch, backward
-        As in `Pass`.
-    started, seconds : float
-        Start, on any clock, and duration [s].
-    """
-
-    stage: int
+    stage: int  # stage and micro_batch and backward: As in `Pass`
     micro_batch: int
     backward: bool
-    started: float
+    started: float  # started and seconds: Start, on any clock, and duration [s]
     seconds: float
 
     @property
@@ -96,15 +80,7 @@ def in_flight(stages: int, stage: int, micro_batches: int) -> int:
 def one_forward_one_backward(stages: int, micro_batches: int) -> Schedule:
     """Return the schedule of a batch.
 
-    Parameters
-    ----------
-    stages, micro_batches : int
-        At least 1.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no stage or no micro-batch.
+    `stages, micro_batches`: at least 1.
 
     Examples
     --------
@@ -140,24 +116,8 @@ def timetable(
 ) -> tuple[TimedPass, ...]:
     """Return when each pass runs if stages take these times.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        The passes of each stage.
-    forward, backward : sequence of float
-        Time of a micro-batch on each stage [s].
-    line : sequence of float, default ()
-        Time from each stage to the next one, in either direction [s]; nothing if empty.
-
-    Returns
-    -------
-    tuple of TimedPass
-        All passes; the first one starts at 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If stages wait for each other forever.
+    `forward, backward`: time of a micro-batch on each stage [s].
+    `line`: time from each stage to the next one, in either direction [s]; nothing if empty.
     """
     stages = len(schedule)
     between = [*line, *[0.0] * (stages - len(line))]
@@ -200,11 +160,6 @@ def _way(line: Sequence[float], one: int, other: int) -> float:
 
 def bubble_share(passes: Iterable[TimedPass]) -> float:
     """Return the share of the time in which stages wait, from the first start to the last end.
-
-    Parameters
-    ----------
-    passes : iterable of TimedPass
-        The passes of one batch on all stages.
 
     Examples
     --------

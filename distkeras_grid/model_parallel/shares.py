@@ -17,22 +17,8 @@ def divide(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
 
         max_d(k_d / s_d)  <=  K / sum(s) + max_d(1 / s_d)
 
-    Parameters
-    ----------
-    total : int
-        Number of parts, at least 0.
-    speeds : sequence of float
-        Parts per second of each device, at least 0; 0 for a device that must get none.
-
-    Returns
-    -------
-    tuple of int
-        The shares; their sum is `total`. Among equal remainders, the first device comes first.
-
-    Raises
-    ------
-    ConfigurationError
-        If a speed is negative or not finite, or all are 0.
+    `total`: number of parts, at least 0.
+    `speeds`: parts per second of each device, at least 0; 0 for a device that must get none.
 
     Examples
     --------

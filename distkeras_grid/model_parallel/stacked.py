@@ -24,24 +24,8 @@ from distkeras_grid.errors import ConfigurationError
 def stack(towers: Sequence[Any], master: Any) -> Any:
     """Return towers and master as one model, which is the single-process model of `Towers`.
 
-    Parameters
-    ----------
-    towers : sequence of keras.Model
-        Built models with one ``float32`` input of the same shape, one output, and different names.
-    master : keras.Model
-        A built model. With as many inputs as there are towers, it takes their outputs in order;
-        with one input, it takes them concatenated on the last axis.
-
-    Returns
-    -------
-    keras.Model
-        The whole model. It shares layers and weights with the given models, and is compiled as the
-        master is.
-
-    Raises
-    ------
-    ConfigurationError
-        If the models do not fit each other.
+    `towers`: built models with one ``float32`` input of the same shape, one output, and different
+    names.
     """
     import keras
 
@@ -65,18 +49,7 @@ def joined(outputs: Sequence[Any], master: Any) -> Any:
 
 
 def apart(part: Any) -> Any:
-    """Return a copy of a part of a model, so that the whole model can be freed.
-
-    Parameters
-    ----------
-    part : keras.Model
-        A tower or the master of a model from `stack`; model and layers refer to each other.
-
-    Returns
-    -------
-    keras.Model
-        A copy with the same weights and the same state of random layers, not compiled.
-    """
+    """Return a copy of a part of a model, so that the whole model can be freed."""
     import keras
 
     copy = keras.models.clone_model(part)
@@ -86,20 +59,7 @@ def apart(part: Any) -> Any:
 
 
 def places(model: Any, part: Any) -> NDArray[np.int64]:
-    """Return where the weights of a part are in the flat vector of the whole model.
-
-    Parameters
-    ----------
-    model : keras.Model
-        A model from `stack`.
-    part : keras.Model
-        One of its towers, or its master.
-
-    Returns
-    -------
-    ndarray
-        The place of each number of the part's own flat vector, shape ``(size,)``, int64.
-    """
+    """Return where the weights of a part are in the flat vector of the whole model."""
     layout = weight_layout(model)
     starts = np.cumsum([0, *(variable.size for variable in layout.variables)])
     known = {

@@ -49,13 +49,7 @@ class GradientSum:
             self._sums[number] = self._sums[number] + gradient
 
     def take(self) -> list[Any]:
-        """Return the sum, and begin a new one.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If nothing has been added.
-        """
+        """Return the sum, and begin a new one."""
         sums, self._sums = self._sums, None
         if sums is None:
             raise RemoteProtocolError("A step needs gradients. Received: none since the last step.")
@@ -67,13 +61,6 @@ class StageComputer(TrainedPart):
 
     It keeps what the backward pass needs for each micro-batch in flight. It does not compute the
     forward pass again, so dropout and counters see each row once.
-
-    Parameters
-    ----------
-    model, optimizer, custom_objects
-        As in `TrainedPart`; the model is the stage.
-    first : bool
-        Whether the stage's input is the model's, whose gradient nobody needs.
     """
 
     def __init__(

@@ -34,51 +34,22 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Whole:
-    """What the last stage must know of the whole model.
+    """What the last stage must know of the whole model."""
 
-    Parameters
-    ----------
-    layout : WeightLayout
-        Layout of the whole vector.
-    places : tuple of Places
-        Where the weights of each stage are in it.
-    """
-
-    layout: WeightLayout
-    places: tuple[Places, ...]
+    layout: WeightLayout  # Layout of the whole vector
+    places: tuple[Places, ...]  # Where the weights of each stage are in it
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A tensor at which a model can be cut.
+    """A tensor at which a model can be cut."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the layer whose output it is.
-    tensor : keras.KerasTensor
-        The output.
-    """
-
-    name: str
-    tensor: Any
+    name: str  # Name of the layer whose output it is
+    tensor: Any  # The output
 
 
 def check_stageable(model: Any, micro_batches: int) -> None:
-    """Refuse a model that cannot be trained in stages as it is trained as a whole.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Built.
-    micro_batches : int
-        Parts of a batch.
-
-    Raises
-    ------
-    ConfigurationError
-        Names what cannot be done, and what to do in its place.
-    """
+    """Refuse a model that cannot be trained in stages as it is trained as a whole."""
     _check_ends(model)
     if has_own_train_step(model):
         raise ConfigurationError(
@@ -99,11 +70,6 @@ def find_cuts(model: Any) -> list[Cut]:
     """Return all places where a model can be cut, in the order of its layers.
 
     A model is not cut between two uses of the same weights.
-
-    Parameters
-    ----------
-    model : keras.Model
-        As `check_stageable` accepts it.
     """
     nodes = calls_in_order(model)
     last_use: dict[int, int] = {id(tensor): len(nodes) for tensor in model.outputs}
@@ -127,20 +93,7 @@ def find_cuts(model: Any) -> list[Cut]:
 
 
 def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
-    """Return the stages of a model, which share its layers and weights.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model. Its layers remember the stages, so give a copy if others use it.
-    cuts : sequence of Cut
-        Some of those that `find_cuts` returned, in their order.
-
-    Returns
-    -------
-    list of keras.Model
-        One more than there are cuts, not compiled.
-    """
+    """Return the stages of a model, which share its layers and weights."""
     import keras
 
     tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]
@@ -151,20 +104,7 @@ def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
 
 
 def places_of(model: Any, stage: Any) -> Places:
-    """Return where the weights of a stage are in the flat vector of the whole model.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The whole model.
-    stage : keras.Model
-        One of its stages.
-
-    Returns
-    -------
-    tuple of (int, int)
-        Start and stop of each variable, in the order of the stage's own flat vector.
-    """
+    """Return where the weights of a stage are in the flat vector of the whole model."""
     sizes = [variable.size for variable in weight_layout(model).variables]
     bounds = pairwise(np.cumsum([0, *sizes]).tolist())
     known = {

@@ -33,17 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitPlan(DevicesPlan):
-    """What the tasks of a divided model must know.
+    """What the tasks of a divided model must know."""
 
-    Parameters
-    ----------
-    guide, count, spec
-        As in `DevicesPlan`.
-    layers : "auto", "all" or tuple of str
-        Which layers are divided.
-    """
-
-    layers: Layers
+    layers: Layers  # Which layers are divided
 
 
 def run_master(

@@ -36,15 +36,9 @@ Layers: TypeAlias = Literal["auto", "all"] | tuple[str, ...]
 
 
 class Pace(Value, frozen=True):
-    """How long a device takes for one unit of a layer.
+    """How long a device takes for one unit of a layer."""
 
-    Parameters
-    ----------
-    forward, backward : float
-        Seconds per unit, above 0.
-    """
-
-    forward: float
+    forward: float  # forward and backward: Seconds per unit, above 0
     backward: float
 
     def __post_init__(self) -> None:
@@ -58,18 +52,11 @@ class Pace(Value, frozen=True):
 
 
 class Link(Value, frozen=True):
-    """The master's connection to the other devices.
+    """The master's connection to the other devices."""
 
-    Parameters
-    ----------
-    bandwidth : float
-        Bytes per second, both directions together; infinity for a link that costs nothing.
-    latency : float, default 0
-        Time of one way [s].
-    """
-
+    # Bytes per second, both directions together; infinity for a link that costs nothing
     bandwidth: float
-    latency: float = 0.0
+    latency: float = 0.0  # Time of one way [s]
 
     def __post_init__(self) -> None:
         if not self.bandwidth > 0 or not 0 <= self.latency < math.inf:
@@ -83,25 +70,14 @@ class Link(Value, frozen=True):
 
 
 class LayerPlan(Value, frozen=True):
-    """What is decided about a layer, and why.
+    """What is decided about a layer, and why."""
 
-    Parameters
-    ----------
-    layer : str
-        Name of the layer.
-    shares : tuple of int
-        Number of units of each device; the first is the master.
-    whole, divided : float
-        Predicted time of a batch on the master alone, and with these shares [s].
-    moved : int
-        Bytes that a batch moves, in all directions.
-    """
-
-    layer: str
-    shares: tuple[int, ...]
+    layer: str  # Name of the layer
+    shares: tuple[int, ...]  # Number of units of each device; the first is the master
+    # whole and divided: Predicted time of a batch on the master alone, and with these shares [s]
     whole: float
     divided: float
-    moved: int
+    moved: int  # Bytes that a batch moves, in all directions
 
     @property
     def is_divided(self) -> bool:
@@ -110,21 +86,12 @@ class LayerPlan(Value, frozen=True):
 
 
 class Plan(Value, frozen=True):
-    """What is decided about all convolutions of a model.
+    """What is decided about all convolutions of a model."""
 
-    Parameters
-    ----------
-    layers : tuple of LayerPlan
-        One plan for each layer, in the order of the model.
-    rest : float, default 0
-        Seconds of a batch outside of these layers, once layers are divided.
-    unsplit : float, optional
-        Measured seconds of a batch of the model as Keras computes it, in one graph. Without it, the
-        times of the layers and the rest are added.
-    """
-
-    layers: tuple[LayerPlan, ...]
-    rest: float = 0.0
+    layers: tuple[LayerPlan, ...]  # One plan for each layer, in the order of the model
+    rest: float = 0.0  # Seconds of a batch outside of these layers, once layers are divided
+    # Measured seconds of a batch of the model as Keras computes it, in one graph. Without it, the
+    # times of the layers and the rest are added.
     unsplit: float | None = None
 
     @property
@@ -231,17 +198,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def moved_bytes(layer: Convolution, batch: int, shares: Sequence[int]) -> tuple[int, int]:
-    """Return the bytes that a batch of a layer moves, forward and backward.
-
-    Parameters
-    ----------
-    layer : Convolution
-        The layer.
-    batch : int
-        Rows of a batch.
-    shares : sequence of int
-        Units of each device; those of the master, the first, move nothing.
-    """
+    """Return the bytes that a batch of a layer moves, forward and backward."""
     others = [units for units in shares[1:] if units]
     inputs = sum(layer.input_bytes(batch, units) for units in others)
     both = sum(layer.output_bytes(batch, units) + layer.weight_bytes(units) for units in others)
@@ -253,18 +210,7 @@ def divided_seconds(
 ) -> float:
     """Return the predicted time of a layer, forward and backward; see the module's equation.
 
-    Parameters
-    ----------
-    layer : Convolution
-        The layer.
-    batch : int
-        Rows of a batch.
-    shares : sequence of int
-        Units of each device.
-    paces : sequence of Pace or None
-        Pace of each device for this layer; None for one without a share.
-    link : Link
-        The master's.
+    `paces`: pace of each device for this layer; None for one without a share.
     """
     there, back = moved_bytes(layer, batch, shares)
     known = [pace or _NONE for pace in paces]
@@ -288,27 +234,8 @@ def plan_layer(
 ) -> LayerPlan:
     """Divide a layer over the devices that make it fastest, in proportion to their speeds.
 
-    Parameters
-    ----------
-    layer : Convolution
-        The layer.
-    batch : int
-        Rows of a batch.
-    paces : sequence of Pace or None
-        Pace of each device, the master's first; None for another one that is lost.
-    link : Link
-        The master's.
-    always : bool, default False
-        Whether all devices take part, even if that is slower.
-    overhead : float, default 0
-        Seconds of a batch that a divided layer takes longer, forward and backward.
-    alone : Pace, optional
-        Pace of the master while the others wait; by default that in `paces`.
-
-    Returns
-    -------
-    LayerPlan
-        The fastest plan found. All units are the master's if that is fastest.
+    `paces`: pace of each device, the master's first; None for another one that is lost.
+    `overhead`: seconds of a batch that a divided layer takes longer, forward and backward.
     """
     speeds = [0.0 if pace is None else 1.0 / pace.both for pace in paces]
     whole = layer.units * alone.both if alone else layer.units / speeds[0]
@@ -343,26 +270,7 @@ def plan_layers(
 ) -> Plan:
     """Decide which layers are divided, and how.
 
-    Parameters
-    ----------
-    layers : sequence of Convolution
-        The layers that can be divided.
-    batch : int
-        Rows of a batch.
-    paces : mapping of str to sequence of Pace or None
-        By layer, the pace of each device; see `plan_layer`.
-    link : Link
-        The master's.
-    which : "auto", "all" or tuple of str, default "auto"
-        Which layers are divided: those for which it pays, all, or those of these names.
-    rest : float, default 0
-        Seconds of a batch outside of these layers.
-    unsplit : float, optional
-        As in `Plan`.
-    overheads : mapping of str to float, optional
-        By layer, as in `plan_layer`.
-    alone : mapping of str to Pace or None, optional
-        By layer, as in `plan_layer`.
+    `rest`: seconds of a batch outside of these layers.
     """
     extra, masters = overheads or {}, alone or {}
     plans = []

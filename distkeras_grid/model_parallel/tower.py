@@ -16,13 +16,7 @@ from distkeras_grid.model_parallel.trained_part import TrainedPart
 
 
 class TowerComputer(TrainedPart):
-    """Answers the master's requests with a tower, which takes a step with each gradient.
-
-    Parameters
-    ----------
-    model, optimizer, custom_objects
-        As in `TrainedPart`; the model is the tower.
-    """
+    """Answers the master's requests with a tower, which takes a step with each gradient."""
 
     _kept: tuple[int, Any, Any] | None = None
 

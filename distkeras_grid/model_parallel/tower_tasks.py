@@ -32,26 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TowersPlan(DevicesPlan):
-    """What the tasks of a run of `Towers` must know.
+    """What the tasks of a run of `Towers` must know."""
 
-    Parameters
-    ----------
-    guide, count, spec
-        As in `DevicesPlan`.
-    towers : tuple of str
-        Names of the towers in the whole model.
-    master : str
-        Name of the master model in the whole model.
-    model : bytes
-        The whole model, compiled, as a ``.keras`` archive.
-    custom_objects : mapping of str to object
-        The user's own classes and functions.
-    """
-
-    towers: tuple[str, ...]
-    master: str
-    model: bytes = field(repr=False)
-    custom_objects: Mapping[str, Any]
+    towers: tuple[str, ...]  # Names of the towers in the whole model
+    master: str  # Name of the master model in the whole model
+    model: bytes = field(repr=False)  # The whole model, compiled, as a ``.keras`` archive
+    custom_objects: Mapping[str, Any]  # The user's own classes and functions
 
 
 def run_towers_master(

@@ -139,19 +139,7 @@ Towers.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 
 
 def check_separable(optimizer: Any) -> None:
-    """Refuse optimizers whose step for one variable depends on the others.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        Compiled.
-
-    Raises
-    ------
-    ConfigurationError
-        If it clips by the global norm, averages the weights, holds other optimizers, or scales the
-        loss.
-    """
+    """Refuse optimizers whose step for one variable depends on the others."""
     name = type(optimizer).__name__
     if getattr(optimizer, "global_clipnorm", None) is not None:
         raise ConfigurationError(

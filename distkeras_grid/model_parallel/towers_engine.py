@@ -27,14 +27,7 @@ from distkeras_grid.weights import Vector
 class RemoteTowers(RemoteParts):
     """The towers on other devices, numbered from 1.
 
-    Parameters
-    ----------
-    members : Members
-        The devices.
-    towers : int
-        Number of towers, without the master's own.
-    limits : LimitsSpec
-        As in `RemoteParts`.
+    `towers`: number of towers, without the master's own.
     """
 
     def __init__(self, members: Members, towers: int, limits: LimitsSpec) -> None:
@@ -64,25 +57,7 @@ class RemoteTowers(RemoteParts):
 
 
 def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTowers) -> Any:
-    """Return the master's part of a model: its own tower, the others' outputs, and the rest.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The whole model, compiled.
-    towers : sequence of keras.Model
-        All towers of the model. The first one is computed here.
-    master : keras.Model
-        The part that joins the towers.
-    remote : RemoteTowers
-        The other towers.
-
-    Returns
-    -------
-    keras.Model
-        Compiled as the whole model is, with a new optimizer. It shares the weights of the first
-        tower and of the master.
-    """
+    """Return the master's part of a model: its own tower, the others' outputs, and the rest."""
     import keras
 
     given = keras.Input(model.inputs[0].shape[1:])
@@ -152,19 +127,6 @@ class TowersEngine:
     to the next attempt if this one dies. All other attributes are those of the engine of the
     master's part. What needs the towers raises `ServerUnreachableError` if one of them is lost, and
     another attempt goes on from the last window.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The whole model, as `stack` returns it.
-    towers : sequence of keras.Model
-        The towers of the model.
-    master : keras.Model
-        The master of the model.
-    remote : RemoteTowers
-        All towers except the first.
-    **options
-        As in `TensorFlowEngine`.
     """
 
     def __init__(
@@ -205,13 +167,7 @@ class TowersEngine:
         return seconds
 
     def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
-        """Train one window; see `distkeras_grid.engine.base.Engine`.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If a tower is lost. Another attempt goes on from the last window.
-        """
+        """Train one window; see `distkeras_grid.engine.base.Engine`."""
         own, found = aligned_empty(self._own.size), aligned_empty(self._own.size)
         np.take(before, self._own, out=own, mode="clip")
         with self._remote.reaching():

@@ -15,24 +15,6 @@ Kind = Literal["stages", "towers", "devices"]
 class Traffic:
     """What tasks that share one model send each other.
 
-    Parameters
-    ----------
-    kind : {"stages", "towers", "devices"}
-        How they share it.
-    tasks : int
-        Number of tasks, the master included.
-    weights : int
-        Parameters of the model.
-    batch : int
-        Rows of a batch.
-    inputs, outputs : int
-        Numbers of a row: of `stages` in the model's input and at each cut, of `towers` in the input
-        and in the output of each, of `devices` in the inputs and the outputs of the divided layers.
-    window : int, default 16
-        Batches between two commits to the parameter server.
-    divided : int, default 0
-        Parameters of the layers that `devices` divide.
-
     Examples
     --------
     >>> traffic = Traffic("towers", 3, 10**6, batch=32, inputs=100, outputs=10)
@@ -40,14 +22,17 @@ class Traffic:
     (30720, 6666666)
     """
 
-    kind: Kind
-    tasks: int
-    weights: int
-    batch: int
+    kind: Kind  # How they share it
+    tasks: int  # Number of tasks, the master included
+    weights: int  # Parameters of the model
+    batch: int  # Rows of a batch
+    # inputs and outputs: Numbers of a row: of `stages` in the model's input and at each cut, of
+    # `towers` in the input and in the output of each, of `devices` in the inputs and the outputs of
+    # the divided layers
     inputs: int
     outputs: int
-    window: int = WINDOW
-    divided: int = 0
+    window: int = WINDOW  # Batches between two commits to the parameter server
+    divided: int = 0  # Parameters of the layers that `devices` divide
 
     @property
     def batch_bytes(self) -> int:
@@ -101,19 +86,15 @@ class Traffic:
     def sentence(self, available: float, seconds: float | None = None) -> str:
         """Return the need in words.
 
-        Parameters
-        ----------
-        available : float
-            Speed of the link in one direction [bytes/s].
-        seconds : float, optional
-            Length of a batch [s].
+        `available`: speed of the link in one direction [bytes/s].
+        `seconds`: length of a batch [s].
 
         Examples
         --------
         >>> traffic = Traffic("stages", 4, 25_000_000, 64, 3072, 4096)
         >>> print(traffic.sentence(1.25e9, seconds=0.25))
         4 stages: 11.3 MB a batch of 64 rows and 175 MB a window of 16 batches pass the master's \
-link; together 22.2 MB a batch, 0.018 s at 1.25 GB/s. Batches of 0.25 s need 88.8 MB/s
+        gether 22.2 MB a batch, 0.018 s at 1.25 GB/s. Batches of 0.25 s need 88.8 MB/s
         """
         window = "1 batch" if self.window == 1 else f"{self.window} batches"
         mean, speed = self.mean_bytes, f"{available / 1e9:.3g} GB/s"

@@ -37,15 +37,6 @@ class TrainedPart(ABC):
 
     The step is exact: no other device changes these weights, and the optimizer treats each variable
     by itself, so it needs no others.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The part, a built model with one input; trained in place.
-    optimizer : mapping
-        Configuration of the optimizer, as `keras.optimizers.serialize` returns it.
-    custom_objects : mapping of str to object, optional
-        The user's own classes and functions that are in it.
     """
 
     def __init__(
@@ -83,22 +74,7 @@ class TrainedPart(ABC):
         self._begin()
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
-        """Compute, and send the results.
-
-        Parameters
-        ----------
-        message : Struct
-            A pass, or one of the requests about weights and state.
-        arrays : list of ndarray
-            The arrays that followed it.
-        duplex : Duplex
-            Sends the answer.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the message is not a request, or does not fit the message before it.
-        """
+        """Compute, and send the results."""
         if self._passed(message, arrays, duplex):
             return
         match message, arrays:

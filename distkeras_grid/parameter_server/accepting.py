@@ -20,15 +20,6 @@ def accept_all(
     """Accept clients until the door is closed.
 
     A failure costs one client, and the next one is accepted.
-
-    Parameters
-    ----------
-    door : Door
-        Where clients come in.
-    slots : threading.BoundedSemaphore
-        Clients that may still come in; the others are turned away.
-    serve : callable
-        Called with each client's stream in a thread of its own. It releases the slot.
     """
     while True:
         try:

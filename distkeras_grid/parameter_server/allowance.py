@@ -26,11 +26,6 @@ _CHANCE = random.SystemRandom().random
 def pauses(chance: Callable[[], float] = _CHANCE) -> Iterator[float]:
     """Yield the pause before each further attempt [s], without end.
 
-    Parameters
-    ----------
-    chance : callable
-        Returns a number in ``[0, 1)``.
-
     Examples
     --------
     >>> from itertools import islice
@@ -46,13 +41,9 @@ def pauses(chance: Callable[[], float] = _CHANCE) -> Iterator[float]:
 class Allowance:
     """The time that one request may spend without a connection, however often that breaks.
 
-    Parameters
-    ----------
-    seconds : float
-        Total time [s].
-    known : bool, default False
-        Whether the two ends have proved before that they have the same key. If so, the bytes of
-        another proof may have been altered on their way, and it is tried again.
+    `seconds`: total time [s].
+    `known`: whether the two ends have proved before that they have the same key. If so, the bytes
+    of another proof may have been altered on their way, and it is tried again.
     """
 
     def __init__(self, seconds: float, *, known: bool = False) -> None:
@@ -73,17 +64,7 @@ class Allowance:
     ) -> _Result:
         """Try to connect until it succeeds or the seconds are used up.
 
-        Parameters
-        ----------
-        attempt : callable
-            Receives the seconds that are left, and connects.
-        worthwhile : callable
-            Whether to try again after a failure.
-
-        Raises
-        ------
-        ServerUnreachableError, AuthenticationError
-            The error of the last attempt, or an `AuthenticationError` of the one before.
+        `attempt`: receives the seconds that are left, and connects.
         """
         until = time.monotonic() + self._left
         refused: AuthenticationError | None = None

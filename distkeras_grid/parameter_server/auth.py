@@ -41,15 +41,7 @@ def driver_key(run_key: bytes) -> bytes:
 
 
 def seat_key(run_key: bytes, seat: int) -> bytes:
-    """Return the key with which the worker of one seat authenticates.
-
-    Parameters
-    ----------
-    run_key : bytes
-        The run's key.
-    seat : int
-        Number of the worker, from 0.
-    """
+    """Return the key with which the worker of one seat authenticates."""
     return _derive(run_key, f"seat {seat}")
 
 
@@ -70,24 +62,7 @@ def new_nonce() -> str:
 
 
 def prove(key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce: str) -> str:
-    """Return one side's proof for one conversation.
-
-    Parameters
-    ----------
-    key : bytes
-        Key of the seat or of the driver.
-    side : Side
-        Whose proof it is. With the same nonces, the two sides have different proofs.
-    hello : WorkerHello or DriverHello
-        What the client claims, its nonce included.
-    server_nonce : str
-        The server's nonce.
-
-    Returns
-    -------
-    str
-        HMAC-SHA256 in hexadecimal.
-    """
+    """Return one side's proof for one conversation."""
     claims = [_CONTEXT, side.value, type(hello).__name__, fields_of(hello).hex(), server_nonce]
     return hmac.new(key, json.dumps(claims).encode("ascii"), hashlib.sha256).hexdigest()
 
@@ -95,13 +70,7 @@ def prove(key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce
 def verify(
     key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce: str, proof: str
 ) -> None:
-    """Check the other side's proof in constant time.
-
-    Raises
-    ------
-    AuthenticationError
-        If it was not made with this key for this conversation.
-    """
+    """Check the other side's proof in constant time."""
     expected = prove(key, side, hello, server_nonce)
     if not hmac.compare_digest(expected.encode(), proof.encode("utf-8", "surrogatepass")):
         other = "parameter server" if side is Side.SERVER else "client"
@@ -114,22 +83,7 @@ def verify(
 def session_keys(
     key: bytes, hello: WorkerHello | DriverHello, server_nonce: str
 ) -> dict[Side, bytes]:
-    """Return the keys that seal the frames of one conversation, by their sender.
-
-    Parameters
-    ----------
-    key : bytes
-        Key of the seat or of the driver.
-    hello : WorkerHello or DriverHello
-        What the client claimed, its nonce included.
-    server_nonce : str
-        The server's nonce.
-
-    Returns
-    -------
-    dict of Side to bytes
-        32 bytes each; no other conversation has the same.
-    """
+    """Return the keys that seal the frames of one conversation, by their sender."""
     session = f"{type(hello).__name__} {fields_of(hello).hex()} {server_nonce}"
     return {side: _derive(key, f"frames of the {side.value}: {session}") for side in Side}
 
@@ -152,13 +106,7 @@ class NonceMemory:
         self._seen: dict[str, None] = {}
 
     def check(self, nonce: str) -> None:
-        """Refuse a nonce that is malformed or was used before.
-
-        Raises
-        ------
-        AuthenticationError
-            If it is malformed or was used before.
-        """
+        """Refuse a nonce that is malformed or was used before."""
         if len(nonce) != _NONCE_DIGITS or not set(nonce) <= set("0123456789abcdef"):
             raise AuthenticationError("A nonce is 32 bytes in hexadecimal. Received: another.")
         if nonce in self._seen:
@@ -167,13 +115,7 @@ class NonceMemory:
             )
 
     def remember(self, nonce: str) -> None:
-        """Note that a conversation with this nonce has been authenticated.
-
-        Raises
-        ------
-        AuthenticationError
-            If another conversation with the same nonce was authenticated first.
-        """
+        """Note that a conversation with this nonce has been authenticated."""
         self.check(nonce)
         self._seen[nonce] = None
         if len(self._seen) > MOST_NONCES:

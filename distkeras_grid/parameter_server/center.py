@@ -35,24 +35,7 @@ from distkeras_grid.weights import Section, Vector, vector_size
 
 
 class Center:
-    """The center of a run.
-
-    Parameters
-    ----------
-    rule : Rule
-        The rule of the trainable part.
-    vector : ndarray
-        The initial weights, ``float32``; changes in place.
-    sections : sequence of Section
-        Its sections. The rule acts on one of them, and the others are averaged.
-    seats : int
-        Number of workers.
-
-    Attributes
-    ----------
-    vector : ndarray
-        The current center; that of the first seat if each seat has its own.
-    """
+    """The center of a run."""
 
     def __init__(self, rule: Rule, vector: Vector, sections: Sequence[Section], seats: int) -> None:
         self.vector = vector
@@ -74,70 +57,25 @@ class Center:
         self._failure: Exception | None = None
 
     def greet(self, seat: int, out: Vector) -> None:
-        """Give the center to a seat that starts.
-
-        Parameters
-        ----------
-        seat : int
-            Number of the seat.
-        out : ndarray
-            Receives the center.
-
-        Raises
-        ------
-        RuleFailedError
-            If the rule fails, or has failed before.
-        """
+        """Give the center to a seat that starts."""
         vector = self.of(seat)
         with self._ruling():
             self._rule.greet(vector[self._ruled], self._memory(seat))
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
-        """Return the current center of a seat.
-
-        Raises
-        ------
-        RuleFailedError
-            If the rule has failed, so that a part of it may be folded and the rest not.
-        """
+        """Return the current center of a seat."""
         self._check()
         return self._centers[self._place(seat)]
 
     def replace(self, vector: Vector) -> None:
-        """Replace the center by weights that a worker sent; they must be finite.
-
-        Raises
-        ------
-        RuleFailedError
-            If the rule has failed before.
-        """
+        """Replace the center by weights that a worker sent; they must be finite."""
         self._check()
         np.copyto(self.vector, vector)
         self._small[0] = self._is_small(self.vector)
 
     def fold(self, payload: Vector, commit: CommitInfo, size: Size | None = None) -> None:
-        """Fold one commit, and turn it into its reply.
-
-        Parameters
-        ----------
-        payload : ndarray
-            A whole vector; changes in place.
-        commit : CommitInfo
-            Where it came from.
-        size : Size, optional
-            `size_of` the payload. If it is given, one pass under the lock is saved.
-
-        Raises
-        ------
-        NonFiniteCenterError
-            If the commit is not finite, or the center would not be. Nothing but the payload has
-            changed.
-        RuleFailedError
-            If the rule fails, or has failed before. The center cannot be used any more.
-        ParameterServerError
-            If the rule folds whole rounds only.
-        """
+        """Fold one commit, and turn it into its reply."""
         rule = self._rule
         if not isinstance(rule, AsynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds rounds. Received: a commit.")
@@ -166,24 +104,7 @@ class Center:
     ) -> None:
         """Fold one round, and turn every commit of it into its reply.
 
-        Parameters
-        ----------
-        payloads : sequence of ndarray
-            Whole vectors in the order of the seats; all change in place.
-        commits : sequence of CommitInfo
-            Where they came from, in the same order.
-        sizes : sequence of Size, optional
-            `size_of` each payload.
-
-        Raises
-        ------
-        NonFiniteCenterError
-            If a commit is not finite, or the center would not be. Nothing but the payloads has
-            changed.
-        RuleFailedError
-            If the rule fails, or has failed before. The center cannot be used any more.
-        ParameterServerError
-            If the rule folds single commits.
+        `payloads`: whole vectors in the order of the seats; all change in place.
         """
         rule = self._rule
         if not isinstance(rule, SynchronousRule):
@@ -198,20 +119,7 @@ class Center:
         self._change(0, sizes or [size_of(payload) for payload in payloads], change)
 
     def repeat(self, payload: Vector, seat: int) -> None:
-        """Turn a commit that has been folded, or is too late to be, into its reply.
-
-        Parameters
-        ----------
-        payload : ndarray
-            A whole vector; changes in place, the center does not.
-        seat : int
-            Seat of its worker.
-
-        Raises
-        ------
-        RuleFailedError
-            If the rule fails, or has failed before.
-        """
+        """Turn a commit that has been folded, or is too late to be, into its reply."""
         vector = self.of(seat)
         with self._ruling():
             self._rule.repeat(vector[self._ruled], payload[self._ruled])
@@ -220,13 +128,7 @@ class Center:
             np.copyto(payload[span], vector[span])
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything that changes in a run: lists of copied arrays by name.
-
-        Raises
-        ------
-        RuleFailedError
-            If the rule has failed, so that there is no consistent center.
-        """
+        """Return everything that changes in a run: lists of copied arrays by name."""
         self._check()
         return {
             "centers": [center.copy() for center in self._centers],
@@ -238,20 +140,7 @@ class Center:
     def from_state(
         cls, rule: Rule, sections: Sequence[Section], seats: int, state: Mapping[str, Any]
     ) -> Center:
-        """Build a center from what `to_state` returned.
-
-        Parameters
-        ----------
-        rule, sections, seats
-            Those of the center that was saved.
-        state : mapping
-            What `to_state` returned; its arrays are copied.
-
-        Raises
-        ------
-        DataError
-            If the state belongs to another rule, or to other sections or seats.
-        """
+        """Build a center from what `to_state` returned."""
         vector = np.zeros(vector_size(sections), state["centers"][0].dtype)
         center = cls(rule, vector, sections, seats)
         target = {"centers": center._centers, "shared": center._shared, "own": center._own}

@@ -27,15 +27,7 @@ SLOWEST_LINE = 16 * 1024
 
 
 class Channel:
-    """A stream and its end of the protocol.
-
-    Parameters
-    ----------
-    stream : Stream
-        Connected; closed with the channel.
-    connection : Connection
-        The protocol's state.
-    """
+    """A stream and its end of the protocol."""
 
     def __init__(self, stream: Stream, connection: Connection) -> None:
         self.connection = connection
@@ -58,21 +50,7 @@ class Channel:
     ) -> None:
         """Send a message and its section.
 
-        Parameters
-        ----------
-        message : Message
-            Must be legal now.
-        vector : ndarray, optional
-            Contiguous, ``float32``.
-        state : ndarray, optional
-            Contiguous, ``uint8``; in place of a vector. The message says which state it is.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the message is not legal now.
-        OSError
-            If the peer has gone, or has not received all of it in time.
+        `message`: must be legal now.
         """
         payload, content = memoryview(b""), Content.NOTHING
         if state is not None:
@@ -91,19 +69,7 @@ class Channel:
     def send_file(self, message: Message, file: int) -> None:
         """Send a message and the descriptor of a file, which stays open here.
 
-        Parameters
-        ----------
-        message : Message
-            Must be legal now.
-        file : int
-            The descriptor.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the message is not legal now.
-        OSError
-            If the peer has gone, or has not received all of it in time.
+        `message`: must be legal now.
         """
         self._send_whole(self.connection.send(message, 1, Content.FILE), memoryview(b""))
         self._stream.send_file(file, STALL_SECONDS)
@@ -122,25 +88,9 @@ class Channel:
     def receive(self, seconds: float | None) -> Message | None:
         """Receive a message, and its section into ``connection.vector`` or ``received_state``.
 
-        Parameters
-        ----------
-        seconds : float or None
-            How long the whole message may take; a section has the time of `SLOWEST_LINE` in
-            addition. None waits for the first byte without a deadline: TCP keepalive or, on the
-            same host, the kernel ends the wait when the peer has gone.
-
-        Returns
-        -------
-        Message or None
-            None if the peer has closed the connection between two messages.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the peer breaks the protocol.
-        OSError
-            If the connection breaks, also within a message. TimeoutError if the message is not
-            complete in time.
+        `seconds`: how long the whole message may take; a section has the time of `SLOWEST_LINE` in
+        addition. None waits for the first byte without a deadline: TCP keepalive or, on the same
+        host, the kernel ends the wait when the peer has gone.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         announced = 0
@@ -220,12 +170,7 @@ class Channel:
 def send_whole(parts: Iterable[memoryview], send: Callable[[Sequence[memoryview]], int]) -> None:
     """Send all bytes of the parts.
 
-    Parameters
-    ----------
-    parts : iterable of memoryview
-        What is sent, in this order.
-    send : callable
-        Sends from the start of the parts that it gets, and returns how many bytes went.
+    `send`: sends from the start of the parts that it gets, and returns how many bytes went.
     """
     left = [part for part in parts if part]
     while left:
@@ -237,13 +182,7 @@ def send_whole(parts: Iterable[memoryview], send: Callable[[Sequence[memoryview]
 
 
 def seconds_left(deadline: float) -> float:
-    """Return the seconds until a moment on the monotonic clock.
-
-    Raises
-    ------
-    TimeoutError
-        If it has passed.
-    """
+    """Return the seconds until a moment on the monotonic clock."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("timed out")

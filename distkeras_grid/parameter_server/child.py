@@ -34,28 +34,14 @@ _TAIL_BYTES = 4000
 
 @dataclass(frozen=True)
 class Child:
-    """The process of a server, and what it writes.
+    """The process of a server, and what it writes."""
 
-    Parameters
-    ----------
-    process : subprocess.Popen
-        Ends when its standard input does.
-    log : file
-        Its output of errors.
-    """
-
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
+    process: subprocess.Popen[bytes]  # Ends when its standard input does
+    log: IO[bytes]  # Its output of errors
 
     @classmethod
     def spawn(cls) -> Self:
-        """Start a process.
-
-        Raises
-        ------
-        ParameterServerError
-            If the system has no memory or no process left for it.
-        """
+        """Start a process."""
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         try:
             return cls(_spawn(log), log)
@@ -74,17 +60,7 @@ class Child:
     def launch(self, settings: Mapping[str, Any], parts: Sequence[memoryview]) -> ServerAddress:
         """Send the settings of a server and what belongs to them; return where it listens.
 
-        Parameters
-        ----------
-        settings : mapping
-            As JSON types. ``saved`` has the sizes of the parts of a checkpoint.
-        parts : sequence of memoryview
-            Bytes of the center, and of each part of a checkpoint.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If it does not listen within `START_SECONDS`.
+        `parts`: bytes of the center, and of each part of a checkpoint.
         """
         deadline = time.monotonic() + START_SECONDS
         body = json.dumps(settings).encode("ascii")

@@ -94,18 +94,10 @@ class WorkerClient:
 
     One thread may send signs of life with `beat` while the worker's main thread makes requests.
 
-    Attributes
-    ----------
-    vector : ndarray
-        The center after `ready` has returned, shape ``(size,)``, ``float32``. If replies contain
-        only changes, it is the last known center, and the caller must not change it.
-    seat : int
-        Number of the worker.
-    outgoing : ndarray or None
-        Memory that a payload of `exchange` may lie in, shape ``(size,)``, ``float32``: from there
-        the server reads it without another copy. None if vectors go through a socket.
-    road : str
-        How vectors travel now.
+    `vector`: the center after `ready` has returned, shape ``(size,)``, ``float32``. If replies
+    contain only changes, it is the last known center, and the caller must not change it.
+    `outgoing`: memory that a payload of `exchange` may lie in, shape ``(size,)``, ``float32``: from
+    there the server reads it without another copy. None if vectors go through a socket.
     """
 
     def __init__(
@@ -157,39 +149,10 @@ class WorkerClient:
 
         By a Unix socket the two also share memory, if the system and the server have room for it.
 
-        Parameters
-        ----------
-        address : ServerAddress or Transport
-            Where the server is.
-        key : bytes
-            The seat's key, `distkeras_grid.parameter_server.auth.seat_key`.
-        run : str
-            Name of the run.
-        seat : int
-            Number of the worker, from 0.
-        attempt : int
-            Number of the attempt; a larger one is newer and takes the seat from an older one.
-        size : int
-            Number of scalars in the vector.
-        deadline : float
-            Total time [s]. A connection that is refused or breaks is tried again.
-        state_size : int, default 0
-            Size of the optimizer's state that the run's workers share, in bytes.
-        kept_limit : int, default 0
-            Largest size of the state that a worker keeps on the server, in bytes.
-        compression : str, optional
-            Compression of the vectors in exchanges; None for no compression.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If no connection succeeds before the deadline.
-        AuthenticationError
-            If the two ends do not have the same key.
-        RefusedError
-            If run, seat or size differ from the server's.
-        FencedError
-            If a newer attempt has the seat.
+        `deadline`: total time [s]. A connection that is refused or breaks is tried again.
+        `state_size`: size of the optimizer's state that the run's workers share, in bytes.
+        `kept_limit`: largest size of the state that a worker keeps on the server, in bytes.
+        `compression`: compression of the vectors in exchanges; None for no compression.
         """
 
         def join(seconds: float) -> Conversation:
@@ -225,38 +188,13 @@ class WorkerClient:
     def use(self, vector: Vector) -> None:
         """Keep the center in the caller's memory from now on; called before `ready`.
 
-        Parameters
-        ----------
-        vector : ndarray
-            Shape ``(size,)``, ``float32``, contiguous; becomes the attribute of this name.
+        `vector`: shape ``(size,)``, ``float32``, contiguous; becomes the attribute of this name.
         """
         self.vector = self._conversation.channel.connection.vector = vector
         self._hearing = Hearing(self._compression, vector)
 
     def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
-        """Send a sign of life, unless another request waits for its answer.
-
-        Parameters
-        ----------
-        doing : str
-            What the worker does.
-        done : int
-            How far it has come: rows read, or batches trained.
-        host, log : str
-            Name of its host, and path of its log.
-
-        Returns
-        -------
-        bool
-            Whether it was sent.
-
-        Raises
-        ------
-        FencedError
-            If a newer attempt has taken the seat.
-        ServerUnreachableError
-            If the connection broke and there was no new one in `RECONNECT_SECONDS`.
-        """
+        """Send a sign of life, unless another request waits for its answer."""
         if not self._turn.acquire(blocking=False):
             return False
         try:
@@ -277,21 +215,8 @@ class WorkerClient:
         The driver ends the wait for the others. Meanwhile the server sends signs of life; without
         them the connection counts as broken.
 
-        Parameters
-        ----------
-        rows : int
-            Number of rows of this seat.
-        window_seconds : float, default 0.0
-            Measured time of one window's batches [s], for the driver's check of the network.
-        digest : str, default ""
-            Digest of the rows.
-
-        Raises
-        ------
-        RefusedError
-            If the rows are not those of the run.
-        FencedError
-            If a newer attempt has taken the seat.
+        `window_seconds`: measured time of one window's batches [s], for the driver's check of the
+        network.
         """
         self._rows, self._digest, self._window_seconds = rows, digest, window_seconds
         with self._turn:
@@ -310,26 +235,8 @@ class WorkerClient:
         If the connection breaks, a new one is opened and the commit is sent again. The server folds
         it only once.
 
-        Parameters
-        ----------
-        commit : WindowCommit
-            Description of the window.
-        payload : ndarray
-            The vector that the rule proposes, shape ``(size,)``, ``float32``, contiguous.
-        reply : ndarray
-            Receives the reply; same shape and type. An empty reply leaves it unchanged.
-
-        Raises
-        ------
-        RefusedError
-            If the server has not folded it: it holds NaN or infinity, the center would, or it is
-            not the worker's next window.
-        FencedError
-            If a newer attempt has taken the seat.
-        ServerUnreachableError
-            If the connection broke and there was no new one in `RECONNECT_SECONDS`.
-        AuthenticationError
-            If it broke, and what answered in this time did not have the key.
+        `payload`: the vector that the rule proposes, shape ``(size,)``, ``float32``, contiguous.
+        `reply`: receives the reply; same shape and type. An empty reply leaves it unchanged.
         """
         for vector in (payload, reply):
             if (vector.shape, vector.dtype) != (self.vector.shape, self.vector.dtype) or (
@@ -344,18 +251,8 @@ class WorkerClient:
     def fetch_step(self, version: int, out: Vector) -> Step:
         """Fetch the step that follows a version of the weights.
 
-        Parameters
-        ----------
-        version : int
-            Version of this worker's weights.
-        out : ndarray
-            Receives the mean gradient and, after it, the statistics; shape ``(size,)``,
-            ``float32``.
-
-        Raises
-        ------
-        RefusedError
-            If the server has no such step.
+        `out`: receives the mean gradient and, after it, the statistics; shape ``(size,)``,
+        ``float32``.
         """
 
         def ask() -> Step:
@@ -366,18 +263,7 @@ class WorkerClient:
         return self._again(ask)
 
     def fetch_state(self) -> NDArray[np.uint8]:
-        """Fetch the optimizer's state that this worker was promised at its start.
-
-        Returns
-        -------
-        ndarray
-            Shape ``(state_size,)``, ``uint8``: the state of another worker's `hand_over`.
-
-        Raises
-        ------
-        RefusedError
-            If the server has promised no state.
-        """
+        """Fetch the optimizer's state that this worker was promised at its start."""
 
         def ask() -> NDArray[np.uint8]:
             self._conversation.ask(FetchState(), State)
@@ -391,19 +277,8 @@ class WorkerClient:
     def hand_over(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:
         """Send the weights and the optimizer's state of a version.
 
-        Parameters
-        ----------
-        version : int
-            Version of both.
-        weights : ndarray
-            Shape ``(size,)``, ``float32``, contiguous.
-        state : ndarray
-            Shape ``(state_size,)``, ``uint8``; empty if the optimizer has none.
-
-        Raises
-        ------
-        RefusedError
-            If a number is not finite, or the server has not asked for them.
+        `weights`: shape ``(size,)``, ``float32``, contiguous.
+        `state`: shape ``(state_size,)``, ``uint8``; empty if the optimizer has none.
         """
 
         def tell() -> None:
@@ -416,42 +291,14 @@ class WorkerClient:
     def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
         """Send the state that this worker needs besides the center to go on.
 
-        Parameters
-        ----------
-        sequence : int
-            Number of the commit that is due.
-        version : int
-            Version of the center that the worker has.
-        state : ndarray
-            The packed state, shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
-
-        Returns
-        -------
-        GoOn
-            The settings of the next window.
-
-        Raises
-        ------
-        RefusedError
-            If the server has not asked for it.
+        `state`: the packed state, shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
         """
         return self._again(
             lambda: self._conversation.ask(Keep(sequence, version), GoOn, state=state)
         )
 
     def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
-        """Fetch the last state that an earlier attempt kept.
-
-        Returns
-        -------
-        Kept, ndarray
-            When it was kept, and the packed state, shape ``(bytes,)``, ``uint8``.
-
-        Raises
-        ------
-        RefusedError
-            If the server has no state of this seat.
-        """
+        """Fetch the last state that an earlier attempt kept."""
 
         def ask() -> tuple[Kept, NDArray[np.uint8]]:
             kept = self._conversation.ask(FetchKept(), Kept)
@@ -479,18 +326,6 @@ class WorkerClient:
         The caller has its own error to raise, so this method raises none. If the server cannot be
         reached any more, it counts the worker as lost. If a request is still open, for example
         because another thread has interrupted it, a new connection is used.
-
-        Parameters
-        ----------
-        kind : str
-            Class name of the exception.
-        message : str
-            Message of the exception.
-
-        Returns
-        -------
-        bool
-            Whether the server has received it.
         """
         # File names in another encoding may contain lone surrogates, which cannot be sent.
         said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
@@ -566,13 +401,7 @@ class WorkerClient:
             raise
 
     def _borrowed(self, file: int | None) -> Vector:
-        """Return the server's memory.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If it cannot be read.
-        """
+        """Return the server's memory."""
         try:
             if file is None:
                 raise RemoteProtocolError("Memory of the server is expected. Received: no file.")
@@ -650,25 +479,7 @@ class DriverClient:
     ) -> Self:
         """Connect and authenticate.
 
-        Parameters
-        ----------
-        address : ServerAddress or Transport
-            Where the server is.
-        key : bytes
-            The driver's key, `distkeras_grid.parameter_server.auth.driver_key`.
-        run : str
-            Name of the run.
-        size : int
-            Number of scalars in the vector.
-        deadline : float
-            Total time [s]. A connection that is refused or breaks is tried again.
-        lives : callable
-            Returns whether the server may still answer. A dead server is not tried again.
-
-        Raises
-        ------
-        ServerUnreachableError, AuthenticationError, RefusedError
-            As in `WorkerClient.connect`.
+        `deadline`: total time [s]. A connection that is refused or breaks is tried again.
         """
 
         def join(seconds: float) -> Conversation:
@@ -683,15 +494,9 @@ class DriverClient:
     ) -> Update:
         """Return the present state of the run with all seats, and the events since the last poll.
 
-        Parameters
-        ----------
-        timeout : float
-            Seconds in which the server must answer, including reconnections.
-        captured : int, default 0
-            Number of the last checkpoint for which the driver has kept its own state.
-        patience : float, default 0
-            How long the server may wait with its answer [s]; it does not while workers wait at the
-            end of an epoch.
+        `timeout`: seconds in which the server must answer, including reconnections.
+        `patience`: how long the server may wait with its answer [s]; it does not while workers wait
+        at the end of an epoch.
         """
         update = self._ask(
             Poll(self._seen, captured, self._moment, patience),
@@ -714,58 +519,18 @@ class DriverClient:
     ) -> None:
         """Set what the workers receive with their next replies.
 
-        Parameters
-        ----------
-        stop : bool, optional
-            Whether workers are to finish.
-        learning_rate : float, optional
-            The new learning rate.
-        begin : bool, default False
-            Whether workers that are ready start now, without the missing ones.
-        epochs : int, optional
-            Epochs after which callbacks have acted. The rate counts from the next one.
-
-        Raises
-        ------
-        RefusedError
-            If the rate is not a positive number.
+        `begin`: whether workers that are ready start now, without the missing ones.
         """
         self._ask(Command(stop, learning_rate, begin, epochs), Done)
 
     def gather(self, *, at_once: bool = False) -> None:
-        """Ask for a checkpoint; a later `poll` reports that its state has been taken.
-
-        Parameters
-        ----------
-        at_once : bool, default False
-            Whether to take the state now, with the states that workers have sent before.
-
-        Raises
-        ------
-        RefusedError
-            If the server has ended the run, because a rule has failed, for example.
-        """
+        """Ask for a checkpoint; a later `poll` reports that its state has been taken."""
         self._ask(Gather(at_once), Done)
 
     def part(self, number: int, part: int) -> tuple[int, Packed]:
         """Fetch a part of a checkpoint.
 
-        Parameters
-        ----------
-        number : int
-            Number of the checkpoint; only the last one can be fetched.
-        part : int
-            Number of the part: 0 for the server's state, then the states of workers.
-
-        Returns
-        -------
-        int, ndarray
-            The number of parts, and the part, shape ``(bytes,)``, ``uint8``.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such part.
+        `number`: number of the checkpoint; only the last one can be fetched.
         """
         told = self._ask(
             FetchPart(number, part), Part, fits=lambda answer: _to_this(answer, answer.part, part)
@@ -780,40 +545,16 @@ class DriverClient:
     ) -> Vector:
         """Fetch the center.
 
-        Parameters
-        ----------
-        snapshot : int, optional
-            Number of a snapshot, from 1; with one snapshot per epoch, the number of the epoch. The
-            server returns each snapshot once. Without it, the current center.
-        seat : int, default 0
-            Number of the seat, if each seat has its own center.
-        out : ndarray, optional
-            Receives the center, shape ``(size,)``, ``float32``, contiguous; default new memory.
-
-        Returns
-        -------
-        ndarray
-            Shape ``(size,)``, ``float32``.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such snapshot.
+        `snapshot`: number of a snapshot, from 1; with one snapshot per epoch, the number of the
+        epoch. The server returns each snapshot once. Without it, the current center.
+        `out`: receives the center, shape ``(size,)``, ``float32``, contiguous; default new memory.
         """
         center = empty_vector(self._size) if out is None else out
         self._ask(FetchCenter(snapshot, seat), Center, vector=center)
         return center
 
     def reconnect(self) -> None:
-        """Open a new connection; no event is lost.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If the server does not answer in `RECONNECT_SECONDS`.
-        AuthenticationError
-            If what answers in this time does not have the key.
-        """
+        """Open a new connection; no event is lost."""
         Allowance(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
 
     def close(self) -> None:
@@ -854,13 +595,7 @@ class DriverClient:
 
 @contextmanager
 def _broken_where_garbled() -> Iterator[None]:
-    """Count a connection on which the protocol is broken as a broken one, so it is opened again.
-
-    Raises
-    ------
-    ServerUnreachableError
-        If the other end, or the line to it, breaks the protocol.
-    """
+    """Count a connection on which the protocol is broken as a broken one, so it is opened again."""
     try:
         yield
     except LocalProtocolError:
@@ -870,13 +605,7 @@ def _broken_where_garbled() -> Iterator[None]:
 
 
 def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:
-    """Return an answer if it names the request.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If it names an earlier request, which was answered twice.
-    """
+    """Return an answer if it names the request."""
     if named != asked:
         raise RemoteProtocolError(
             f"{type(answer).__name__} for {asked} is expected. Received: one for {named}."

@@ -34,11 +34,6 @@ Compression: TypeAlias = Literal["bfloat16"] | DeepGradientCompression
 def check_compression(value: Any) -> Compression | None:
     """Convert a user's ``compression``; None stays None.
 
-    Raises
-    ------
-    ConfigurationError
-        If it is not a compression.
-
     Examples
     --------
     >>> check_compression("dgc") == DeepGradientCompression()
@@ -87,11 +82,6 @@ def build_wire(name: CompressionName, size: int) -> Wire:
 class Bfloat16:
     """A vector sent as bfloat16, rounded to nearest.
 
-    Parameters
-    ----------
-    size : int
-        Scalars in the vector.
-
     Examples
     --------
     >>> wire, vector = Bfloat16(2), np.array([1.0, 1.001], np.float32)
@@ -134,10 +124,7 @@ class Sparse:
     If the whole vector is not longer, it is sent instead. The number of bytes says which form it
     is.
 
-    Parameters
-    ----------
-    size : int
-        Scalars in the vector, at most 2^32.
+    `size`: scalars in the vector, at most 2^32.
 
     Examples
     --------
@@ -178,13 +165,7 @@ class Sparse:
         return self._received.view(np.uint8).data
 
     def unpack(self, vector: Vector) -> None:
-        """Fill a vector with what was received.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If a position is not in the vector, or they are not in order.
-        """
+        """Fill a vector with what was received."""
         if not self._received.size:
             return
         places, values = np.split(self._received, 2)
@@ -213,10 +194,7 @@ def to_changes(vector: Vector, known: Vector) -> None:
 
     A change consists of the bits that differ. So nothing is lost, and equal numbers become zero.
 
-    Parameters
-    ----------
-    vector, known : ndarray
-        Same shape, ``float32``; both change in place.
+    `vector, known`: same shape, ``float32``; both change in place.
 
     Examples
     --------
@@ -240,15 +218,6 @@ def from_changes(vector: Vector, known: Vector) -> None:
 
 class Telling:
     """The server's side of replies: the center that each seat knows, and the changes to send.
-
-    Parameters
-    ----------
-    compression : str or None
-        Form of the vectors in exchanges.
-    size : int
-        Scalars in a vector.
-    replies : bool, default True
-        Whether a reply has a vector.
 
     Examples
     --------
@@ -280,12 +249,7 @@ class Telling:
     def tell(self, seat: int, reply: Vector) -> int:
         """Replace a reply by what is sent of it; return the number of bytes, which may be 0.
 
-        Parameters
-        ----------
-        seat : int
-            Seat that receives the reply; it was greeted.
-        reply : ndarray
-            Shape ``(size,)``, ``float32``; changes in place.
+        `reply`: shape ``(size,)``, ``float32``; changes in place.
         """
         if not self._replies:
             return 0
@@ -304,28 +268,14 @@ class Telling:
 
 
 class Hearing:
-    """A worker's side of replies: the center that it knows, to which it applies the changes.
-
-    Parameters
-    ----------
-    compression : str or None
-        Form of the vectors in exchanges.
-    known : ndarray
-        The center received at the start; kept, and changed in place.
-    """
+    """A worker's side of replies: the center that it knows, to which it applies the changes."""
 
     def __init__(self, compression: CompressionName | None, known: Vector) -> None:
         self._changes = compression == "dgc"
         self._known = known
 
     def hear(self, reply: Vector) -> None:
-        """Replace received changes by the whole reply.
-
-        Parameters
-        ----------
-        reply : ndarray
-            A complete reply. One that was cut short does not change what is known.
-        """
+        """Replace received changes by the whole reply."""
         if self._changes:
             from_changes(reply, self._known)
 

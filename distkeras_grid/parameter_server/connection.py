@@ -138,36 +138,16 @@ _BEFORE_AUTHENTICATION = frozenset(
 class Connection:
     """The protocol's state at one end.
 
-    Parameters
-    ----------
-    side : Side
-        Which end this is.
-    size : int
-        Scalars in every vector of the run.
-    state_size : int, default 0
-        Bytes of the optimizer's state that workers share, 0 if they share none.
-    kept_limit : int, default 0
-        Most bytes of what a worker keeps, 0 if it keeps nothing.
-    allocate : callable, optional
-        Returns memory for so many bytes of what is kept, of shape ``(bytes,)``, ``uint8``.
-    compression : str, optional
-        Form of the vectors in exchanges, one of `COMPRESSIONS`; None for no compression.
-
-    Attributes
-    ----------
-    state : str
-        A key of `TRANSITIONS`.
-    vector : ndarray or None
-        Where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While it is
-        None, messages with a vector are refused, so the peer costs no memory.
-    received_state : ndarray or None
-        The state that came with the last message, the optimizer's or what a worker keeps: shape
-        ``(bytes,)``, ``uint8``, fresh memory; None if none came.
-    frame_size, payload_size : int
-        Bytes of the last frame received, without its seals, and of the section in it, also if that
-        lies in lent memory.
-    passes_files : bool
-        Whether files can come with messages.
+    `state_size`: bytes of the optimizer's state that workers share, 0 if they share none.
+    `kept_limit`: most bytes of what a worker keeps, 0 if it keeps nothing.
+    `allocate`: returns memory for so many bytes of what is kept, of shape ``(bytes,)``, ``uint8``.
+    `compression`: form of the vectors in exchanges, one of `COMPRESSIONS`; None for no compression.
+    `vector`: where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While
+    it is None, messages with a vector are refused, so the peer costs no memory.
+    `received_state`: the state that came with the last message, the optimizer's or what a worker
+    keeps: shape ``(bytes,)``, ``uint8``, fresh memory; None if none came.
+    `frame_size, payload_size`: bytes of the last frame received, without its seals, and of the
+    section in it, also if that lies in lent memory.
 
     Examples
     --------
@@ -212,25 +192,13 @@ class Connection:
         self._expect_frame()
 
     def protect(self, keys: Mapping[Side, bytes]) -> None:
-        """Seal all that follows the authentication, and expect the same from the other end.
-
-        Parameters
-        ----------
-        keys : mapping of Side to bytes
-            What `auth.session_keys` returned.
-        """
+        """Seal all that follows the authentication, and expect the same from the other end."""
         self._seals = Seals(self._side, keys)
 
     def lend(self, own: Vector, theirs: Vector) -> None:
         """Let vectors lie in memory from now on, both ways; see `shared_memory`.
 
-        Parameters
-        ----------
-        own : ndarray
-            Where this end puts its vectors, shape ``(size,)``, ``float32``.
-        theirs : ndarray
-            Where the other end puts its own, which may change them at any time. They are copied
-            into `vector` before anything is done with them.
+        `own`: where this end puts its vectors, shape ``(size,)``, ``float32``.
         """
         self._lent = own, theirs
 
@@ -266,24 +234,7 @@ class Connection:
     def send(self, message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
         """Encode a message and go to the state that it leads to.
 
-        Parameters
-        ----------
-        message : Message
-            What to send.
-        payload : int, default 0
-            Bytes of the section that the caller sends after the returned bytes.
-        content : Content, default Content.NOTHING
-            Which section that is.
-
-        Returns
-        -------
-        bytes
-            The frame without its section, which follows as `sealed` returns it.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the message is not legal now, or not with this section.
+        `payload`: bytes of the section that the caller sends after the returned bytes.
         """
         kind = type(message)
         after = TRANSITIONS[self.state].get(kind)
@@ -322,21 +273,7 @@ class Connection:
     def received(self, count: int) -> Message | None:
         """Process bytes that were received.
 
-        Parameters
-        ----------
-        count : int
-            How many bytes were written to the start of `wanted`.
-
-        Returns
-        -------
-        Message or None
-            The message that they complete; its section, if any, is in `vector` or
-            `received_state`.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the peer breaks the protocol. Nothing may be received after that.
+        `count`: how many bytes were written to the start of `wanted`.
         """
         self._filled += count
         while self._filled == len(self._target):

@@ -74,33 +74,9 @@ class Conversation:
     ) -> Self:
         """Connect and authenticate both ends, with one attempt on each route.
 
-        Parameters
-        ----------
-        address : ServerAddress or Transport
-            Where the server is.
-        key : bytes
-            Key of the seat or of the driver.
-        hello : callable
-            Returns the client's hello, with a fresh nonce.
-        welcome : type
-            Message with which the server accepts the client.
-        seconds : float
-            Time for all of it [s].
-        state_size : int, default 0
-            Bytes of the optimizer's state that workers share.
-        kept_limit : int, default 0
-            Most bytes of what a worker keeps.
-        compression : str, optional
-            Form of the vectors in exchanges.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If there is no connection, or it broke.
-        AuthenticationError
-            If the other end does not have the key.
-        ParameterServerError
-            Any other error that the server reports.
+        `seconds`: time for all of it [s].
+        `state_size`: bytes of the optimizer's state that workers share.
+        `kept_limit`: most bytes of what a worker keeps.
         """
         until = time.monotonic() + seconds
         forms = _Forms(state_size, kept_limit, compression)
@@ -173,17 +149,7 @@ class Conversation:
     def swap_files(
         self, message: Message, file: int, expected: type[Message], seconds: float
     ) -> int | None:
-        """Send a message with a file; return the file of the answer, which the caller closes.
-
-        Parameters
-        ----------
-        message, expected
-            As in `ask`.
-        file : int
-            Descriptor; it stays open.
-        seconds : float
-            As in `ask`.
-        """
+        """Send a message with a file; return the file of the answer, which the caller closes."""
         self._ask(lambda: self.channel.send_file(message, file), expected, seconds)
         return self.channel.take_file()
 

@@ -56,14 +56,7 @@ class _Mailbox:
 class Coordinator:
     """The mind of one run, shared by many threads.
 
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    center : ndarray
-        The initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
-    saved : sequence of ndarray, default ()
-        The parts of the checkpoint from which the run goes on, in place of the center.
+    `center`: the initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
     """
 
     def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
@@ -85,17 +78,7 @@ class Coordinator:
             self._shelf.close()
 
     def join(self, seat: int, attempt: int) -> Session:
-        """Give a seat to a connection. Whatever an older connection waits for ends.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such seat.
-        FencedError
-            If a newer attempt has it.
-        ParameterServerError
-            If the server has failed, and the run ends.
-        """
+        """Give a seat to a connection. Whatever an older connection waits for ends."""
         with self._lock:
             first, *rest = self._mind.handle(Join(seat, attempt), self._now())
             if isinstance(first, Seat):
@@ -117,25 +100,7 @@ class Coordinator:
     ) -> None:
         """Pass a worker's message to the mind; `wait` returns the answer.
 
-        Parameters
-        ----------
-        session : Session
-            Session of the sender.
-        message : Message
-            The message.
-        vector : ndarray, optional
-            The connection's buffer, which may also be used for the answer.
-        bytes_up : int, default 0
-            Bytes of the frame.
-        state : ndarray, optional
-            The optimizer's state that came with it.
-
-        Raises
-        ------
-        RefusedError
-            If the message is refused; nothing has changed.
-        ParameterServerError
-            If the conversation ends.
+        `bytes_up`: bytes of the frame.
         """
         # Outside the lock: it reads the whole section.
         event = received(self._state_section, session, message, vector, bytes_up, state)
@@ -143,13 +108,7 @@ class Coordinator:
             self._deliver(self._mind.handle(event, self._now()))
 
     def wait(self, session: Session, seconds: float) -> Send | None:
-        """Return what is to be sent to a worker, None if there is nothing in this time.
-
-        Raises
-        ------
-        ParameterServerError
-            If there will be no answer: the seat was taken over, or the run has ended.
-        """
+        """Return what is to be sent to a worker, None if there is nothing in this time."""
         letter = self._mailboxes[session].take(seconds)
         if letter is None:
             return None
@@ -164,15 +123,7 @@ class Coordinator:
             del self._mailboxes[session]
 
     def drive(self, message: Message) -> Send:
-        """Answer the driver: at once, or as late as the message allows.
-
-        Raises
-        ------
-        RefusedError
-            If the request is refused; nothing has changed.
-        ParameterServerError
-            If the server has failed, and the run ends.
-        """
+        """Answer the driver: at once, or as late as the message allows."""
         if isinstance(message, Poll):
             self._driver_is_due.wait(message.patience)
         with self._lock:

@@ -29,30 +29,7 @@ def enter(
 ) -> tuple[ArrayChannel, _Welcome]:
     """Connect to a gate, and prove that this end has the key of its number.
 
-    Parameters
-    ----------
-    address : ServerAddress
-        The gate's.
-    vocabulary : Vocabulary
-        The messages of the channel.
-    key : bytes
-        Key of the number that `hello` claims.
-    hello : WorkerHello
-        What this end claims. Each connection gets a fresh nonce.
-    welcome : type
-        The vocabulary's welcome.
-    seconds : float
-        Time limit for connecting and proving [s].
-
-    Returns
-    -------
-    (ArrayChannel, Struct)
-        The channel, and the welcome from the other end.
-
-    Raises
-    ------
-    ParameterServerError
-        If there is no connection, or the other end does not have the key.
+    `seconds`: time limit for connecting and proving [s].
     """
     until = time.monotonic() + seconds
 

@@ -10,15 +10,6 @@ from distkeras_grid.records import EpochEnded, Event
 class EventLog:
     """Events in order, kept until the driver has received them.
 
-    Attributes
-    ----------
-    events : list of Event
-        Those that the driver may not have received.
-    forgotten : int
-        How many earlier events the driver has received.
-    held_at : int or None
-        Number of events since the start of the run after which no others are told for now.
-
     Examples
     --------
     >>> from distkeras_grid.records import WorkerRecord
@@ -49,17 +40,7 @@ class EventLog:
         self.events.append(event)
 
     def after(self, seen: int, most: int, before_epoch: float = math.inf) -> list[Event]:
-        """Drop the events that the driver has, and return the following ones.
-
-        Parameters
-        ----------
-        seen : int
-            Events that the driver has, counted from the start of the run.
-        most : int
-            Largest number of events to return.
-        before_epoch : float, default infinity
-            Return no event from the end of this epoch on.
-        """
+        """Drop the events that the driver has, and return the following ones."""
         forget = max(0, seen - self.forgotten)
         forget = min(forget, len(self.events))
         del self.events[:forget]

@@ -47,40 +47,18 @@ _DECODERS = {message: msgspec.msgpack.Decoder(message) for message in MESSAGES}
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """The fixed part of a frame.
+    """The fixed part of a frame."""
 
-    Parameters
-    ----------
-    message : type
-        Class of the message.
-    length, payload : int
-        Bytes of MessagePack and of the section.
-    content : Content
-        Which section it is.
-    """
-
-    message: type[Message]
-    length: int
+    message: type[Message]  # Class of the message
+    length: int  # length and payload: Bytes of MessagePack and of the section
     payload: int
-    content: Content
+    content: Content  # Which section it is
 
 
 def encode(message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
     """Return all of a frame but its section.
 
-    Parameters
-    ----------
-    message : Message
-        What to send.
-    payload : int, default 0
-        Bytes of the section that follows.
-    content : Content, default Content.NOTHING
-        Which section that is.
-
-    Raises
-    ------
-    LocalProtocolError
-        If the message is too long.
+    `payload`: bytes of the section that follows.
 
     Examples
     --------
@@ -100,13 +78,7 @@ def encode(message: Message, payload: int = 0, content: Content = Content.NOTHIN
 
 
 def fields_of(message: Message) -> bytes:
-    """Return the fields of a message as MessagePack.
-
-    Raises
-    ------
-    LocalProtocolError
-        If a field holds what cannot travel.
-    """
+    """Return the fields of a message as MessagePack."""
     try:
         return _ENCODER.encode(message)
     except (NotImplementedError, TypeError, ValueError, OverflowError) as error:
@@ -121,15 +93,7 @@ def encoded_size(message: Message, payload: int = 0) -> int:
 def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
     """Read the fixed part of a frame and compare its length with the limit.
 
-    Parameters
-    ----------
-    data : bytes-like
-        `HEADER_SIZE` bytes.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If this is not a frame of this protocol.
+    `data`: `HEADER_SIZE` bytes.
     """
     magic, version, number, content, length, payload = _HEADER.unpack(data)
     if magic != MAGIC:
@@ -156,17 +120,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
 def decode_message(header: FrameHeader, body: bytes | bytearray | memoryview) -> Message:
     """Read the fields of a frame's message.
 
-    Parameters
-    ----------
-    header : FrameHeader
-        The frame's header.
-    body : bytes-like
-        ``header.length`` bytes.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If they are not those of such a message, or out of range.
+    `body`: ``header.length`` bytes.
     """
     try:
         return _DECODERS[header.message].decode(body)

@@ -23,27 +23,7 @@ STRANGERS = 64
 
 
 class Gate:
-    """Listens, and admits clients that prove that they have their key.
-
-    Parameters
-    ----------
-    listener : Listener
-        Listens for clients; closed with the gate.
-    key_of : callable
-        Returns the key of a number that a client may claim.
-    run : str
-        Name of the run.
-    vocabulary : Vocabulary
-        The messages of the channels.
-    welcome : Envelope
-        Sent to each client that is let in.
-    admit : callable
-        Called with the claims of a client and its channel, each time in a thread of its own. If
-        it refuses a client that `permit` let in, the channel is closed.
-    permit : callable, optional
-        Called with the claims of a client that has proved them; it raises `ParameterServerError`
-        to turn the client away, which is told why.
-    """
+    """Listens, and admits clients that prove that they have their key."""
 
     def __init__(
         self,

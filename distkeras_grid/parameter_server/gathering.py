@@ -28,17 +28,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Gathering:
-    """The answers that a checkpoint waits for.
-
-    Attributes
-    ----------
-    number : int
-        Number of checkpoints whose state was taken.
-    awaited : set of int
-        Seats that have not answered yet.
-    pending : bool
-        Whether a checkpoint was asked for and its state is not taken yet.
-    """
+    """The answers that a checkpoint waits for."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -157,17 +147,7 @@ class SavedServer(_Saved, frozen=True):
     def from_bytes(cls, data: Packed, spec: RunSpec) -> SavedServer:
         """Read the state of a run's server, and compare it with the run.
 
-        Parameters
-        ----------
-        data : ndarray
-            The packed tree, shape ``(bytes,)``, ``uint8``.
-        spec : RunSpec
-            The run.
-
-        Raises
-        ------
-        DataError
-            If the data are not the state of a server, or that of another run.
+        `data`: the packed tree, shape ``(bytes,)``, ``uint8``.
         """
         saved = cls._of(unpack(data))
         saved._check(spec)
@@ -240,15 +220,7 @@ class SavedServer(_Saved, frozen=True):
 def trained_so_far(data: Packed) -> EarlierSpec:
     """Return what the workers of a saved server have trained.
 
-    Parameters
-    ----------
-    data : ndarray
-        The packed tree of the server, shape ``(bytes,)``, ``uint8``.
-
-    Raises
-    ------
-    DataError
-        If the data are not the state of a server.
+    `data`: the packed tree of the server, shape ``(bytes,)``, ``uint8``.
     """
     books = SavedServer._of(unpack(data)).books
     return EarlierSpec(
@@ -265,17 +237,7 @@ def dealt_anew(data: Packed, workers: int) -> Packed:
     Center, version, counts and the shared vectors of the rule stay. Nothing is left of the seats:
     neither cursors, nor states that workers keep, nor vectors that the rule keeps for a seat.
 
-    Parameters
-    ----------
-    data : ndarray
-        The packed tree of the server, shape ``(bytes,)``, ``uint8``.
-    workers : int
-        Number of workers from now on.
-
-    Raises
-    ------
-    DataError
-        If the data are not the state of a server.
+    `data`: the packed tree of the server, shape ``(bytes,)``, ``uint8``.
     """
     tree = unpack(data)
     own = SavedServer._of(tree).center.own

@@ -19,19 +19,7 @@ from distkeras_grid.weights import Section, Vector
 class Judging:
     """The filter of a run and its memory.
 
-    Parameters
-    ----------
-    outliers : Outliers or None
-        What an outlier is; without it nothing is measured.
-    traits : Traits
-        Those of the run's rule.
-    sections : sequence of Section
-        Sections of the vector.
-
-    Attributes
-    ----------
-    seen : Seen
-        What was seen of the commits that were folded.
+    `outliers`: what an outlier is; without it nothing is measured.
     """
 
     def __init__(
@@ -48,16 +36,8 @@ class Judging:
     ) -> Measure:
         """Measure a commit.
 
-        Parameters
-        ----------
-        payload : ndarray
-            What was sent, shape ``(size,)``, finite.
-        center : ndarray
-            The center that it is to be folded into, same shape.
-        loss : float
-            Mean loss of the window.
-        from_center : bool, default True
-            Whether the window has begun from the center. If not, the change is not known.
+        `payload`: what was sent, shape ``(size,)``, finite.
+        `center`: the center that it is to be folded into, same shape.
         """
         return Measure(
             loss,

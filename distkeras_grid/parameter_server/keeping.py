@@ -20,32 +20,16 @@ SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """What a worker sent, and when.
+    """What a worker sent, and when."""
 
-    Parameters
-    ----------
-    sequence : int
-        Number of the commit that was due when the state was sent.
-    version : int
-        Version of the center that the worker had.
-    state : ndarray
-        The packed state, shape ``(bytes,)``, ``uint8``. A newer state is a new array.
-    """
-
-    sequence: int
-    version: int
+    sequence: int  # Number of the commit that was due when the state was sent
+    version: int  # Version of the center that the worker had
+    # The packed state, shape ``(bytes,)``, ``uint8``. A newer state is a new array.
     state: NDArray[np.uint8]
 
 
 class Keeping:
     """The newest state of each seat, and the time at which to ask for the next one.
-
-    Parameters
-    ----------
-    workers : int
-        Number of workers in the run.
-    active : bool
-        Whether workers keep states in this run.
 
     Examples
     --------

@@ -65,25 +65,14 @@ class Then(Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state of a worker.
+    """A state of a worker."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the state.
-    seen : tuple of (str, str)
-        Pairs of a seat's status on the server, and what its worker does, which are this state. The
-        driver watches it. If empty, another part of the run watches it.
-    limit : Limit
-        How long it may last.
-    then : Then
-        What is done when the limit is over.
-    """
-
-    name: str
+    name: str  # Name of the state
+    # Pairs of a seat's status on the server, and what its worker does, which are this state. The
+    # driver watches it. If empty, another part of the run watches it.
     seen: tuple[tuple[str, Doing], ...]
-    limit: Limit
-    then: Then
+    limit: Limit  # How long it may last
+    then: Then  # What is done when the limit is over
 
 
 STATES = (

@@ -58,23 +58,8 @@ class Side(Enum):
 class Content(Enum):
     """What follows a message; the value is its number in the frame's header.
 
-    Attributes
-    ----------
-    NOTHING
-        Nothing follows.
-    VECTOR
-        The flat vector of a run, ``float32``: trainable, statistics.
-    STATE
-        The optimizer's state that workers share, in its variables' own types; a
-        `distkeras_grid.weights.StateSection`.
-    KEPT
-        What a worker needs beside the center to go on: a packed tree (`distkeras_grid.trees`) of
-        at most so many bytes as the run allows. Only the worker reads it.
-    LENT
-        The vector, in memory that the sender has lent: no byte of it follows. Legal where a vector
-        is.
-    FILE
-        One byte, with which the descriptor of a file comes.
+    `KEPT`: what a worker needs beside the center to go on: a packed tree (`distkeras_grid.trees`)
+    of at most so many bytes as the run allows. Only the worker reads it.
     """
 
     NOTHING = 0
@@ -174,22 +159,12 @@ class Lent(Message, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """A sign of life, sent every few seconds by a worker that waits for no answer.
-
-    Parameters
-    ----------
-    doing : str
-        What the worker does.
-    done : int
-        How far it has come with that: rows read, or batches trained.
-    host, log : str
-        Name of its host, and where its log is; empty if it knows of none.
-    """
+    """A sign of life, sent every few seconds by a worker that waits for no answer."""
 
     sender: ClassVar[Side] = Side.CLIENT
-    doing: Doing
-    done: Count
-    host: Name
+    doing: Doing  # What the worker does
+    done: Count  # How far it has come with that: rows read, or batches trained
+    host: Name  # host and log: Name of its host, and where its log is; empty if it knows of none
     log: Place
 
 
@@ -238,90 +213,49 @@ class Resumed(Message, frozen=True):
 
 
 class WindowCommit(Message, frozen=True):
-    """One trained window; what the rule proposes follows.
-
-    Parameters
-    ----------
-    sequence : int
-        Counts the seat's commits over all attempts; the first is `Start.next_sequence`.
-    version : int
-        Version of the center that the window started from.
-    epoch, window : int
-        The window's place in the seat's rows.
-    steps, samples : int
-        Mini-batches and rows in it, at least 1.
-    loss : float or None
-        Mean loss of the window, if the model tells one.
-    metrics : dict
-        Metrics of the window alone.
-    started, seconds : float
-        Unix time at which the window began, and how long it took.
-    local : LocalSet, optional
-        With the last window of an iteration on a local set: what the worker tells of it.
-    state : bytes, default b""
-        State of these metrics, which the server adds to that of the epoch.
-    sources : dict
-        As in `distkeras_grid.records.WindowResult`.
-    learning_rate : float or None
-        Rate of the window's steps, if it was a number.
-    reason : str
-        Why the window must not be folded, if the user's function has found something.
-    """
+    """One trained window; what the rule proposes follows."""
 
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
     limit: ClassVar[int] = HEADER_LIMIT + STATE_LIMIT
+    # Counts the seat's commits over all attempts; the first is `Start.next_sequence`
     sequence: Count
-    version: Count
-    epoch: Count
+    version: Count  # Version of the center that the window started from
+    epoch: Count  # epoch and window: The window's place in the seat's rows
     window: Count
-    steps: Count
+    steps: Count  # steps and samples: Mini-batches and rows in it, at least 1
     samples: Count
-    loss: float | None
-    metrics: Metrics
+    loss: float | None  # Mean loss of the window, if the model tells one
+    metrics: Metrics  # Metrics of the window alone
+    # started and seconds: Unix time at which the window began, and how long it took
     started: Seconds
     seconds: Seconds
+    # With the last window of an iteration on a local set: what the worker tells of it
     local: LocalSet | None = None
-    state: MetricState = b""
-    sources: Sources = {}
-    learning_rate: float | None = None
+    state: MetricState = b""  # State of these metrics, which the server adds to that of the epoch
+    sources: Sources = {}  # As in `distkeras_grid.records.WindowResult`
+    learning_rate: float | None = None  # Rate of the window's steps, if it was a number
+    # Why the window must not be folded, if the user's function has found something
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
 class Exchanged(Message, frozen=True):
-    """The commit is in the center, or will not be; the rule's reply follows, or the center.
-
-    Parameters
-    ----------
-    version : int
-        Version of the center that the reply was made from.
-    stop : bool
-        The driver asks the worker to finish.
-    learning_rate : float or None
-        The rate to go on with, if the driver has set one.
-    state_version : int
-        If workers make the steps: version of the weights and the optimizer state that the server
-        has, or will have from another worker.
-    state_wanted : bool
-        Whether the server asks this worker for newer ones.
-    sequence : int
-        Sequence number of the commit that is answered.
-    keep : bool
-        Whether the server asks this worker to send what it needs beside the center to go on.
-    skipped : bool
-        Whether the commit was not folded because of what was in it. Then the center follows, unless
-        workers make the steps, and the worker begins anew from it.
-    """
+    """The commit is in the center, or will not be; the rule's reply follows, or the center."""
 
     sender: ClassVar[Side] = Side.SERVER
     carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.NOTHING)
-    version: Count
-    stop: bool
-    learning_rate: float | None
+    version: Count  # Version of the center that the reply was made from
+    stop: bool  # The driver asks the worker to finish
+    learning_rate: float | None  # The rate to go on with, if the driver has set one
+    # If workers make the steps: version of the weights and the optimizer state that the server has,
+    # or will have from another worker
     state_version: Count = 0
-    state_wanted: bool = False
-    sequence: Count = 0
+    state_wanted: bool = False  # Whether the server asks this worker for newer ones
+    sequence: Count = 0  # Sequence number of the commit that is answered
+    # Whether the server asks this worker to send what it needs beside the center to go on
     keep: bool = False
+    # Whether the commit was not folded because of what was in it. Then the center follows, unless
+    # workers make the steps, and the worker begins anew from it.
     skipped: bool = False
 
 
@@ -363,20 +297,12 @@ class State(Message, frozen=True):
 
 
 class Keep(Message, frozen=True):
-    """The worker sends what it needs to go on; the server keeps it for another attempt.
-
-    Parameters
-    ----------
-    sequence : int
-        Number of the commit that is due.
-    version : int
-        Version of the center that the worker has.
-    """
+    """The worker sends what it needs to go on; the server keeps it for another attempt."""
 
     sender: ClassVar[Side] = Side.CLIENT
     carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
-    sequence: Count
-    version: Count
+    sequence: Count  # Number of the commit that is due
+    version: Count  # Version of the center that the worker has
 
 
 class GoOn(Message, frozen=True):
@@ -432,45 +358,24 @@ class Poll(Message, frozen=True):
 
 
 class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One seat as the driver sees it.
+    """One seat as the driver sees it."""
 
-    Parameters
-    ----------
-    worker, attempt : int
-        Number of the seat; the newest attempt on it, -1 while none has come.
-    status : str
-        ``absent``, ``joined``, ``ready``, ``running``, ``finished``, ``failed`` or ``lost``.
-    rows : int or None
-        Rows of the seat, known once it has been ready.
-    samples_folded : int
-        Samples of all its accepted windows.
-    doing : str
-        What the worker has said that it does, or ``waiting`` if its commit waits for those of
-        others, or its answer for the driver; empty if it has said nothing.
-    done : int
-        How far it has come with that.
-    commits : int
-        Its commits so far, folded or late.
-    beats : int
-        Signs of life of this attempt.
-    host, log : str
-        As it has told them; empty if it has told nothing.
-    tries : int
-        How often the worker has been started so far.
-    """
-
+    # worker and attempt: Number of the seat; the newest attempt on it, -1 while none has come
     worker: Count
     attempt: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)]
+    # ``absent``, ``joined``, ``ready``, ``running``, ``finished``, ``failed`` or ``lost``
     status: str
-    rows: Count | None
-    samples_folded: Count
+    rows: Count | None  # Rows of the seat, known once it has been ready
+    samples_folded: Count  # Samples of all its accepted windows
+    # What the worker has said that it does, or ``waiting`` if its commit waits for those of others,
+    # or its answer for the driver; empty if it has said nothing
     doing: Doing = ""
-    done: Count = 0
-    commits: Count = 0
-    beats: Count = 0
-    host: Name = ""
+    done: Count = 0  # How far it has come with that
+    commits: Count = 0  # Its commits so far, folded or late
+    beats: Count = 0  # Signs of life of this attempt
+    host: Name = ""  # host and log: As it has told them; empty if it has told nothing
     log: Place = ""
-    tries: Count = 0
+    tries: Count = 0  # How often the worker has been started so far
 
 
 class Update(Message, frozen=True):

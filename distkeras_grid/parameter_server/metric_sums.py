@@ -12,22 +12,8 @@ _TYPE = np.dtype("<f8")
 class MetricSums:
     """The sum of the states that have come since the last epoch ended.
 
-    Parameters
-    ----------
-    values : sequence of float, default ()
-        The sum to go on from.
-    known : bool, default True
-        Whether the states of all windows of this epoch have come. A checkpoint of an earlier
-        release has none; then this epoch has no sum.
-
-    Attributes
-    ----------
-    values : ndarray
-        The sum, ``float64``; empty before the first state.
-    known : bool
-        As given; True once another epoch has begun.
-    sources : mapping of str to str
-        Those that came with the last state.
+    `known`: whether the states of all windows of this epoch have come. A checkpoint of an earlier
+    release has none; then this epoch has no sum.
 
     Examples
     --------

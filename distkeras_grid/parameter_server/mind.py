@@ -90,44 +90,25 @@ DRIVER = Session(seat=-1, attempt=0, number=0)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """An authenticated connection asks for a seat.
+    """An authenticated connection asks for a seat."""
 
-    Parameters
-    ----------
-    seat, attempt : int
-        The seat, and the attempt of the worker's task.
-    """
-
-    seat: int
+    seat: int  # seat and attempt: The seat, and the attempt of the worker's task
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Received:
-    """A complete message has arrived.
-
-    Parameters
-    ----------
-    sender : Session
-        Session of the sender.
-    message : Message
-        The message.
-    vector : ndarray, optional
-        The sender's buffer, shape ``(size,)``, ``float32``. It has the vector of the message, and
-        receives the vector of the answer.
-    bytes_up : int, default 0
-        Bytes of the frame.
-    size : Size, optional
-        How large the received numbers are, found out before the lock is taken.
-    state : ndarray, optional
-        The state that came with the message, instead of a vector. The mind keeps it.
-    """
+    """A complete message has arrived."""
 
     sender: Session
     message: Message
+    # The sender's buffer, shape ``(size,)``, ``float32``. It has the vector of the message, and
+    # receives the vector of the answer.
     vector: Vector | None = None
-    bytes_up: int = 0
+    bytes_up: int = 0  # Bytes of the frame
+    # How large the received numbers are, found out before the lock is taken
     size: Size | None = None
+    # The state that came with the message, instead of a vector. The mind keeps it.
     state: NDArray[np.uint8] | None = None
 
     @property
@@ -144,20 +125,7 @@ def received(
     bytes_up: int = 0,
     state: NDArray[np.uint8] | None = None,
 ) -> Received:
-    """Return the event of a message, after a look at the numbers that came with it.
-
-    Parameters
-    ----------
-    section : StateSection
-        Layout of the optimizer's state.
-    sender, message, vector, bytes_up, state
-        As in `Received`.
-
-    Raises
-    ------
-    RefusedError
-        If the state has another size.
-    """
+    """Return the event of a message, after a look at the numbers that came with it."""
     size = None
     if state is not None and isinstance(message, HandOver):
         if state.shape != (section.nbytes,):
@@ -189,29 +157,15 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Send:
-    """Send a message.
+    """Send a message."""
 
-    Parameters
-    ----------
-    to : Session
-        The receiver.
-    message : Message
-        The message.
-    vector : ndarray, optional
-        Vector of the message; it does not change until the receiver sends the next message.
-    size : int, default 0
-        Bytes of the section as it is sent.
-    state : ndarray, optional
-        State of the message, instead of a vector.
-    tree : mapping, optional
-        A tree to be packed as the state, which takes time and needs no lock.
-    """
-
-    to: Session
+    to: Session  # The receiver
     message: Message
+    # Vector of the message; it does not change until the receiver sends the next message
     vector: Vector | None = None
-    size: int = 0
-    state: NDArray[np.uint8] | None = None
+    size: int = 0  # Bytes of the section as it is sent
+    state: NDArray[np.uint8] | None = None  # State of the message, instead of a vector
+    # A tree to be packed as the state, which takes time and needs no lock
     tree: Mapping[str, Any] | None = None
 
 
@@ -242,21 +196,7 @@ class _Waiting:
 class ServerMind:
     """The state and the decisions of the parameter server.
 
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    center : ndarray
-        The initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
-    shelf : Shelf, optional
-        Takes the snapshots that the driver does not fetch soon; by default it is in memory.
-
-    Attributes
-    ----------
-    books : ServerState
-        Seats, sequence numbers, versions, events.
-    center : Center
-        The center, and the vectors that the rule keeps.
+    `center`: the initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
     """
 
     def __init__(self, spec: RunSpec, center: Vector, shelf: Shelf | None = None) -> None:
@@ -306,24 +246,7 @@ class ServerMind:
     def handle(self, event: Event, now: float) -> list[Action]:
         """Process an event.
 
-        Parameters
-        ----------
-        event : Join, Received or Lost
-            The event.
-        now : float
-            Its time [s since 1970], never less than before.
-
-        Returns
-        -------
-        list of Seat, Send and Dismiss
-            What to do, in this order.
-
-        Raises
-        ------
-        RefusedError
-            If the sender's message is refused; nothing has changed.
-        ParameterServerError
-            If the sender's conversation ends.
+        `now`: its time [s since 1970], never less than before.
         """
         # Who waits now; what fails later may have taken them from where they wait.
         entries = [*self._gate, *self._round.values()]
@@ -567,13 +490,7 @@ class ServerMind:
         return folded + self._skip(skipped, now)
 
     def _find_outliers(self, entries: list[_Waiting]) -> None:
-        """Measure commits, and note which are outliers.
-
-        Raises
-        ------
-        OutlierError
-            If one is, and the run is to stop then.
-        """
+        """Measure commits, and note which are outliers."""
         judging = self._judging
         if judging.outliers is None:
             return
@@ -955,22 +872,7 @@ class ServerMind:
     def resumed(
         cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: Shelf | None = None
     ) -> Self:
-        """Build the mind of a run that goes on from a checkpoint.
-
-        Parameters
-        ----------
-        spec : RunSpec
-            The run.
-        parts : sequence of ndarray
-            The parts of the checkpoint, as `FetchPart` numbers them.
-        shelf : Shelf, optional
-            As in `ServerMind`.
-
-        Raises
-        ------
-        DataError
-            If they are not those of such a run.
-        """
+        """Build the mind of a run that goes on from a checkpoint."""
         saved = SavedServer.from_bytes(parts[0], spec)
         seats = kept_in_order(saved.kept)
         if len(parts) != 1 + len(seats):

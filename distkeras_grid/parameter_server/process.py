@@ -26,31 +26,10 @@ from distkeras_grid.weights import Vector
 class ServerProcess:
     """A running parameter server, as a context manager.
 
-    Parameters
-    ----------
-    settings : ServerSettings
-        The run.
-    center : ndarray
-        The initial weights, shape ``(settings.spec.size,)``, ``float32``.
-    key : bytes
-        The run's key, `distkeras_grid.parameter_server.auth.new_key`.
-    saved : sequence of ndarray, default ()
-        The parts of the checkpoint from which the run goes on, in place of the center.
-
-    Attributes
-    ----------
-    address : ServerAddress
-        Address to which workers connect, after the context has been entered.
-
-    Raises
-    ------
-    ConfigurationError
-        If the center does not have the run's size, or the rule is unknown.
-    ParameterServerError
-        If the process does not start. The message has the end of its output.
+    `center`: the initial weights, shape ``(settings.spec.size,)``, ``float32``.
     """
 
-    address: ServerAddress
+    address: ServerAddress  # Address to which workers connect, after the context has been entered
 
     def __init__(
         self,
@@ -115,17 +94,7 @@ class ServerProcess:
     ) -> Update:
         """Return the present state of the run, and the events since the last poll.
 
-        Parameters
-        ----------
-        timeout : float, default `ANSWER_SECONDS`
-            Seconds in which the server must answer, including reconnections.
-        captured, patience
-            As in `DriverClient.poll`.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If the server has died or does not answer. The message has the end of its output.
+        `timeout`: seconds in which the server must answer, including reconnections.
         """
         try:
             return self._connected().poll(timeout, captured, patience)
@@ -161,20 +130,7 @@ class ServerProcess:
             raise self._started.died(error) from error
 
     def parts(self, number: int) -> Iterator[Packed]:
-        """Fetch the parts of a checkpoint, beside all other requests.
-
-        Parameters
-        ----------
-        number : int
-            Number of the checkpoint.
-
-        Raises
-        ------
-        RefusedError
-            If it is not the last checkpoint.
-        ServerUnreachableError
-            If the server has died or does not answer.
-        """
+        """Fetch the parts of a checkpoint, beside all other requests."""
         client = self._connect(ANSWER_SECONDS)
         try:
             part, parts = 0, 1

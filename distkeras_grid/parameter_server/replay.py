@@ -27,37 +27,19 @@ MOST_STEPS = 2 * KEPT_STEPS
 
 @dataclass(frozen=True, slots=True)
 class KeptStep:
-    """One step.
+    """One step."""
 
-    Parameters
-    ----------
-    gradient : ndarray
-        The whole vector: mean gradient and statistics, shape ``(size,)``, ``float32``.
-    learning_rate : float or None
-        The rate that the driver had set when the round closed.
-    """
-
+    # The whole vector: mean gradient and statistics, shape ``(size,)``, ``float32``
     gradient: Vector
-    learning_rate: float | None
+    learning_rate: float | None  # The rate that the driver had set when the round closed
 
 
 class Replay:
     """Weights and optimizer state of one version, and the steps since.
 
-    Parameters
-    ----------
-    state_size : int, default 0
-        Bytes of the optimizer's state.
-
-    Attributes
-    ----------
-    version : int
-        Version of the state.
-    state : ndarray or None
-        The optimizer's state, shape ``(state_size,)``, ``uint8``; None for the initial state. A
-        newer state is a new array, so the old one can still be read.
-    at : dict of int to int
-        Version of each seat, as far as the server knows.
+    `state_size`: bytes of the optimizer's state.
+    `state`: the optimizer's state, shape ``(state_size,)``, ``uint8``; None for the initial state.
+    A newer state is a new array, so the old one can still be read.
     """
 
     def __init__(self, state_size: int = 0) -> None:
@@ -84,13 +66,7 @@ class Replay:
         return self.version, True
 
     def step(self, seat: int, version: int) -> KeptStep:
-        """Return the step that follows the version of a seat.
-
-        Raises
-        ------
-        RefusedError
-            If it is not kept.
-        """
+        """Return the step that follows the version of a seat."""
         if version not in self._steps:
             known = f"{min(self._steps)} to {max(self._steps)}" if self._steps else "none"
             raise RefusedError(
@@ -102,13 +78,7 @@ class Replay:
         return self._steps[version]
 
     def promised(self, seat: int) -> NDArray[np.uint8]:
-        """Return the optimizer's state that a seat started with.
-
-        Raises
-        ------
-        RefusedError
-            If it was promised none.
-        """
+        """Return the optimizer's state that a seat started with."""
         if seat not in self._promised:
             raise RefusedError(
                 f"Worker {seat} was promised no optimizer state at its start, or has gone on since."
@@ -117,15 +87,7 @@ class Replay:
         return self._promised[seat]
 
     def receive_weights(self, seat: int, version: int, weights: Vector) -> Vector | None:
-        """Take a seat's weights; return them if no state is to follow and they are newer.
-
-        Parameters
-        ----------
-        seat, version : int
-            Number of the seat, and version of the weights.
-        weights : ndarray
-            The weights, which are copied.
-        """
+        """Take a seat's weights; return them if no state is to follow and they are newer."""
         if version <= self.version:
             self._arriving.pop(seat, None)
             return None
@@ -139,17 +101,7 @@ class Replay:
     def receive_state(self, seat: int, version: int, state: NDArray[np.uint8]) -> Vector | None:
         """Take the state that follows a seat's weights; return these if both are newer.
 
-        Parameters
-        ----------
-        seat, version : int
-            Number of the seat, and version of the state.
-        state : ndarray
-            Shape ``(state_size,)``, ``uint8``; it is not copied.
-
-        Raises
-        ------
-        RefusedError
-            If it has another size, or the weights of this version have not arrived before.
+        `state`: shape ``(state_size,)``, ``uint8``; it is not copied.
         """
         if state.shape != (self._state_size,):
             raise RefusedError(
@@ -177,13 +129,7 @@ class Replay:
         self._promised.pop(seat, None)
 
     def forget(self, newest: int) -> None:
-        """Drop the steps that no worker needs, and those beyond `MOST_STEPS`.
-
-        Parameters
-        ----------
-        newest : int
-            Current version of the run.
-        """
+        """Drop the steps that no worker needs, and those beyond `MOST_STEPS`."""
         oldest = max(min([self.version, *self.at.values()]), newest - MOST_STEPS)
         for version in [version for version in self._steps if version < oldest]:
             del self._steps[version]

@@ -28,13 +28,6 @@ def scratch(size: int) -> Packed:
     """Return a new buffer, shape ``(size,)``, ``uint8``; a large one lies in a nameless file.
 
     If the directory of temporary files has no room, it is ordinary memory, and a warning says so.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be made for another reason.
-    MemoryError
-        If there is no memory either.
     """
     if size < SMALL:
         return np.empty(size, np.uint8)
@@ -90,13 +83,7 @@ class FileShelf:
             self._places[number] = start, vector.size, vector.dtype
 
     def get(self, number: int) -> Vector:
-        """Return a copy of a stored vector.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be read.
-        """
+        """Return a copy of a stored vector."""
         if number in self._held:
             return self._held[number].copy()
         start, size, dtype = self._places[number]

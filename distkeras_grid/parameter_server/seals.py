@@ -35,12 +35,7 @@ Part: TypeAlias = bytes | bytearray | memoryview
 class Seals:
     """Seals what one end of a conversation sends, and opens what it receives.
 
-    Parameters
-    ----------
-    side : Side
-        Which end this is.
-    keys : mapping of Side to bytes
-        Keys of both directions by sender, 32 bytes each; see `auth.session_keys`.
+    `keys`: keys of both directions by sender, 32 bytes each; see `auth.session_keys`.
 
     Examples
     --------
@@ -63,17 +58,7 @@ class Seals:
     def seal(self, part: Part, clear: Part = b"") -> Iterator[memoryview]:
         """Return the next part that this end sends, sealed, piece by piece.
 
-        Parameters
-        ----------
-        part : bytes-like
-            What to encrypt, at most `LONGEST_PART` bytes.
-        clear : bytes-like, default b""
-            What is sent before it in clear, and cannot be changed either.
-
-        Yields
-        ------
-        memoryview
-            The next bytes to send. They are valid until the next ones are taken.
+        `part`: what to encrypt, at most `LONGEST_PART` bytes.
         """
         context = Cipher(self._own, GCM(next(self._sent))).encryptor()
         return _pieces(context, memoryview(part), clear)
@@ -85,19 +70,8 @@ class Seals:
     def open(self, part: memoryview, seal: Part, clear: Part = b"") -> None:
         """Decrypt the next part that was received, where it lies.
 
-        Parameters
-        ----------
-        part : memoryview
-            The encrypted bytes; afterwards what was sent. Must not be used if this raises.
-        seal : bytes-like
-            The 16 bytes that follow it.
-        clear : bytes-like, default b""
-            What was sent before it in clear.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the other end did not seal this part with this number.
+        `part`: the encrypted bytes; afterwards what was sent. Must not be used if this raises.
+        `seal`: the 16 bytes that follow it.
         """
         context = Cipher(self._other, GCM(next(self._received))).decryptor()
         context.authenticate_additional_data(clear)

@@ -69,25 +69,7 @@ SPARE_CONNECTIONS = 64
 class Service:
     """Accepts connections and serves them.
 
-    Parameters
-    ----------
-    settings : ServerSettings
-        The run.
-    center : ndarray
-        The initial weights, shape ``(settings.spec.size,)``, ``float32``; changes in place.
-    key : bytes
-        The run's key.
-    doors : sequence of Door, optional
-        Where clients come in; by default the sockets of the settings.
-    saved : sequence of ndarray, default ()
-        The parts of the checkpoint from which the run goes on.
-    folder : str, optional
-        An existing folder for the Unix socket; see `Listener`.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be bound.
+    `center`: the initial weights, shape ``(settings.spec.size,)``, ``float32``; changes in place.
     """
 
     def __init__(
@@ -126,13 +108,7 @@ class Service:
 
     @property
     def address(self) -> ServerAddress:
-        """Where clients connect.
-
-        Raises
-        ------
-        ParameterServerError
-            If they come in by other doors than the settings' sockets.
-        """
+        """Where clients connect."""
         if self._listener is None:
             raise ParameterServerError("The service listens on no socket: connect by its doors.")
         return self._listener.address
@@ -245,13 +221,7 @@ class Service:
             channel.connection.forget_sections()
 
     def _lend(self, channel: Channel) -> None:
-        """Share memory with a worker, so that vectors need not go through its socket.
-
-        Raises
-        ------
-        RefusedError
-            If that cannot be; the conversation goes on without.
-        """
+        """Share memory with a worker, so that vectors need not go through its socket."""
         file = channel.take_file()
         if file is None:
             raise RefusedError("Memory to share comes as a file. Received: none.")
@@ -281,13 +251,7 @@ class Service:
             raise
 
     def _count_borrowed(self, size: int) -> None:
-        """Count bytes of a worker's vector before they are mapped, or after they were.
-
-        Raises
-        ------
-        OSError
-            If that would be too many.
-        """
+        """Count bytes of a worker's vector before they are mapped, or after they were."""
         with self._borrowed_lock:
             if self._borrowed + size > LENT_LIMIT:
                 limit = f"the server maps at most {LENT_LIMIT} bytes of workers"

@@ -11,24 +11,14 @@ from distkeras_grid.spec import RunSpec, Value
 
 
 class ServerPlace(Value, frozen=True, kw_only=False):
-    """Where a server is to listen, and the address that workers receive.
+    """Where a server is to listen, and the address that workers receive."""
 
-    Parameters
-    ----------
-    bind_host : str
-        Address to listen on; workers on the same host use a Unix socket beside it.
-    advertised_host : str
-        Host that workers connect to. It differs from `bind_host` behind NAT or in Docker.
-    port : int, default 0
-        TCP port, the same on both sides; 0 takes a free one.
-    port_retries : int, default 0
-        How many ports after `port` are tried if it is in use, as Spark does with its own
-        (``spark.port.maxRetries``).
-    """
-
-    bind_host: str
+    bind_host: str  # Address to listen on; workers on the same host use a Unix socket beside it
+    # Host that workers connect to. It differs from `bind_host` behind NAT or in Docker.
     advertised_host: str
-    port: int = 0
+    port: int = 0  # TCP port, the same on both sides; 0 takes a free one
+    # How many ports after `port` are tried if it is in use, as Spark does with its own
+    # (``spark.port.maxRetries``)
     port_retries: int = 0
 
     def __post_init__(self) -> None:
@@ -41,21 +31,11 @@ class ServerPlace(Value, frozen=True, kw_only=False):
 
 
 class ServerSettings(Value, frozen=True):
-    """Settings of one run's server.
+    """Settings of one run's server."""
 
-    Parameters
-    ----------
-    run : str
-        Name of the run, at most 200 characters; every connection must name the same.
-    spec : RunSpec
-        The run.
-    place : ServerPlace
-        Where to listen.
-    """
-
-    run: str
-    spec: RunSpec
-    place: ServerPlace
+    run: str  # Name of the run, at most 200 characters; every connection must name the same
+    spec: RunSpec  # The run
+    place: ServerPlace  # Where to listen
 
     def __post_init__(self) -> None:
         if not 0 < len(self.run) <= 200:
@@ -64,19 +44,12 @@ class ServerSettings(Value, frozen=True):
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where a server is found.
+    """Where a server is found."""
 
-    Parameters
-    ----------
-    host, port : str, int
-        Its TCP socket.
-    unix_path : str or None
-        Its Unix socket, for peers on the same host: a path, or an abstract name, which begins with
-        a zero byte (Linux).
-    """
-
-    host: str
+    host: str  # host and port: Its TCP socket
     port: int
+    # Its Unix socket, for peers on the same host: a path, or an abstract name, which begins with a
+    # zero byte (Linux)
     unix_path: str | None = None
 
     def __str__(self) -> str:

@@ -52,21 +52,7 @@ class ShardedClient:
 
     It has the methods of `WorkerClient`, but those that only rounds and replaced servers need.
 
-    Parameters
-    ----------
-    clients : sequence of WorkerClient
-        One for each shard; their vectors are slices of `vector`.
-    shards : sequence of Shard
-        The slices.
-    vector : ndarray
-        Shape ``(size,)``, ``float32``.
-
-    Attributes
-    ----------
-    vector : ndarray
-        The center after `ready` has returned, as in `WorkerClient`.
-    seat : int
-        Number of the worker.
+    `vector`: shape ``(size,)``, ``float32``.
     """
 
     def __init__(
@@ -91,21 +77,8 @@ class ShardedClient:
     ) -> Self:
         """Connect to all servers, and take the seat on each; see `WorkerClient.connect`.
 
-        Parameters
-        ----------
-        addresses : sequence of ServerAddress or Transport
-            Where the servers are, in the order of their slices.
-        key, run, seat, attempt
-            As in `WorkerClient.connect`.
-        spec : RunSpec
-            The whole run.
-        deadline : float
-            Total time [s].
-
-        Raises
-        ------
-        ServerUnreachableError, AuthenticationError, RefusedError, FencedError
-            As in `WorkerClient.connect`, from the first server with which it fails.
+        `addresses`: where the servers are, in the order of their slices.
+        `deadline`: total time [s].
         """
         shards, vector = cut(spec.layout, len(addresses)), empty_vector(spec.size)
         until = time.monotonic() + deadline
@@ -145,18 +118,7 @@ class ShardedClient:
         window_seconds: float = 0.0,
         digest: str = "",
     ) -> Start:
-        """Wait until every seat is ready on every server, and receive the center into `vector`.
-
-        Parameters
-        ----------
-        rows, window_seconds, digest
-            As in `WorkerClient.ready`.
-
-        Returns
-        -------
-        Start
-            That of the first server, with the first window that any server lacks.
-        """
+        """Wait until every seat is ready on every server, and receive the center into `vector`."""
         # Where one refuses, another may wait for seats that never come.
         starts = self._ask_all(
             lambda client, _: client.ready(rows, window_seconds, digest),
@@ -168,24 +130,8 @@ class ShardedClient:
     def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
         """Send each server its slice of a window's commit, and receive its slice of the reply.
 
-        Parameters
-        ----------
-        commit : WindowCommit
-            Description of the window. Each server is told the version of its own slice.
-        payload, reply : ndarray
-            As in `WorkerClient.exchange`; slices of them are sent and received without a copy.
-
-        Returns
-        -------
-        Exchanged
-            That of the first server.
-
-        Raises
-        ------
-        RefusedError
-            If a number is not finite; then nothing is sent. Or if a server refuses its slice.
-        FencedError, ServerUnreachableError
-            As in `WorkerClient.exchange`.
+        `payload, reply`: as in `WorkerClient.exchange`; slices of them are sent and received
+        without a copy.
         """
         for vector in (payload, reply):
             if vector.shape != self.vector.shape:

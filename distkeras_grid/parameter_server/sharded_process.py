@@ -46,25 +46,7 @@ class ShardedProcess:
     same epoch, because a checkpoint has no snapshots: a server that is ahead would never make that
     of the epoch again.
 
-    Parameters
-    ----------
-    settings : ServerSettings
-        The whole run; ``settings.spec.exchange.servers`` is the number of servers.
-    center : ndarray
-        The initial weights, shape ``(settings.spec.size,)``, ``float32``, contiguous.
-    key : bytes
-        The run's key, the same for all.
-    saved : sequence of ndarray, default ()
-        The parts of the checkpoint from which the run goes on, as `parts` returns them.
-    serve : callable, default ServerProcess
-        Builds each process.
-    give_up : callable, optional
-        Called with the reason when a checkpoint that was asked for is not taken.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model cannot be cut, and as for `ServerProcess`.
+    `center`: the initial weights, shape ``(settings.spec.size,)``, ``float32``, contiguous.
     """
 
     def __init__(
@@ -136,17 +118,7 @@ class ShardedProcess:
     ) -> Update:
         """Return the present state of the run, and the events that are due; see `Joined`.
 
-        Parameters
-        ----------
-        timeout : float, default `ANSWER_SECONDS`
-            Seconds in which each answer of a server must arrive.
-        captured, patience
-            As in `DriverClient.poll`.
-
-        Raises
-        ------
-        ServerUnreachableError
-            If a server has died or does not answer. The message says which.
+        `timeout`: seconds in which each answer of a server must arrive.
         """
         self._kept[0] = max(self._kept[0], captured)
         # Events are handed out at the end, so an interrupt of any request before loses none.
@@ -253,20 +225,7 @@ class ShardedProcess:
         self._again = False
 
     def parts(self, number: int) -> Iterator[Packed]:
-        """Fetch the parts of a checkpoint: those of the first server, then one of each other.
-
-        Parameters
-        ----------
-        number : int
-            Number of the checkpoint.
-
-        Raises
-        ------
-        RefusedError
-            If it is not the last checkpoint.
-        ServerUnreachableError
-            If a server has died or does not answer. The message says which.
-        """
+        """Fetch the parts of a checkpoint: those of the first server, then one of each other."""
         taken = self._taken
         for shard in self._shards:
             with self._naming(shard):

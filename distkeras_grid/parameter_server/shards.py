@@ -33,18 +33,10 @@ _Window: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One server's slice of the vector.
+    """One server's slice of the vector."""
 
-    Parameters
-    ----------
-    number : int
-        Number of the server, from 0.
-    start, stop : int
-        The slice, in scalars.
-    """
-
-    number: int
-    start: int
+    number: int  # Number of the server, from 0
+    start: int  # start and stop: The slice, in scalars
     stop: int
 
     @property
@@ -103,12 +95,7 @@ def cut(layout: LayoutSpec, servers: int) -> tuple[Shard, ...]:
 def shard_spec(spec: RunSpec, shard: Shard) -> RunSpec:
     """Return a run as the server of a shard sees it.
 
-    Parameters
-    ----------
-    spec : RunSpec
-        The whole run.
-    shard : Shard
-        The server's slice. Only the first server keeps what workers need to go on.
+    `shard`: the server's slice. Only the first server keeps what workers need to go on.
     """
     sections = shard_sections(spec.layout.sections, shard.start, shard.stop)
     trainable, statistics = (section.size for section in sections)
@@ -135,16 +122,7 @@ def shard_run(run: str, number: int) -> str:
 
 
 def shard_settings(settings: ServerSettings, shard: Shard) -> ServerSettings:
-    """Return the settings of a shard's server.
-
-    Parameters
-    ----------
-    settings : ServerSettings
-        Those of the whole run. A port that is not 0 is that of the first server, and the others
-        have the ports after it.
-    shard : Shard
-        The server's slice.
-    """
+    """Return the settings of a shard's server."""
     place = settings.place
     if place.port:
         place = structs.replace(place, port=place.port + shard.number)
@@ -179,19 +157,6 @@ class Joined:
     epoch has not ended, and has no snapshot, before it has ended on every server. Only the news of
     workers do not wait: a window may never become complete after its worker has failed.
 
-    Parameters
-    ----------
-    servers : int
-        Number of servers.
-    ahead : sequence of dict, default ()
-        For each server after the first, how many more windows of each worker it has folded than the
-        first one, in a run that goes on from a checkpoint; see `windows_ahead`.
-
-    Attributes
-    ----------
-    failed : set of int
-        Workers whose failure has been heard.
-
     Examples
     --------
     >>> lost = WorkerRecord(worker=1, attempt=3, status="lost")
@@ -224,16 +189,7 @@ class Joined:
         return len(set(self._ended)) == 1
 
     def hear(self, number: int, update: Update) -> None:
-        """Note what a server tells; `due` tells it on.
-
-        Parameters
-        ----------
-        number : int
-            Number of the server. The first one is to be heard before the others, so that these
-            have what it has.
-        update : Update
-            An update of it, each once.
-        """
+        """Note what a server tells; `due` tells it on."""
         self._newest[number] = update
         for event in update.events:
             if isinstance(event, EpochEnded):
@@ -253,14 +209,7 @@ class Joined:
             self._ready.append(event)
 
     def due(self) -> Update:
-        """Return one update for those of all servers, each of which has been heard.
-
-        Returns
-        -------
-        Update
-            The first server's newest, with the events that are due. Its `samples_folded` are in
-            the center of every server.
-        """
+        """Return one update for those of all servers, each of which has been heard."""
         ready, self._ready = self._ready, []
         return structs.replace(
             self._newest[0],
@@ -287,16 +236,6 @@ def windows_ahead(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
 
     Such windows are trained again when the run goes on. This server keeps what it has, and tells
     no record of them.
-
-    Parameters
-    ----------
-    first, other : SavedBooks
-        What the servers have counted, in one checkpoint.
-
-    Raises
-    ------
-    DataError
-        If it has folded fewer, or ended other epochs, which no checkpoint has.
     """
     if first.epochs_ended != other.epochs_ended:
         raise DataError(

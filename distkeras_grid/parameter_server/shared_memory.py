@@ -32,22 +32,8 @@ _BLOCK = 512
 class OwnVector:
     """A vector that only this process can write, and that it can lend to others.
 
-    Parameters
-    ----------
-    size : int
-        Numbers in it, at least 1.
-
-    Attributes
-    ----------
-    vector : ndarray
-        Shape ``(size,)``, ``float32``, zero, at the start of a page. It outlives `close`.
-    file : int
-        Descriptor of its memory, to be lent.
-
-    Raises
-    ------
-    OSError
-        If this system has no such memory, or no room for it.
+    `size`: numbers in it, at least 1.
+    `vector`: shape ``(size,)``, ``float32``, zero, at the start of a page. It outlives `close`.
     """
 
     def __init__(self, size: int) -> None:
@@ -71,27 +57,7 @@ class OwnVector:
 
 
 def borrow(file: int, size: int) -> Vector:
-    """Map a vector that another process owns.
-
-    Parameters
-    ----------
-    file : int
-        Descriptor that was received; the caller closes it.
-    size : int
-        Numbers in the vector.
-
-    Returns
-    -------
-    ndarray
-        Shape ``(size,)``, ``float32``, read-only. Its owner may change it at any time.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If the file could shrink, has holes or another length, or others could write it.
-    OSError
-        If it cannot be mapped.
-    """
+    """Map a vector that another process owns."""
     try:
         seals = fcntl.fcntl(file, _GET_SEALS)
     except OSError:

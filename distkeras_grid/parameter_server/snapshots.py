@@ -58,12 +58,7 @@ class Snapshots:
     If workers make the steps, the server receives the weights of a version later than the version
     itself. A snapshot that is due then waits for them.
 
-    Parameters
-    ----------
-    per_epoch : int
-        Number of snapshots in one epoch; 0 for none.
-    shelf : Shelf, optional
-        Takes all but `IN_MEMORY` of them; by default it is in memory, too.
+    `per_epoch`: number of snapshots in one epoch; 0 for none.
     """
 
     def __init__(self, per_epoch: int, shelf: Shelf | None = None) -> None:
@@ -106,13 +101,7 @@ class Snapshots:
         self.take(due, center)
 
     def give(self, number: int) -> Vector:
-        """Return a snapshot. It is kept until `forget_given`, because the answer may be lost.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such snapshot.
-        """
+        """Return a snapshot. It is kept until `forget_given`, because the answer may be lost."""
         if number not in self._made and number not in self._put:
             raise RefusedError(
                 f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "

@@ -59,38 +59,20 @@ _AT_THE_GATE = ("ready", "running", "finished")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One connection's claim on a seat.
+    """One connection's claim on a seat."""
 
-    Parameters
-    ----------
-    seat, attempt : int
-        The seat, and Spark's number of the task on it.
-    number : int
-        Counts the seat's connections. Only the newest one is valid.
-    """
-
-    seat: int
+    seat: int  # seat and attempt: The seat, and Spark's number of the task on it
     attempt: int
-    number: int
+    number: int  # Counts the seat's connections. Only the newest one is valid.
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A commit that has arrived completely.
+    """A commit that has arrived completely."""
 
-    Parameters
-    ----------
-    session : Session
-        Session of the sender.
-    commit : WindowCommit
-        The commit.
-    bytes_up : int
-        Bytes of its frame.
-    """
-
-    session: Session
+    session: Session  # Session of the sender
     commit: WindowCommit
-    bytes_up: int
+    bytes_up: int  # Bytes of its frame
 
 
 @dataclass(slots=True)
@@ -123,31 +105,7 @@ def _window_of(arrival: Arrival) -> str:
 
 
 class ServerState:
-    """The state of one run.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-
-    Attributes
-    ----------
-    version : int
-        Folds so far: one for each asynchronous commit, one for each synchronous round.
-    samples_folded, samples_dropped : int
-        Samples of all accepted windows, and of those that arrived after their round or were skipped
-        for what was in them.
-    stop : bool
-        Whether the driver asks the workers to finish.
-    learning_rate : float or None
-        The rate that the driver has set.
-    started : bool
-        Whether all seats have been ready at once.
-    events : EventLog
-        Events that the driver has not received yet.
-    now : float or None
-        Time of what happens, for the records of workers.
-    """
+    """The state of one run."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.now: float | None = None
@@ -174,15 +132,7 @@ class ServerState:
     # Seats
 
     def join(self, number: int, attempt: int) -> Session:
-        """Give a seat to an attempt, and take it from an older one.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such seat.
-        FencedError
-            If a newer attempt has it.
-        """
+        """Give a seat to an attempt, and take it from an older one."""
         if number >= len(self._seats):
             raise RefusedError(
                 f"The run has the workers 0 to {len(self._seats) - 1}. Received: worker {number}."
@@ -211,16 +161,7 @@ class ServerState:
         digest: str = "",
         road: str = "",
     ) -> None:
-        """Record that a seat has its rows.
-
-        Raises
-        ------
-        RefusedError
-            If the worker has more rows than any worker of the run can have, if an earlier attempt
-            had others, or if all workers together have another number of rows than the run.
-        FencedError
-            If the seat was taken over.
-        """
+        """Record that a seat has its rows."""
         seat = self._current(session)
         if seat.rows not in (None, rows):
             raise RefusedError(
@@ -255,13 +196,7 @@ class ServerState:
         self.started = self.started or self.present == len(self._seats)
 
     def hear(self, session: Session, beat: Beat) -> None:
-        """Record a sign of life.
-
-        Raises
-        ------
-        FencedError
-            If the seat was taken over.
-        """
+        """Record a sign of life."""
         seat = self._current(session)
         seat.doing, seat.done = beat.doing, beat.done
         seat.host, seat.log = beat.host, beat.log
@@ -277,13 +212,7 @@ class ServerState:
         return self.started or self.stop or self._seats[session.seat].rows == 0
 
     def start(self, session: Session) -> Start:
-        """Let a seat start from the current center.
-
-        Raises
-        ------
-        FencedError
-            If the seat was taken over.
-        """
+        """Let a seat start from the current center."""
         seat = self._current(session)
         seat.status = "running"
         seat.started = session.attempt
@@ -299,12 +228,7 @@ class ServerState:
     def go_on(self, session: Session, kept: int | None) -> None:
         """Report from where a seat goes on, if it has windows in the center.
 
-        Parameters
-        ----------
-        session : Session
-            The session that starts.
-        kept : int or None
-            Windows behind the state that its worker receives; None if it begins with a new one.
+        `kept`: windows behind the state that its worker receives; None if it begins with a new one.
         """
         seat = self._seats[session.seat]
         if seat.next_sequence:
@@ -317,15 +241,7 @@ class ServerState:
         return self._seats[number].next_sequence
 
     def resume(self, session: Session, road: str = "") -> Resumed:
-        """Let a seat continue where it was, after a broken connection.
-
-        Raises
-        ------
-        RefusedError
-            If this attempt has not started.
-        FencedError
-            If the seat was taken over.
-        """
+        """Let a seat continue where it was, after a broken connection."""
         seat = self._current(session)
         if seat.started != session.attempt:
             raise RefusedError(
@@ -337,18 +253,7 @@ class ServerState:
         return Resumed()
 
     def finish(self, session: Session, now: float) -> range:
-        """Record that a seat has no windows left; a quorum of such seats ends the run.
-
-        Returns
-        -------
-        range
-            Snapshots, from 1, that are due with it.
-
-        Raises
-        ------
-        FencedError
-            If the seat was taken over.
-        """
+        """Record that a seat has no windows left; a quorum of such seats ends the run."""
         self._current(session).status = "finished"
         self._log_worker(session.seat, "finished")
         if self.stop or not self.over:
@@ -360,13 +265,7 @@ class ServerState:
         return self._pass(before, now)
 
     def fail(self, session: Session, error: str, message: str) -> None:
-        """Record that a worker gave up.
-
-        Raises
-        ------
-        FencedError
-            If the seat was taken over.
-        """
+        """Record that a worker gave up."""
         self._current(session).status = "failed"
         self.log_failure(session, error, message)
 
@@ -399,25 +298,7 @@ class ServerState:
     # Commits
 
     def admit(self, arrival: Arrival) -> bool:
-        """Check a commit before it is folded.
-
-        Parameters
-        ----------
-        arrival : Arrival
-            The commit.
-
-        Returns
-        -------
-        bool
-            True if it is new, False if it was folded before.
-
-        Raises
-        ------
-        RefusedError
-            If it must not be folded.
-        FencedError
-            If the seat was taken over.
-        """
+        """Check a commit before it is folded."""
         seat = self._current(arrival.session)
         commit = arrival.commit
         who = _window_of(arrival)
@@ -478,20 +359,7 @@ class ServerState:
             )
 
     def check_finite(self, arrival: Arrival, finite: bool) -> str:
-        """Return what is not finite in an admitted commit, in words; empty if all is.
-
-        Parameters
-        ----------
-        arrival : Arrival
-            The commit.
-        finite : bool
-            Whether all numbers of its vector are finite.
-
-        Raises
-        ------
-        RefusedError
-            If something is not, and the run does not go on without such commits.
-        """
+        """Return what is not finite in an admitted commit, in words; empty if all is."""
         loss = arrival.commit.loss
         if loss is not None and not math.isfinite(loss):
             reason = f"the loss is {loss}"
@@ -546,21 +414,8 @@ class ServerState:
     ) -> tuple[list[Exchanged], range]:
         """Count commits that are folded in one step: one commit, or all of a round.
 
-        Parameters
-        ----------
-        arrivals : list of Arrival
-            Admitted commits.
-        now : float
-            Unix seconds.
-        reply_bytes : sequence of int, default ()
-            Bytes of each reply's vector; by default replies have none.
-
-        Returns
-        -------
-        list of Exchanged
-            The reply to each.
-        range
-            Snapshots, from 1, that are due with them.
+        `now`: unix seconds.
+        `reply_bytes`: bytes of each reply's vector; by default replies have none.
         """
         infos = [self.info(arrival) for arrival in arrivals]
         before = self._count_of(self._spec.snapshots_per_epoch)
@@ -586,19 +441,7 @@ class ServerState:
     def drop(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
         """Count a commit that arrived after its round, without folding its samples.
 
-        Parameters
-        ----------
-        arrival : Arrival
-            An admitted, late commit.
-        now : float
-            Unix seconds.
-
-        Returns
-        -------
-        Exchanged
-            The reply.
-        range
-            Snapshots, from 1, that are due with it.
+        `now`: unix seconds.
         """
         info = self.info(arrival)
         commit = arrival.commit
@@ -621,23 +464,7 @@ class ServerState:
     ) -> tuple[Exchanged, range]:
         """Count a commit that is not folded because of what is in it.
 
-        Parameters
-        ----------
-        arrival : Arrival
-            An admitted commit.
-        reason : str
-            What was seen, in words.
-        norm : float or None
-            Norm of its change, if it was measured.
-        now : float
-            Unix seconds.
-
-        Returns
-        -------
-        Exchanged
-            The reply.
-        range
-            Snapshots, from 1, that are due with it.
+        `now`: unix seconds.
         """
         session, commit = arrival.session, arrival.commit
         seat = self._seats[session.seat]
@@ -692,13 +519,7 @@ class ServerState:
         return self._seats[session.seat].session == session.number
 
     def check(self, session: Session) -> None:
-        """Refuse every connection to a seat but the newest.
-
-        Raises
-        ------
-        FencedError
-            If the seat was taken over.
-        """
+        """Refuse every connection to a seat but the newest."""
         self._current(session)
 
     @property
@@ -787,11 +608,6 @@ class ServerState:
         """Set what the workers receive with their next replies; None leaves a setting as it is.
 
         Callbacks have acted after so many `epochs`.
-
-        Raises
-        ------
-        RefusedError
-            If the learning rate is not a positive number.
         """
         if learning_rate is not None and not 0 < learning_rate < math.inf:
             raise RefusedError(f"A learning rate is positive. Received: {learning_rate!r}.")

@@ -50,48 +50,19 @@ class Stream(Protocol):
         ...
 
     def send_file(self, file: int, seconds: float) -> None:
-        """Send a byte, and with it the descriptor of a file, which stays open here.
-
-        Raises
-        ------
-        OSError
-            If the peer has gone; TimeoutError if it receives none in this time.
-        """
+        """Send a byte, and with it the descriptor of a file, which stays open here."""
         ...
 
     def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
-        """Receive a byte, and with it a file if one comes.
-
-        Returns
-        -------
-        int, int or None
-            1, or 0 if the peer has closed; and the descriptor, which the caller closes.
-
-        Raises
-        ------
-        OSError
-            If the connection breaks; TimeoutError if no byte arrives in this time.
-        """
+        """Receive a byte, and with it a file if one comes."""
         ...
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
-        """Send from the start of the parts; return how many bytes went.
-
-        Raises
-        ------
-        OSError
-            If the peer has gone; TimeoutError if it receives none in this time.
-        """
+        """Send from the start of the parts; return how many bytes went."""
         ...
 
     def receive_into(self, target: memoryview, seconds: float | None) -> int:
-        """Receive at least a byte; return how many, 0 if the peer has closed.
-
-        Raises
-        ------
-        OSError
-            If the connection breaks; TimeoutError if none arrives in this time.
-        """
+        """Receive at least a byte; return how many, 0 if the peer has closed."""
         ...
 
     def ended(self) -> bool:
@@ -112,13 +83,7 @@ class Stream(Protocol):
 
 
 class SocketStream:
-    """A connected socket.
-
-    Parameters
-    ----------
-    connected : socket
-        TCP or Unix; closed with the stream.
-    """
+    """A connected socket."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected

@@ -37,13 +37,7 @@ class Transport(Protocol):
     """One way to a server."""
 
     def connect(self, seconds: float) -> Stream:
-        """Return a connected stream.
-
-        Raises
-        ------
-        OSError
-            If there is none in this time.
-        """
+        """Return a connected stream."""
         ...
 
 
@@ -51,13 +45,7 @@ class Door(Protocol):
     """Where a server accepts clients."""
 
     def accept(self) -> Stream | None:
-        """Wait for the next client; None once the door is closed.
-
-        Raises
-        ------
-        OSError
-            If this client cannot be accepted; another may.
-        """
+        """Wait for the next client; None once the door is closed."""
         ...
 
     def close(self) -> None:
@@ -144,16 +132,6 @@ class SocketDoor:
     were closed then, the number could belong to another one already, and the thread would accept
     the client of somebody else. So the descriptor is closed by the last that leaves: the thread
     that closes the door, or the one that still accepts.
-
-    Parameters
-    ----------
-    listening : socket
-        TCP or Unix.
-
-    Raises
-    ------
-    OSError
-        If there are too many open files; the socket is closed then.
     """
 
     def __init__(self, listening: socket.socket) -> None:
@@ -217,20 +195,7 @@ class SocketDoor:
 
 
 def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
-    """Return a socket that listens for TCP connections.
-
-    Parameters
-    ----------
-    bind_host, port : str, int
-        The address; port 0 takes a free one.
-    port_retries : int, default 0
-        How many ports after `port` are tried if it is in use.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be bound.
-    """
+    """Return a socket that listens for TCP connections."""
     family, _, _, _, target = socket.getaddrinfo(
         bind_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -244,16 +209,6 @@ def listen(bind_host: str, port: int, port_retries: int = 0) -> socket.socket:
 
 def own_address(host: str, port: int) -> str:
     """Return this host's address on the way to another one; nothing is sent.
-
-    Parameters
-    ----------
-    host, port : str, int
-        Where the other one listens.
-
-    Raises
-    ------
-    OSError
-        If there is no way to it.
 
     Examples
     --------
@@ -286,22 +241,7 @@ def cannot_listen(bind_host: str, port: int, port_retries: int, error: OSError) 
 class TokenServer:
     """Answers each connection with one token, until it is closed; a probe connects to it.
 
-    Parameters
-    ----------
-    bind_host, port, port_retries
-        See `listen`.
-
-    Attributes
-    ----------
-    port : int
-        Port on which it listens.
-    token : str
-        The token, which a client can receive only here.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be bound.
+    `token`: the token, which a client can receive only here.
     """
 
     def __init__(self, bind_host: str, port: int, port_retries: int = 0) -> None:
@@ -341,29 +281,6 @@ class Listener:
 
     Without `folder` the Unix socket has an abstract name on Linux (unix(7)). It has no file, so a
     Spark task that is killed leaves nothing behind. Elsewhere the socket lies in a new folder.
-
-    Parameters
-    ----------
-    bind_host, port : str, int
-        Address for TCP; port 0 takes a free one.
-    advertised_host : str
-        Host that clients connect to.
-    port_retries : int, default 0
-        See `listen`.
-    folder : str, optional
-        An existing folder for the Unix socket.
-
-    Attributes
-    ----------
-    address : ServerAddress
-        Where clients connect.
-    doors : list of SocketDoor
-        To accept from.
-
-    Raises
-    ------
-    OSError
-        If the address cannot be bound.
     """
 
     def __init__(
@@ -436,10 +353,7 @@ def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
     On another host the same path may belong to another process. It is the right one only if the
     other end proves that it has the run's key.
 
-    Parameters
-    ----------
-    address : ServerAddress or Transport
-        Where the server is; a transport is the only way itself.
+    `address`: where the server is; a transport is the only way itself.
     """
     if not isinstance(address, ServerAddress):
         return (address,)

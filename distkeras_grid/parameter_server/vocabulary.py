@@ -19,29 +19,16 @@ UNPROVEN: tuple[type[msgspec.Struct], ...] = (WorkerHello, Challenge, Proof, Goo
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of the messages after authentication.
+    """Base of the messages after authentication."""
 
-    Parameters
-    ----------
-    shapes : tuple of tuple of int, default ()
-        Shapes of the arrays that follow, ``float32``.
-    """
-
-    shapes: Shapes = ()
+    shapes: Shapes = ()  # Shapes of the arrays that follow, ``float32``
 
 
 class Vocabulary:
     """The messages that both ends of a conversation know.
 
-    Parameters
-    ----------
-    magic : bytes
-        Four bytes at the start of each frame; no other vocabulary has the same.
-    version : int
-        Of the messages; both ends must have the same.
-    messages : sequence of type
-        Messages after authentication. The position is the type number in a frame: add at the end,
-        never reorder.
+    `magic`: four bytes at the start of each frame; no other vocabulary has the same.
+    `version`: of the messages; both ends must have the same.
     """
 
     def __init__(self, magic: bytes, version: int, messages: tuple[type[Envelope], ...]) -> None:

@@ -49,46 +49,23 @@ MOST_RESTARTS = 3
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """The server's state was read, and all events up to it were recorded.
+    """The server's state was read, and all events up to it were recorded."""
 
-    Parameters
-    ----------
-    workers : tuple of SeatStatus
-        Status of every worker on the server.
-    version : int
-        Number of folds so far.
-    folded, recorded : int
-        Number of rows that the server has folded, and of those in the history.
-    job_ended : bool
-        Whether Spark's job had ended before the server was asked.
-    skipped : int, default 0
-        Number of rows of windows that were not folded because of what was in them.
-    given_up : mapping of int to GridError
-        Workers whose jobs are not submitted any more, and why.
-    """
-
-    workers: tuple[SeatStatus, ...]
-    version: int
+    workers: tuple[SeatStatus, ...]  # Status of every worker on the server
+    version: int  # Number of folds so far
+    # folded and recorded: Number of rows that the server has folded, and of those in the history
     folded: int
     recorded: int
-    job_ended: bool = False
-    skipped: int = 0
-    given_up: Mapping[int, GridError] = {}
+    job_ended: bool = False  # Whether Spark's job had ended before the server was asked
+    skipped: int = 0  # Number of rows of windows that were not folded because of what was in them
+    given_up: Mapping[int, GridError] = {}  # Workers whose jobs are not submitted any more, and why
 
 
 class WindowMeasured(msgspec.Struct, frozen=True):
-    """A worker has measured how long one of its windows takes.
+    """A worker has measured how long one of its windows takes."""
 
-    Parameters
-    ----------
-    worker : int
-        Number of the worker.
-    seconds : float
-        Time of the window [s].
-    """
-
-    worker: int
-    seconds: float
+    worker: int  # Number of the worker
+    seconds: float  # Time of the window [s]
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -100,60 +77,31 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Have Spark start a worker's task again.
+    """Have Spark start a worker's task again."""
 
-    Parameters
-    ----------
-    worker, attempt : int
-        The worker, and the attempt to kill.
-    seconds : float
-        How long it has made no progress [s].
-    told : str, default ""
-        What is known about it, in words.
-    """
-
-    worker: int
+    worker: int  # worker and attempt: The worker, and the attempt to kill
     attempt: int
-    seconds: float
-    told: str = ""
+    seconds: float  # How long it has made no progress [s]
+    told: str = ""  # What is known about it, in words
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Let the workers that are ready start, without the missing ones.
+    """Let the workers that are ready start, without the missing ones."""
 
-    Parameters
-    ----------
-    without : tuple of int
-        The missing workers. They may join later.
-    told : str, default ""
-        What is known about them, in words.
-    """
-
-    without: tuple[int, ...]
-    told: str = ""
+    without: tuple[int, ...]  # The missing workers. They may join later.
+    told: str = ""  # What is known about them, in words
 
 
 class AllMeasured(msgspec.Struct, frozen=True):
-    """Every worker has measured its window.
+    """Every worker has measured its window."""
 
-    Parameters
-    ----------
-    seconds : float
-        Mean time of a window [s].
-    """
-
-    seconds: float
+    seconds: float  # Mean time of a window [s]
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """End the run with an error.
+    """End the run with an error."""
 
-    Parameters
-    ----------
-    error : GridError
-        The error. If a job has ended with its own error, that one is raised instead.
-    """
-
+    # The error. If a job has ended with its own error, that one is raised instead.
     error: GridError
 
 
@@ -215,18 +163,6 @@ class RunWatch:
     A run in which workers wait for each other in rounds needs a quorum. Another one goes on as long
     as one worker does.
 
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    since : int, default 0
-        Version of the center with which this execution of the run begins.
-
-    Attributes
-    ----------
-    stopped : bool
-        Whether a callback has ended the training.
-
     Examples
     --------
     >>> from distkeras_grid.spec import AlgorithmSpec, LayoutSpec, RuleSpec, ScheduleSpec
@@ -273,12 +209,7 @@ class RunWatch:
     def handle(self, event: WatchEvent, now: float) -> list[WatchAction]:
         """Process an event; return what to do.
 
-        Parameters
-        ----------
-        event : Looked, WindowMeasured or Stopped
-            The event.
-        now : float
-            Its time, on a clock that never goes back [s].
+        `now`: its time, on a clock that never goes back [s].
         """
         if isinstance(event, WindowMeasured):
             return self._measured(event)
@@ -300,12 +231,7 @@ class RunWatch:
     def told(self, seat: SeatStatus, now: float) -> str:
         """Return what is known about a worker, in words: host, state, last sign of life and log.
 
-        Parameters
-        ----------
-        seat : SeatStatus
-            Its newest status, of which host and log are told. The state is that of the last look.
-        now : float
-            The time, on the clock of `handle` [s].
+        `now`: the time, on the clock of `handle` [s].
         """
         clock = self._clocks.get(seat.worker) or _Clock(seat, now, now)
         newest = msgspec.structs.replace(clock.seat, host=seat.host, log=seat.log)

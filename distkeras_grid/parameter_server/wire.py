@@ -68,20 +68,7 @@ class ArrayChannel:
 
     One thread may send while another one receives.
 
-    Parameters
-    ----------
-    stream : Stream
-        Connected; closed with the channel.
-    vocabulary : Vocabulary
-        The messages.
-
-    Attributes
-    ----------
-    proven : bool
-        Whether the other end has proved that it has the key. Until then no array is received, and
-        no long message.
-    sent, received : int
-        Bytes sent and received so far.
+    `sent, received`: bytes sent and received so far.
     """
 
     def __init__(self, stream: Stream, vocabulary: Vocabulary) -> None:
@@ -97,22 +84,7 @@ class ArrayChannel:
         self.close()
 
     def send(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> None:
-        """Send a message and its arrays, without a copy of contiguous ones.
-
-        Parameters
-        ----------
-        message : Struct
-            One of the vocabulary's; its `shapes` are filled in.
-        arrays : sequence of ndarray, default ()
-            The arrays, ``float32``. Those that are not contiguous are copied.
-
-        Raises
-        ------
-        LocalProtocolError
-            If the message cannot have arrays.
-        OSError
-            If the other end is gone, or has not received everything in time.
-        """
+        """Send a message and its arrays, without a copy of contiguous ones."""
         held = [np.ascontiguousarray(array, np.float32) for array in arrays]
         if isinstance(message, Envelope):
             message = msgspec.structs.replace(message, shapes=tuple(a.shape for a in held))
@@ -139,23 +111,8 @@ class ArrayChannel:
     def receive(self, seconds: float | None) -> tuple[msgspec.Struct, list[Array]] | None:
         """Receive a message and its arrays.
 
-        Parameters
-        ----------
-        seconds : float or None
-            How long to wait for the message; its arrays have the time of `SLOWEST_LINE` in
-            addition. None waits for the first byte until the other end is gone.
-
-        Returns
-        -------
-        (Struct, list of ndarray) or None
-            None if the other end has closed the connection between two messages.
-
-        Raises
-        ------
-        RemoteProtocolError
-            If the other end breaks the protocol.
-        OSError
-            If the connection breaks, also within a message; TimeoutError if it takes too long.
+        `seconds`: how long to wait for the message; its arrays have the time of `SLOWEST_LINE` in
+        addition. None waits for the first byte until the other end is gone.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         header = bytearray(_HEADER.size)
@@ -178,31 +135,13 @@ class ArrayChannel:
         return message, arrays
 
     def protect(self, side: Side, keys: Mapping[Side, bytes]) -> None:
-        """Trust the other end, and seal what follows unless no other host can reach it.
-
-        Parameters
-        ----------
-        side : Side
-            Which end this is.
-        keys : mapping of Side to bytes
-            What `session_keys` returned.
-        """
+        """Trust the other end, and seal what follows unless no other host can reach it."""
         self.proven = True
         if not self._stream.private:
             self._seals = Seals(side, keys)
 
     def expect(self, kind: type[_Message], seconds: float) -> _Message:
-        """Receive a message of one kind, without arrays.
-
-        Raises
-        ------
-        ParameterServerError
-            The error that the other end has sent with a goodbye.
-        RemoteProtocolError
-            If another message comes.
-        OSError
-            If the connection breaks or ends.
-        """
+        """Receive a message of one kind, without arrays."""
         found = self.receive(seconds)
         if found is None:
             raise ConnectionResetError("the other side closed it")
@@ -303,35 +242,7 @@ def accept(
     welcome: Envelope,
     permit: Callable[[WorkerHello], None] = lambda _: None,
 ) -> WorkerHello:
-    """Admit a client that proves that it has the key; the listening end of the handshake.
-
-    Parameters
-    ----------
-    channel : ArrayChannel
-        A new channel.
-    key_of : callable
-        Returns the key of a number that a client may claim.
-    run : str
-        Name of the run.
-    nonces : Nonces
-        Nonces of earlier clients.
-    welcome : Envelope
-        Sent to the client at the end.
-    permit : callable, optional
-        Called with what the client has proved; it raises `ParameterServerError` to turn it away.
-
-    Returns
-    -------
-    WorkerHello
-        What the client claims and has proved.
-
-    Raises
-    ------
-    ParameterServerError
-        If it does not have the key, belongs to another run, is turned away, or breaks the protocol.
-    OSError
-        If the connection breaks, or the client takes longer than `HANDSHAKE_SECONDS`.
-    """
+    """Admit a client that proves that it has the key; the listening end of the handshake."""
     deadline = time.monotonic() + HANDSHAKE_SECONDS
     hello = channel.expect(WorkerHello, HANDSHAKE_SECONDS)
     nonces.check(hello.nonce)
@@ -353,30 +264,7 @@ def join(
 ) -> _Message:
     """Prove that this end has the key; the connecting end of the handshake.
 
-    Parameters
-    ----------
-    channel : ArrayChannel
-        A new channel.
-    key : bytes
-        Key of the number that `hello` claims.
-    hello : WorkerHello
-        What this end claims, with a fresh nonce.
-    seconds : float
-        Time limit for the whole handshake [s].
-    welcome : type
-        The vocabulary's welcome.
-
-    Returns
-    -------
-    Struct
-        The welcome from the other end.
-
-    Raises
-    ------
-    ParameterServerError
-        If the other end does not have the key, or turns this end away.
-    OSError
-        If the connection breaks or takes too long.
+    `seconds`: time limit for the whole handshake [s].
     """
     deadline = time.monotonic() + seconds
     channel.send(hello)

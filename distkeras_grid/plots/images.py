@@ -28,17 +28,7 @@ Image = npt.NDArray[Any]
 def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None) -> Figure:
     """Draw a confusion matrix, each row as shares of its label.
 
-    Parameters
-    ----------
-    matrix : array_like, shape (k, k)
-        Counts; row: the label, column: the prediction.
-    classes : sequence of str, optional
-        Names of the k classes.
-
-    Raises
-    ------
-    ConfigurationError
-        If the matrix is not square, or there are not k names.
+    `matrix`: counts; row: the label, column: the prediction; shape (k, k).
 
     Examples
     --------
@@ -75,25 +65,7 @@ def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None
 def contact_sheet(
     tiles: Sequence[Image], titles: Sequence[str] | None = None, heading: str = ""
 ) -> Figure:
-    """Show images in rows.
-
-    Parameters
-    ----------
-    tiles : sequence of ndarray
-        Each ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``; uint8, or
-        floats from 0 to 1.
-    titles : sequence of str, optional
-        One above each.
-    heading : str, default ""
-        Above all.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are not as many titles as images.
-    EmptyDataError
-        If there are none.
-    """
+    """Show images in rows."""
     check_some(tiles, "images")
     titles = [""] * len(tiles) if titles is None else titles
     if len(titles) != len(tiles):
@@ -122,20 +94,9 @@ def overlap_picture(
 ) -> Figure:
     """Draw where tiles lie on their source image.
 
-    Parameters
-    ----------
-    image : ndarray
-        The source; ``(height, width)`` or ``(height, width, 1 or 3)``.
-    outlines : mapping of str to array_like, shape (n, 4, 2)
-        For each group of tiles, such as an angle, its name and the corners ``(x, y)`` of its n
-        tiles [pixels of the source; the top left corner of the first pixel is (0, 0)].
-    title : str
-        Above the figure.
-
-    Raises
-    ------
-    ConfigurationError
-        If outlines are not of that shape.
+    `outlines`: for each group of tiles, such as an angle, its name and the corners ``(x, y)`` of
+    its n tiles [pixels of the source; the top left corner of the first pixel is (0, 0)]; shape (n,
+    4, 2).
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
@@ -170,18 +131,8 @@ def overlap_picture(
 def angle_wheel(tiles: Mapping[float, Image], title: str = "One place at all angles") -> Figure:
     """Show one tile of each angle, each at its angle around a circle.
 
-    Parameters
-    ----------
-    tiles : mapping of float to ndarray
-        The angle in degrees, 0 to the right and 90 upwards, and the tile cut at it; each
-        ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``.
-    title : str
-        Above the figure.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are none.
+    `tiles`: the angle in degrees, 0 to the right and 90 upwards, and the tile cut at it; each
+    ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``.
     """
     check_some(tiles, "tiles")
     figure = figure_class()(figsize=(8, 8), dpi=100)

@@ -40,22 +40,7 @@ def curves(
 ) -> Figure:
     """Compare runs by one metric.
 
-    Parameters
-    ----------
-    histories : mapping of str to History, or to sequence of (float, float)
-        A name for each run, best with its cores (``"ADAG, 2 workers, 2 cores"``); points
-        ``(x, value)`` serve for runs that have no `History`.
-    x : {"seconds", "samples"}, default "seconds"
-        Time since the first batch [s], or samples trained.
-    metric : str, default "loss"
-        A key of ``History.history``, such as ``val_accuracy``.
-
-    Raises
-    ------
-    ConfigurationError
-        If a history has no such metric.
-    EmptyDataError
-        If there is nothing to draw.
+    `x`: time since the first batch [s], or samples trained.
 
     Examples
     --------
@@ -95,10 +80,7 @@ def curves(
 def loss_by_worker(history: History) -> Figure:
     """Draw the loss of every window, a line a worker.
 
-    Parameters
-    ----------
-    history : History
-        With at least one window.
+    `history`: with at least one window.
     """
     check_some(history.records, "windows")
     figure, axes = new_figure()
@@ -121,10 +103,7 @@ def loss_by_worker(history: History) -> Figure:
 def staleness_histogram(history: History) -> Figure:
     """Count the windows by their staleness.
 
-    Parameters
-    ----------
-    history : History
-        With at least one window.
+    `history`: with at least one window.
     """
     check_some(history.records, "windows")
     from matplotlib.ticker import MaxNLocator
@@ -150,10 +129,7 @@ def timeline(history: History) -> Figure:
     What is white between the bars is exchange and waiting. Without rounds the passes of fast
     workers are ahead of the run's epochs.
 
-    Parameters
-    ----------
-    history : History
-        With at least one window.
+    `history`: with at least one window.
     """
     check_some(history.records, "windows")
     from matplotlib.patches import Patch
@@ -185,10 +161,8 @@ def stage_timeline(history: History) -> Figure:
     White between the bars is waiting: the bubble at both ends of the batch, slower stages, and the
     line. The last stage computes both ways at once.
 
-    Parameters
-    ----------
-    history : History
-        That of a run with at least two stages: ``history.params["passes"]`` has their passes.
+    `history`: that of a run with at least two stages: ``history.params["passes"]`` has their
+    passes.
     """
     passes = history.params.get("passes", [])
     check_some(passes, "passes through stages (PlacedLayers with two workers or more)")
@@ -214,13 +188,7 @@ def stage_timeline(history: History) -> Figure:
 
 
 def throughput(histories: Mapping[str, History]) -> Figure:
-    """Draw the samples per second of runs over time.
-
-    Parameters
-    ----------
-    histories : mapping of str to History
-        A name for each run, best with its cores.
-    """
+    """Draw the samples per second of runs over time."""
     check_some(histories, "runs")
     figure, axes = new_figure()
     for number, (name, history) in enumerate(histories.items()):

@@ -103,18 +103,6 @@ RULES: dict[str, type[Rule]] = {
 def build_rule(name: str, parameters: Mapping[str, Any]) -> Rule:
     """Build a rule from its name and its parameters.
 
-    Parameters
-    ----------
-    name : str
-        A key of `RULES`.
-    parameters : mapping
-        What ``rule.parameters()`` returned.
-
-    Raises
-    ------
-    ConfigurationError
-        If no rule has this name, or a parameter is missing, unknown or out of range.
-
     Examples
     --------
     >>> build_rule("elastic", {"alpha": 0.25})

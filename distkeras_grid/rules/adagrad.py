@@ -26,24 +26,15 @@ class AdagradRule(AsynchronousRule):
     ``A`` is the sum of a window's gradients, ``G`` one vector beside the center. Dean et al.,
     "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1. One worker with a window of
     one batch is Keras' Adagrad: `epsilon` is inside the root, as in Keras.
-
-    Parameters
-    ----------
-    rate : float
-        The server's learning rate.
-    initial : float
-        First value of ``G``; Keras starts at 0.1, the paper at 0.
-    epsilon : float
-        1e-7 in Keras.
     """
 
     name: ClassVar[str] = "adagrad"
     traits: ClassVar[Traits] = Traits(
         local_steps=LocalSteps.GRADIENT, sends=Sends.CHANGES, plain_sgd=True, shared_vectors=1
     )
-    rate: float
-    initial: float = 0.1
-    epsilon: float = 1e-7
+    rate: float  # The server's learning rate
+    initial: float = 0.1  # First value of ``G``; Keras starts at 0.1, the paper at 0
+    epsilon: float = 1e-7  # 1e-7 in Keras
 
     def __post_init__(self) -> None:
         check_positive("rate", self.rate)

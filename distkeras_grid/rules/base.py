@@ -27,19 +27,7 @@ Memory = Sequence[Vector]
 
 
 class LocalSteps(Enum):
-    """What a worker does in a window, and with it what ``after`` holds.
-
-    Attributes
-    ----------
-    OPTIMIZER
-        Steps of the model's own optimizer; ``after`` holds the weights.
-    LOOK_AHEAD
-        SGD with Nesterov's momentum: the model holds ``x + momentum v``, ``after`` holds ``x``.
-    GRADIENT
-        Steps of plain SGD; ``after`` holds the sum of the gradients.
-    NONE
-        No step: ``after`` holds the mean gradient of the window's rows at the weights of the start.
-    """
+    """What a worker does in a window, and with it what ``after`` holds."""
 
     OPTIMIZER = "optimizer"
     LOOK_AHEAD = "look-ahead"
@@ -49,38 +37,18 @@ class LocalSteps(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """What a fold may know about a commit, apart from its vector.
+    """What a fold may know about a commit, apart from its vector."""
 
-    Parameters
-    ----------
-    seat : int
-        Number of the worker, from 0.
-    steps : int
-        Mini-batches in the window, at least 1.
-    samples : int
-        Rows in the window, at least 1.
-    staleness : int
-        Commits of other workers that were folded since this worker's last reply.
-    """
-
-    seat: int
-    steps: int
-    samples: int
-    staleness: int
+    seat: int  # Number of the worker, from 0
+    steps: int  # Mini-batches in the window, at least 1
+    samples: int  # Rows in the window, at least 1
+    staleness: int  # Commits of other workers that were folded since this worker's last reply
 
 
 class Sends(Enum):
     """What a commit holds.
 
-    Attributes
-    ----------
-    WEIGHTS
-        Weights. Their last digits matter.
-    CHANGES
-        Changes or gradients. Their last digits may be lost.
-    SUMMANDS
-        Changes or gradients, too. The weights move by a multiple of each, as SGD's weights move by
-        a multiple of each gradient.
+    `CHANGES`: changes or gradients. Their last digits may be lost.
     """
 
     WEIGHTS = "weights"
@@ -89,19 +57,7 @@ class Sends(Enum):
 
 
 class Reply(Enum):
-    """What the server replies to a commit.
-
-    Attributes
-    ----------
-    VECTOR
-        A vector, from which the worker's next window starts.
-    STEP
-        Nothing at once. A round yields a gradient, and each worker's own optimizer takes a step
-        with it. All workers hold the same weights and the same optimizer state; now and then one
-        of them sends both to the server.
-    NOTHING
-        No vector. The worker continues from its own weights.
-    """
+    """What the server replies to a commit."""
 
     VECTOR = "vector"
     STEP = "step"
@@ -110,34 +66,20 @@ class Reply(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the other layers must know about a rule, in one place.
+    """What the other layers must know about a rule, in one place."""
 
-    Parameters
-    ----------
-    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
-        What a worker does in a window.
-    sends : Sends, default Sends.WEIGHTS
-        What a commit holds.
-    reply : Reply, default Reply.VECTOR
-        What the server replies to a commit.
-    plain_sgd : bool, default False
-        Whether the rule computes its steps from plain gradients, so that workers must train with
-        plain SGD.
-    own_center : bool, default False
-        Whether each seat has its own center, which the other workers do not affect.
-    keeps_weights : bool, default False
-        Whether workers go on from weights of their own, which are not the center.
-    shared_vectors, seat_vectors : int, default 0
-        How many vectors the server keeps for all seats together, and for each seat. Each is as
-        long as the trainable section, and zero when the run begins.
-    """
-
-    local_steps: LocalSteps = LocalSteps.OPTIMIZER
-    sends: Sends = Sends.WEIGHTS
-    reply: Reply = Reply.VECTOR
+    local_steps: LocalSteps = LocalSteps.OPTIMIZER  # What a worker does in a window
+    sends: Sends = Sends.WEIGHTS  # What a commit holds
+    reply: Reply = Reply.VECTOR  # What the server replies to a commit
+    # Whether the rule computes its steps from plain gradients, so that workers must train with
+    # plain SGD
     plain_sgd: bool = False
+    # Whether each seat has its own center, which the other workers do not affect
     own_center: bool = False
+    # Whether workers go on from weights of their own, which are not the center
     keeps_weights: bool = False
+    # shared_vectors and seat_vectors: How many vectors the server keeps for all seats together, and
+    # for each seat. Each is as long as the trainable section, and zero when the run begins.
     shared_vectors: int = 0
     seat_vectors: int = 0
 
@@ -178,28 +120,16 @@ class Rule(ABC):
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
         """Fill `out` with what the worker commits.
 
-        Parameters
-        ----------
-        before, after : ndarray
-            The trainable part at the start and at the end of the window, ``float32``; `after` may
-            be something else, see `LocalSteps`.
-        steps : int
-            Mini-batches in the window, at least 1.
-        out : ndarray
-            What is sent; same shape. May be neither `before` nor `after`.
+        `before, after`: the trainable part at the start and at the end of the window, ``float32``;
+        `after` may be something else, see `LocalSteps`.
+        `steps`: mini-batches in the window, at least 1.
+        `out`: what is sent; same shape. May be neither `before` nor `after`.
         """
 
     def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Fill `out` with the trainable part that the next window starts from: the reply.
 
-        Parameters
-        ----------
-        after : ndarray
-            The trainable part at the end of the window, ``float32``.
-        reply : ndarray
-            The server's reply; not read where it has no vector.
-        out : ndarray
-            May be `after` or `reply` itself.
+        `out`: may be `after` or `reply` itself.
         """
         np.copyto(out, reply)
 
@@ -214,23 +144,12 @@ class Rule(ABC):
         return centers + self.traits.shared_vectors + workers * self.traits.seat_vectors
 
     def greet(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
-        """Record that a seat receives the center, at its start or because a reply was lost.
-
-        Parameters
-        ----------
-        center : ndarray
-            A slice of it.
-        memory : sequence of ndarray
-            The same slice of the vectors that are kept; may change in place.
-        """
+        """Record that a seat receives the center, at its start or because a reply was lost."""
 
     def repeat(self, center: Vector, payload: Vector) -> None:
         """Turn a commit that was folded before into its reply, and leave the center alone.
 
-        Parameters
-        ----------
-        center, payload : ndarray
-            The same slice of both; only `payload` changes.
+        `center, payload`: the same slice of both; only `payload` changes.
         """
         np.copyto(payload, center)
 
@@ -245,18 +164,7 @@ class AsynchronousRule(Rule):
 
     @abstractmethod
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
-        """Fold a commit into the center and turn it into its reply.
-
-        Parameters
-        ----------
-        center, payload : ndarray
-            The same slice of the center and of the commit; both change in place.
-        commit : CommitInfo
-            Where the commit came from.
-        memory : sequence of ndarray
-            The same slice of the shared vectors, then of the seat's own (see `Traits`); may
-            change in place.
-        """
+        """Fold a commit into the center and turn it into its reply."""
 
 
 @dataclass(frozen=True)
@@ -269,13 +177,6 @@ class SynchronousRule(Rule):
     ) -> None:
         """Fold one round of commits into the center, and turn each into its reply.
 
-        Parameters
-        ----------
-        center : ndarray
-            A slice of the center; changes in place.
-        payloads : sequence of ndarray
-            The same slice of each commit; all change in place. They are in the order of the seats,
-            so that the result does not depend on which worker came first.
-        commits : sequence of CommitInfo
-            Where they came from, in the same order.
+        `payloads`: the same slice of each commit; all change in place. They are in the order of the
+        seats, so that the result does not depend on which worker came first.
         """

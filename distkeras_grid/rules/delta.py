@@ -73,15 +73,10 @@ class DownpourRule(DeltaRule):
     Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, in the form that
     dist-keras gave it: the accumulated gradient is the difference of the weights, so any local
     optimizer may produce it, and push and fetch share one window.
-
-    Parameters
-    ----------
-    commit_scale : float
-        ``s``; 1 is the paper's sum, ``1/n`` the asynchronous mean.
     """
 
     name: ClassVar[str] = "downpour"
-    commit_scale: float = 1.0
+    commit_scale: float = 1.0  # ``s``; 1 is the paper's sum, ``1/n`` the asynchronous mean
 
     def __post_init__(self) -> None:
         check_positive("commit_scale", self.commit_scale)
@@ -135,15 +130,11 @@ class DistanceRule(DeltaRule):
     server keeps it, one vector for each worker. A weight that no other worker has moved is not
     scaled down. Hermans, "On Scalable Deep Learning and Parallelizing Gradient Descent", master
     thesis, Maastricht 2017, chapter 5 (called ADAG there, ``Experimental`` in dist-keras).
-
-    Parameters
-    ----------
-    gamma : float
-        Square of the distance at which a commit counts half; the thesis recommends 1e-4.
     """
 
     name: ClassVar[str] = "distance"
     traits: ClassVar[Traits] = replace(DeltaRule.traits, seat_vectors=1)
+    # Square of the distance at which a commit counts half; the thesis recommends 1e-4
     gamma: float = 1e-4
 
     def __post_init__(self) -> None:

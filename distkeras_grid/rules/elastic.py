@@ -55,11 +55,6 @@ class ElasticRule(_Elastic, AsynchronousRule):
     the worker first read ``c`` and later sent ``e``, m simultaneous exchanges would act like one
     with ``m alpha``, which diverges for many workers and small windows. The sum of all ``x`` and
     ``c`` does not change in an exchange.
-
-    Parameters
-    ----------
-    alpha : float
-        Between 0 and 1; the authors' code uses ``0.9 / n``.
     """
 
     name: ClassVar[str] = "elastic"
@@ -77,20 +72,13 @@ class ElasticMomentumRule(ElasticRule):
 
     Zhang, Choromanska and LeCun, NIPS 2015, algorithm 2: ``v <- mu v - eta g(x + mu v)``, ``x <- x
     + v``. The elastic exchange moves only ``x``; ``v`` stays with the worker.
-
-    Parameters
-    ----------
-    alpha : float
-        As in `ElasticRule`.
-    momentum : float
-        ``mu``, at least 0 and below 1.
     """
 
     name: ClassVar[str] = "elastic_momentum"
     traits: ClassVar[Traits] = Traits(
         local_steps=LocalSteps.LOOK_AHEAD, plain_sgd=True, keeps_weights=True
     )
-    momentum: float = 0.9
+    momentum: float = 0.9  # ``mu``, at least 0 and below 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,11 +96,6 @@ class ElasticRoundRule(_Elastic, SynchronousRule):
 
     Zhang, Choromanska and LeCun, NIPS 2015, equations 2 and 3. With ``alpha = 1 / n`` the center
     becomes the mean of the workers.
-
-    Parameters
-    ----------
-    alpha : float
-        Between 0 and 1.
     """
 
     name: ClassVar[str] = "elastic_round"

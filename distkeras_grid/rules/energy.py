@@ -24,28 +24,17 @@ class EnergyMatchingRule(AsynchronousRule):
     The paper's workers pull the center before they commit. Here the server keeps ``m`` and ``s``
     of each worker and computes ``p`` in the step that folds. A window then takes one exchange, and
     no other worker moves the center in between.
-
-    Parameters
-    ----------
-    momentum : float
-        ``mu``, at least 0 and below 1; 0.9 in the paper.
-    kappa : float
-        Energy of the proxy; the authors call 2 a good value, and 4 diverges.
-    largest_scale : float
-        Upper limit of ``p``, whose lower limit is 0; 5 in the authors' code.
-    epsilon : float
-        1e-12 in the authors' code.
-    exclude_own_commit : bool
-        Whether the shift ``c - s`` leaves out the worker's own last commit. The paper counts it, so
-        that a single worker moves by half of its momentum on average.
     """
 
     name: ClassVar[str] = "energy_matching"
     traits: ClassVar[Traits] = Traits(sends=Sends.CHANGES, plain_sgd=True, seat_vectors=2)
-    momentum: float = 0.9
-    kappa: float = 1.0
+    momentum: float = 0.9  # ``mu``, at least 0 and below 1; 0.9 in the paper
+    kappa: float = 1.0  # Energy of the proxy; the authors call 2 a good value, and 4 diverges
+    # Upper limit of ``p``, whose lower limit is 0; 5 in the authors' code
     largest_scale: float = 5.0
-    epsilon: float = 1e-12
+    epsilon: float = 1e-12  # 1e-12 in the authors' code
+    # Whether the shift ``c - s`` leaves out the worker's own last commit. The paper counts it, so
+    # that a single worker moves by half of its momentum on average.
     exclude_own_commit: bool = False
 
     def __post_init__(self) -> None:

@@ -123,12 +123,7 @@ def largest(values: Vector, count: int) -> NDArray[np.int64]:
     A threshold from a sample is good enough if it finds 0.8 to 1.3 times `count` numbers. If it is
     not, or if the sample would contain none of them, exactly `count` are selected.
 
-    Parameters
-    ----------
-    values : ndarray
-        Shape ``(size,)``, without NaN.
-    count : int
-        From 1 to ``size``.
+    `values`: shape ``(size,)``, without NaN.
 
     Examples
     --------
@@ -150,21 +145,7 @@ def largest(values: Vector, count: int) -> NDArray[np.int64]:
 class Accumulator:
     """What one worker has not sent yet.
 
-    Parameters
-    ----------
-    compression : DeepGradientCompression
-        How it is compressed.
-    layout : WeightLayout
-        Which part of the vector is which tensor.
-    workers : int
-        Number of workers in the run.
-
-    Attributes
-    ----------
-    residual : ndarray
-        ``r``, the trainable part, ``float32``.
-    velocity : ndarray
-        ``u``, likewise; empty without momentum, where it is the commit.
+    `velocity`: ``u``, likewise; empty without momentum, where it is the commit.
 
     Examples
     --------
@@ -197,13 +178,6 @@ class Accumulator:
         """Replace a commit by what is sent now, of it and of what was held back before.
 
         A commit that is not finite is left as it is, so that the server refuses it.
-
-        Parameters
-        ----------
-        vector : ndarray
-            ``[trainable | statistics]``; the trainable part changes in place.
-        epoch : int
-            From 1.
         """
         commit = vector[: self.residual.size]
         if not np.isfinite(commit).all():
@@ -262,16 +236,6 @@ def gradient_compression(compression: object) -> DeepGradientCompression | None:
 def accumulators(
     compression: object, layout: WeightLayout, workers: int
 ) -> Callable[[], Accumulator] | None:
-    """Return a function that makes a worker's accumulator, None if commits are sent whole.
-
-    Parameters
-    ----------
-    compression : "bfloat16" or DeepGradientCompression, optional
-        Compression of the run.
-    layout : WeightLayout
-        Which part of the vector is which tensor.
-    workers : int
-        Number of workers in the run.
-    """
+    """Return a function that makes a worker's accumulator, None if commits are sent whole."""
     settings = gradient_compression(compression)
     return None if settings is None else partial(Accumulator, settings, layout, workers)

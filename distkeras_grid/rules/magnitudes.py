@@ -24,14 +24,8 @@ SMALL_SQUARES = 1e30
 class Size(Enum):
     """How large a vector's numbers are.
 
-    Attributes
-    ----------
-    SMALL
-        All are finite, and none is above 1e15.
-    LARGE
-        All are finite; arithmetic on them may overflow.
-    NOT_FINITE
-        At least one is NaN or infinite.
+    `SMALL`: all are finite, and none is above 1e15.
+    `NOT_FINITE`: at least one is NaN or infinite.
     """
 
     SMALL = "small"
@@ -48,10 +42,7 @@ def chunks(size: int) -> Iterator[slice]:
 def is_small(chunk: Vector) -> bool:
     """Whether all numbers of a chunk are finite and far from the largest.
 
-    Parameters
-    ----------
-    chunk : ndarray
-        At most a few times `CHUNK` numbers, ``float32`` or ``float64``.
+    `chunk`: at most a few times `CHUNK` numbers, ``float32`` or ``float64``.
 
     Examples
     --------
@@ -72,10 +63,7 @@ def _is_small(chunk: Vector) -> bool:
 def size_of(vector: Vector) -> Size:
     """Return how large the numbers of a vector are.
 
-    Parameters
-    ----------
-    vector : ndarray
-        Shape ``(size,)``, ``float32`` or ``float64``.
+    `vector`: shape ``(size,)``, ``float32`` or ``float64``.
     """
     found = Size.SMALL
     # Once for all chunks: it takes longer than the sum of a small one.

@@ -12,21 +12,7 @@ from distkeras_grid.errors import ConfigurationError
 def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool = False) -> None:
     """Refuse a parameter that is out of its range.
 
-    Parameters
-    ----------
-    name : str
-        For the error.
-    value : object
-        What was received.
-    below : float, default infinity
-        The number must be smaller.
-    zero : bool, default False
-        Whether 0 is allowed.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a number, or out of its range.
+    `below`: the number must be smaller.
 
     Examples
     --------

@@ -27,28 +27,14 @@ class Scaling:
     def on_worker(self, delta: Vector, steps: int) -> None:
         """Scale a delta before it is sent.
 
-        Parameters
-        ----------
-        delta : ndarray
-            Changes in place.
-        steps : int
-            Mini-batches in the window, at least 1.
+        `steps`: mini-batches in the window, at least 1.
         """
 
     def on_server(self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory) -> None:
         """Scale a delta before it is added.
 
-        Parameters
-        ----------
-        delta : ndarray
-            A slice of it; changes in place.
-        commit : CommitInfo
-            Where it came from.
-        center : ndarray
-            The same slice of the center before the delta is added.
-        memory : sequence of ndarray
-            The same slice of what `remember` noted. It may be used as scratch space, because
-            `remember` is called again after the fold.
+        `memory`: the same slice of what `remember` noted. It may be used as scratch space, because
+        `remember` is called again after the fold.
         """
 
     def remember(self, center: Vector, memory: Memory) -> None:
@@ -57,15 +43,9 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Constant(Scaling):
-    """``s``, on the worker.
+    """``s``, on the worker."""
 
-    Parameters
-    ----------
-    factor : float
-        ``s``.
-    """
-
-    factor: float
+    factor: float  # ``s``
 
     def on_worker(self, delta: Vector, steps: int) -> None:  # noqa: ARG002
         """Multiply by ``s``."""
@@ -102,15 +82,10 @@ class PerDistance(Scaling):
     """``1 / (1 + d^2 / gamma)`` for each weight, on the server.
 
     ``d`` is the distance between the center now and the center that the seat received last.
-
-    Parameters
-    ----------
-    gamma : float
-        Square of the distance at which a commit counts half.
     """
 
     seat_vectors: ClassVar[int] = 1
-    gamma: float
+    gamma: float  # Square of the distance at which a commit counts half
 
     def on_server(
         self,

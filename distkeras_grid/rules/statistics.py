@@ -18,15 +18,7 @@ from distkeras_grid.weights import Section, Vector
 
 
 def fold_statistics(center: Vector, payload: Vector, workers: int) -> None:
-    """Fold one worker's statistics: ``s <- (1 - 1/n) s + (1/n) s_i``; the reply is ``s``.
-
-    Parameters
-    ----------
-    center, payload : ndarray
-        The same slice of both, ``float32``; both change in place.
-    workers : int
-        ``n``; one worker replaces the center, bit for bit.
-    """
+    """Fold one worker's statistics: ``s <- (1 - 1/n) s + (1/n) s_i``; the reply is ``s``."""
     if workers == 1:
         np.copyto(center, payload)
         return
@@ -47,15 +39,6 @@ def combine_statistics(
     """Replace the center's statistics by the mean over a round, weighted by samples.
 
     The mean is the reply to all.
-
-    Parameters
-    ----------
-    center : ndarray
-        A slice of the center; changes in place.
-    payloads : sequence of ndarray
-        The same slice of each commit; all become the reply.
-    commits : sequence of CommitInfo
-        Where they came from, in the same order.
     """
     weighted_mean(payloads, [commit.samples for commit in commits], center)
     for payload in payloads:
@@ -72,16 +55,7 @@ def propose_vector(
 ) -> None:
     """Fill `out` with a worker's whole commit. Sections that are averaged are sent as they are.
 
-    Parameters
-    ----------
-    rule : Rule
-        The rule of the run.
-    sections : sequence of Section
-        The sections of the vectors.
-    before, after, out : ndarray
-        Whole vectors, ``float32``; `out` is neither of the others.
-    steps : int
-        Mini-batches in the window, at least 1.
+    `steps`: mini-batches in the window, at least 1.
     """
     for section in sections:
         part = section.span
@@ -96,14 +70,7 @@ def adopt_vector(
 ) -> None:
     """Fill `out` with the whole vector that a worker's next window starts from.
 
-    Parameters
-    ----------
-    rule : Rule
-        The rule of the run.
-    sections : sequence of Section
-        The sections of the vectors.
-    after, reply, out : ndarray
-        Whole vectors, ``float32``; `out` may be one of the others.
+    `after, reply, out`: whole vectors, ``float32``; `out` may be one of the others.
     """
     averaged = reply if rule.traits.reply_has_vector else after
     for section in sections:

@@ -20,14 +20,8 @@ def weighted_mean(payloads: Sequence[Vector], samples: Sequence[int], out: Vecto
     the same vector, bit for bit. Where a difference could overflow, ``float64`` is used, so the
     mean of finite numbers is finite.
 
-    Parameters
-    ----------
-    payloads : sequence of ndarray
-        At least one vector, ``float32``; all but the first are used as scratch space.
-    samples : sequence of int
-        One positive weight for each.
-    out : ndarray
-        Same shape; none of the payloads.
+    `payloads`: at least one vector, ``float32``; all but the first are used as scratch space.
+    `out`: same shape; none of the payloads.
 
     Examples
     --------

@@ -24,20 +24,12 @@ FETCH_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar of Maven Central.
+    """A jar of Maven Central."""
 
-    Parameters
-    ----------
-    group, artifact, version : str
-        Its coordinates.
-    sha256 : str
-        Hexadecimal digest of the file.
-    """
-
-    group: str
+    group: str  # group and artifact and version: Its coordinates
     artifact: str
     version: str
-    sha256: str
+    sha256: str  # Hexadecimal digest of the file
 
     @property
     def file_name(self) -> str:
@@ -105,17 +97,6 @@ def daemon_class_path(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return the class path of the daemons; fetches their jars if they are not here yet.
 
     Each jar that is not PySpark's is compared with its digest, however it came here.
-
-    Parameters
-    ----------
-    environment : mapping of str to str
-        ``HADOOP_HOME`` is used if set; ``XDG_CACHE_HOME`` moves the folder of fetched jars.
-
-    Raises
-    ------
-    SandboxError
-        If ``HADOOP_HOME`` is no Hadoop, the jars cannot be had or are others, or PySpark's Hadoop
-        is of another version than they are.
     """
     if home := environment.get("HADOOP_HOME"):
         return distribution_class_path(Path(home))
@@ -137,13 +118,7 @@ def _here(jars: Sequence[Jar], environment: Mapping[str, str]) -> list[str]:
 
 
 def distribution_class_path(home: Path) -> list[str]:
-    """Return the class path of a Hadoop distribution.
-
-    Raises
-    ------
-    SandboxError
-        If there is none at `home`.
-    """
+    """Return the class path of a Hadoop distribution."""
     share = home / "share" / "hadoop"
     if not any((share / "hdfs").glob("hadoop-hdfs-*.jar")):
         raise SandboxError(
@@ -157,13 +132,7 @@ def distribution_class_path(home: Path) -> list[str]:
 
 
 def pyspark_jars() -> list[str]:
-    """Return the jars of PySpark that the daemons need.
-
-    Raises
-    ------
-    SandboxError
-        If PySpark's Hadoop is of another version than the pinned jars.
-    """
+    """Return the jars of PySpark that the daemons need."""
     folder = _pyspark_folder()
     if not (folder / f"hadoop-client-api-{HADOOP_VERSION}.jar").exists():
         found = ", ".join(sorted(path.name for path in folder.glob("hadoop-client-api-*")))
@@ -181,14 +150,7 @@ def jar_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def fetch(jars: Sequence[Jar], folder: Path) -> None:
-    """Fetch jars by Ivy, check their digests, and move them to a folder.
-
-    Raises
-    ------
-    SandboxError
-        If Ivy fails, a file is another one than expected, or cannot be written, or there is no
-        Java; nothing is kept then.
-    """
+    """Fetch jars by Ivy, check their digests, and move them to a folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -264,13 +226,7 @@ def ivy_command(work: Path) -> list[str]:
 
 
 def check_digest(file: Path, jar: Jar) -> None:
-    """Refuse a file whose digest is not that of the jar.
-
-    Raises
-    ------
-    SandboxError
-        Names both digests.
-    """
+    """Refuse a file whose digest is not that of the jar."""
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != jar.sha256:

@@ -41,23 +41,14 @@ FORMAT = ("-format", "-nonInteractive", "-force")
 
 @dataclass(frozen=True)
 class State:
-    """The content of ``sandbox.json``, from which a sandbox is found and started again.
+    """The content of ``sandbox.json``, from which a sandbox is found and started again."""
 
-    Parameters
-    ----------
-    ports : Ports
-        They stay the same as long as the data do: paths name them.
-    datanodes, memory_mb, cores : int
-        As for `Sandbox`.
-    daemons : tuple of Daemon
-        Started and not stopped.
-    """
-
-    ports: Ports
+    ports: Ports  # They stay the same as long as the data do: paths name them
+    # datanodes and memory_mb and cores: As for `Sandbox`
     datanodes: Annotated[int, msgspec.Meta(ge=1)]
     memory_mb: int
     cores: int
-    daemons: tuple[Daemon, ...] = ()
+    daemons: tuple[Daemon, ...] = ()  # Started and not stopped
 
     def to_json(self) -> str:
         """Return it as JSON."""
@@ -65,13 +56,7 @@ class State:
 
     @classmethod
     def from_json(cls, text: str) -> State:
-        """Read what `to_json` wrote; refuse what no sandbox can have written.
-
-        Raises
-        ------
-        SandboxError
-            If it is damaged, or written by another version.
-        """
+        """Read what `to_json` wrote; refuse what no sandbox can have written."""
         try:
             return msgspec.json.decode(text, type=cls)
         except UNREADABLE as error:
@@ -348,10 +333,7 @@ class Sandbox:
     def _alone(self, *, new: bool = False) -> Iterator[None]:
         """Hold the lock of the folder; the kernel frees it when this process ends.
 
-        Parameters
-        ----------
-        new : bool, default False
-            Make the folder where it is missing. Otherwise there must be a sandbox in it.
+        `new`: make the folder where it is missing. Otherwise there must be a sandbox in it.
         """
         make = partial(self.layout.root.mkdir, parents=True, exist_ok=True)
         file = lock_file(self.layout.lock, make if new else lambda: self.state)
@@ -534,11 +516,6 @@ def free_ports() -> Ports:
     A port that the system hands out itself (from 32768 on Linux, 49152 on macOS) may belong to
     somebody else by the time its daemon comes to it: each connection takes one, and so does each
     listener on port 0, of which a DataNode has three.
-
-    Raises
-    ------
-    SandboxError
-        If there are not enough.
     """
     free: list[Any] = []
     wanted = len(Ports.names())

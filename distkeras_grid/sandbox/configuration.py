@@ -27,27 +27,17 @@ Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports that others must know; daemons choose the rest.
+    """The ports that others must know; daemons choose the rest."""
 
-    Parameters
-    ----------
-    namenode : int
-        Port of ``hdfs://``.
-    namenode_http : int
-        Port of WebHDFS and the NameNode's page.
-    resourcemanager, scheduler, tracker, admin : int
-        Ports of YARN's clients, application masters, NodeManagers and administrators.
-    resourcemanager_http : int
-        Port of YARN's REST interface and page.
-    """
-
-    namenode: Port
-    namenode_http: Port
+    namenode: Port  # Port of ``hdfs://``
+    namenode_http: Port  # Port of WebHDFS and the NameNode's page
+    # resourcemanager and scheduler and tracker and admin: Ports of YARN's clients, application
+    # masters, NodeManagers and administrators
     resourcemanager: Port
     scheduler: Port
     tracker: Port
     admin: Port
-    resourcemanager_http: Port
+    resourcemanager_http: Port  # Port of YARN's REST interface and page
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -57,15 +47,9 @@ class Ports:
 
 @dataclass(frozen=True)
 class Layout:
-    """Folders of a sandbox, all below one.
+    """Folders of a sandbox, all below one."""
 
-    Parameters
-    ----------
-    root : Path
-        That one.
-    """
-
-    root: Path
+    root: Path  # That one
 
     @property
     def client(self) -> Path:
@@ -207,12 +191,7 @@ def capacity_scheduler() -> dict[str, str]:
 def spark_defaults(pyspark: Path, events: Path) -> dict[str, str]:
     """Return ``spark-defaults.conf``.
 
-    Parameters
-    ----------
-    events : Path
-        Folder of event logs; it must exist before an application starts.
-    pyspark : Path
-        The package's folder; containers run on this machine and use its jars where they lie.
+    `events`: folder of event logs; it must exist before an application starts.
     """
     return {
         "spark.yarn.jars": f"local:{pyspark}/jars/*",
@@ -286,18 +265,7 @@ def files(
 ) -> dict[Path, str]:
     """Return every file of a sandbox, by its path.
 
-    Parameters
-    ----------
-    ports : Ports
-        Where the daemons listen.
-    layout : Layout
-        Where the files lie.
-    datanodes : int
-        DataNodes, at least 1.
-    memory_mb, cores : int
-        What the one NodeManager offers, in megabytes and virtual cores.
-    pyspark : Path
-        The package's folder.
+    `datanodes`: DataNodes, at least 1.
     """
     sites = {
         "core-site.xml": core_site(ports, layout),

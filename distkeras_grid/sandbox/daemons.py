@@ -38,24 +38,12 @@ JVM_OPTIONS = (
 
 @dataclass(frozen=True)
 class Daemon:
-    """A started daemon.
+    """A started daemon."""
 
-    Parameters
-    ----------
-    name : str
-        Such as ``namenode`` or ``datanode-1``.
-    pid : int
-        Id of its process.
-    began : str
-        What `beginning` returned for it: numbers of processes come again.
-    log : str
-        Path of its log.
-    """
-
-    name: str
-    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    began: str
-    log: str
+    name: str  # Such as ``namenode`` or ``datanode-1``
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]  # Id of its process
+    began: str  # What `beginning` returned for it: numbers of processes come again
+    log: str  # Path of its log
 
     def process(self) -> psutil.Process | None:
         """Return its process, None if it has ended."""
@@ -67,13 +55,7 @@ class Daemon:
             return None
 
     def check(self) -> None:
-        """Raise if it has ended.
-
-        Raises
-        ------
-        SandboxError
-            If it has ended; with the end of its log.
-        """
+        """Raise if it has ended."""
         if self.process() is None:
             raise SandboxError(f"The {self.name} has ended. {tail(self.log)}")
 
@@ -83,11 +65,6 @@ def beginning(process: psutil.Process) -> str:
 
     psutil's ``create_time`` is not one on Linux: it is computed from the wall clock, and changes
     when that is set. The kernel counts ticks since it was booted.
-
-    Raises
-    ------
-    psutil.NoSuchProcess
-        If it has ended.
     """
     if sys.platform != "linux":
         return str(process.create_time())
@@ -117,22 +94,7 @@ def _mark(scratch: Path) -> str:
 
 
 def start(name: str, line: Sequence[str], log: Path) -> Daemon:
-    """Start a daemon that outlives this process.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    line : sequence of str
-        Its command line.
-    log : Path
-        Gets what it writes.
-
-    Raises
-    ------
-    SandboxError
-        If there is no Java.
-    """
+    """Start a daemon that outlives this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         try:
@@ -152,13 +114,7 @@ def start(name: str, line: Sequence[str], log: Path) -> Daemon:
 
 
 def run(what: str, line: Sequence[str], log: Path) -> None:
-    """Run a command to its end.
-
-    Raises
-    ------
-    SandboxError
-        If it fails, with the end of its log.
-    """
+    """Run a command to its end."""
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with log.open("ab") as out:
@@ -178,20 +134,7 @@ def stop(
 ) -> None:
     """End daemons, the last one started first, and what YARN's containers left running.
 
-    Parameters
-    ----------
-    daemons : iterable of Daemon
-        Those that have ended are skipped.
-    containers : Path, optional
-        Where containers work; a killed NodeManager leaves them without a parent.
-    scratch : Path, optional
-        Where the temporary files of this sandbox's daemons are. Daemons that were not noted are
-        found by it, because the process that started them was killed before it could do so.
-
-    Raises
-    ------
-    SandboxError
-        If a process outlives being killed.
+    `containers`: where containers work; a killed NodeManager leaves them without a parent.
     """
     processes = [process for daemon in daemons if (process := daemon.process()) is not None]
     known = {process.pid for process in processes}

@@ -26,15 +26,9 @@ CONTENT = b"The sandbox keeps what it is given.\n"
 
 @dataclass(frozen=True)
 class Pages:
-    """The daemons' pages.
+    """The daemons' pages."""
 
-    Parameters
-    ----------
-    namenode, resourcemanager : str
-        ``host:port`` of each page.
-    """
-
-    namenode: str
+    namenode: str  # namenode and resourcemanager: ``host:port`` of each page
     resourcemanager: str
 
     def live_datanodes(self) -> set[str]:
@@ -57,13 +51,7 @@ class Pages:
         return int(answer["clusterMetrics"]["activeNodes"])
 
     def make_homes(self, user: str) -> None:
-        """Make ``/tmp``, and the home of a user.
-
-        Raises
-        ------
-        SandboxError
-            If the NameNode refuses, or does not answer.
-        """
+        """Make ``/tmp``, and the home of a user."""
         client = self._files()
         with _told("HDFS makes no folders"):
             client.makedirs("/tmp")
@@ -71,13 +59,7 @@ class Pages:
             client.makedirs(f"/user/{user}")
 
     def write_and_read(self) -> None:
-        """Write a file over WebHDFS, read it again and delete it.
-
-        Raises
-        ------
-        SandboxError
-            If another content comes back, or a daemon refuses or does not answer.
-        """
+        """Write a file over WebHDFS, read it again and delete it."""
         client = self._files()
         path = "/tmp/.sandbox-check"
         with _told("HDFS does not keep a file"):
@@ -91,13 +73,7 @@ class Pages:
             )
 
     def run_container(self, deadline: float) -> None:
-        """Run the smallest possible application: one container, which ends at once.
-
-        Raises
-        ------
-        SandboxError
-            If it does not run by the deadline, with YARN's diagnostics.
-        """
+        """Run the smallest possible application: one container, which ends at once."""
         applications = f"http://{self.resourcemanager}/ws/v1/cluster/apps"
         with _told("YARN takes no application"):
             new = self._post(f"{applications}/new-application")
@@ -187,21 +163,7 @@ def wait_for(
 ) -> None:
     """Wait until a condition holds; ask daemons that do not answer yet again.
 
-    Parameters
-    ----------
-    what : str
-        What is waited for, for the error.
-    condition : callable
-        Asks.
-    daemons : sequence of Daemon
-        Without which it cannot come true.
-    deadline : float
-        On the clock of ``time.monotonic``.
-
-    Raises
-    ------
-    SandboxError
-        If a daemon ends, or the deadline passes; with the ends of their logs.
+    `daemons`: without which it cannot come true.
     """
     last: Exception | None = None
     while True:

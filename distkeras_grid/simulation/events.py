@@ -8,23 +8,13 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """Something that happens.
+    """Something that happens."""
 
-    Parameters
-    ----------
-    at : float
-        When it happens [s since the run began].
-    order : int
-        Counts all events. Of several at the same time, the one that was added first comes first.
-    kind : str
-        Kind of the event.
-    worker, attempt : int
-        The worker, and its attempt. An event of a lost attempt is ignored.
-    """
-
-    at: float
+    at: float  # When it happens [s since the run began]
+    # Counts all events. Of several at the same time, the one that was added first comes first.
     order: int
-    kind: str
+    kind: str  # Kind of the event
+    # worker and attempt: The worker, and its attempt. An event of a lost attempt is ignored.
     worker: int
     attempt: int
 
@@ -63,14 +53,9 @@ class EventQueue:
 class Link:
     """One direction of the server's link: messages pass one after the other.
 
-    Parameters
-    ----------
-    bandwidth : float
-        Bandwidth of the link [bytes/s].
-    worker_bandwidth : float
-        Bandwidth of the worker's link at the other end [bytes/s].
-    latency : float
-        Time of a message on the way [s].
+    `bandwidth`: bandwidth of the link [bytes/s].
+    `worker_bandwidth`: bandwidth of the worker's link at the other end [bytes/s].
+    `latency`: time of a message on the way [s].
 
     Examples
     --------

@@ -45,13 +45,6 @@ class KerasLearner:
 
     All learners share one engine, which is compiled once. While a learner does not train, its
     optimizer state and its random generators are kept outside.
-
-    Attributes
-    ----------
-    layout : WeightLayout
-        Order and shapes of the variables in the flat vector.
-    held : sequence
-        Its state, while another learner has the engine.
     """
 
     def __init__(self, shared: _SharedEngine, seed: Sequence[int] | None) -> None:
@@ -128,20 +121,8 @@ def keras_learners(
     The memory is that of the engine and, for each worker, its optimizer's variables and the vectors
     of `distkeras_grid.simulation.worker.SimulatedWorker`.
 
-    Parameters
-    ----------
-    engine : ModelEngine
-        Engine in the state in which each worker starts.
-    workers : int
-        Number of workers.
-    seed : int, optional
-        Seed of dropout and other random layers, which differ from worker to worker. None keeps the
-        model's own generators.
-
-    Returns
-    -------
-    list of KerasLearner
-        Learners for `distkeras_grid.simulation.run.Simulation`.
+    `seed`: seed of dropout and other random layers, which differ from worker to worker. None keeps
+    the model's own generators.
     """
     shared = _SharedEngine(engine)
     seeds = [None if seed is None else (seed, number) for number in range(workers)]

@@ -22,29 +22,8 @@ class QuadraticLearner:
     If all rows of a worker are the same ``a_i``, its loss is ``(x - a_i)^T H (x - a_i) / 2``. With
     dyadic numbers all results are exact.
 
-    Parameters
-    ----------
-    start : ndarray
-        Initial weights, shape ``(size,)``, ``float32`` or ``float64``, the type of all results.
-    curvature : ndarray or float
-        Diagonal of ``H``.
-    learning_rate : float
-        ``eta``.
-    momentum : float, default 0
-        ``mu`` of ``v <- mu v - eta g``, ``x <- x + v``, as Keras' SGD; with steps that look ahead,
-        Nesterov's.
-    local_steps : LocalSteps, default LocalSteps.OPTIMIZER
-        What a window does.
-
-    Attributes
-    ----------
-    layout : WeightLayout
-        One variable, ``x``.
-
-    Raises
-    ------
-    ConfigurationError
-        If momentum is given and the window's gradients are summed.
+    `start`: initial weights, shape ``(size,)``, ``float32`` or ``float64``, the type of all
+    results.
 
     Examples
     --------

@@ -86,39 +86,7 @@ Results = Callable[[bytes], Mapping[str, float] | None]
 class Simulation:
     """One run on a simulated cluster; the same arguments give the same run, bit for bit.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        The workers and the network, with its ``batch_seconds``.
-    spec : RunSpec
-        The run.
-    learners : sequence of Engine
-        One for each worker; the weights of the first are the initial center.
-    rows : sequence of Source
-        The rows of each worker.
-    evaluate : callable, optional
-        Validates the center at the end of each epoch, in no simulated time.
-    results : callable, optional
-        Computes the metrics of each epoch from the sum of their states.
-    params : mapping, optional
-        Added to ``history.params``, which has the run under ``spec``.
-    validate : callable, optional
-        The user's function, which looks at each window before it is sent.
-
-    Attributes
-    ----------
-    now : float
-        Simulated seconds since the run began.
-    history : History
-        Windows, epochs and workers; all its times are simulated, ``params["time"]`` says so.
-    lost : int
-        Attempts that were lost.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are not one learner and rows for each worker, or if rows, weights or
-        optimizer state are not those of the run.
+    `now`: simulated seconds since the run began.
 
     Examples
     --------
@@ -202,17 +170,7 @@ class Simulation:
         return self._workers
 
     def run(self) -> None:
-        """Run to the end.
-
-        Raises
-        ------
-        NonFiniteLossError
-            If a loss or a weight becomes NaN or infinite.
-        StartTimeoutError
-            If workers that are not there are waited for longer than the run allows.
-        WorkerFailedError
-            If a worker stays silent, however often it is started again.
-        """
+        """Run to the end."""
         while self.advance():
             pass
 

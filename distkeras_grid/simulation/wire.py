@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 class SimulatedWire:
     """Carries vectors in the form in which they travel.
 
-    Parameters
-    ----------
-    compression : str, optional
-        How exchanges are compressed.
-    size : int
-        Scalars in a vector.
-
     Examples
     --------
     >>> import numpy as np

@@ -34,37 +34,9 @@ if TYPE_CHECKING:
 class SimulatedWorker:
     """One worker.
 
-    Parameters
-    ----------
-    number : int
-        Number of the worker.
-    cluster : Cluster
-        The cluster, with the worker's speed.
-    spec : RunSpec
-        The run.
-    learner : Engine
-        Engine of the worker.
-    rows : Source
-        Rows of the seat.
-    validate : callable, optional
-        The user's function.
-
-    Attributes
-    ----------
-    session : Session or None
-        Its claim on the seat, None if it has not arrived, is lost or has finished.
-    attempt : int
-        Counts its attempts, from 0.
-    computed : float
-        Simulated time for which it has computed windows [s].
-    holds : int
-        Rows that it trains on in an epoch.
-    steps : int
-        Batches of the commits that have reached the server.
-    silent_seconds : float
-        If it hangs, how long after its restart another attempt comes [s].
-    wanted : Action or None
-        What its mind wants next, once the last message has arrived.
+    `session`: its claim on the seat, None if it has not arrived, is lost or has finished.
+    `computed`: simulated time for which it has computed windows [s].
+    `silent_seconds`: if it hangs, how long after its restart another attempt comes [s].
     """
 
     def __init__(
@@ -167,13 +139,7 @@ class SimulatedWorker:
         return self.seconds
 
     def send(self, session: Session, wire: SimulatedWire) -> int:
-        """Compute the current window, and send its commit; return the vector's bytes.
-
-        Raises
-        ------
-        NonFiniteLossError
-            If its loss is NaN or infinite.
-        """
+        """Compute the current window, and send its commit; return the vector's bytes."""
         if not isinstance(self.wanted, minds.Compute):
             raise GridError(f"Worker {self._number} has begun no window.")
         action = self.wanted

@@ -37,16 +37,7 @@ def choose_place(
     In local mode no other host needs to reach it. In YARN's cluster mode Spark sets
     ``spark.driver.host`` to the host of the driver's container.
 
-    Parameters
-    ----------
-    master : str
-        Spark's master.
-    setting : callable
-        Returns a Spark setting, None if it is not set.
-    node : str
-        Name of the driver's host.
-    master_host, master_port
-        The trainer's arguments.
+    `setting`: returns a Spark setting, None if it is not set.
 
     Examples
     --------
@@ -65,13 +56,7 @@ def choose_place(
 
 
 def open_for_probe(place: ServerPlace) -> TokenServer:
-    """Listen where the server will, for executors that test the connection.
-
-    Raises
-    ------
-    ServerUnreachableError
-        If the address cannot be bound.
-    """
+    """Listen where the server will, for executors that test the connection."""
     try:
         return TokenServer(place.bind_host, place.port, place.port_retries)
     except OSError as error:

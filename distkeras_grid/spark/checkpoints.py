@@ -61,31 +61,16 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint.
+    """A complete checkpoint."""
 
-    Parameters
-    ----------
-    manifest : Manifest
-        What the checkpoint consists of.
-    contents : dict of str to bytes
-        The checkpoint's pieces by name, checked.
-    """
-
-    manifest: Manifest
-    contents: dict[str, bytes] = field(repr=False)
+    manifest: Manifest  # What the checkpoint consists of
+    contents: dict[str, bytes] = field(repr=False)  # The checkpoint's pieces by name, checked
 
 
 class CheckpointStore:
     """The checkpoints of one directory.
 
-    Parameters
-    ----------
-    files : Storage
-        Storage of the session.
-    uri : str
-        The directory; it may be missing.
-    driver : Driver
-        This driver.
+    `uri`: the directory; it may be missing.
 
     Examples
     --------
@@ -100,20 +85,7 @@ class CheckpointStore:
         self._generation: Generation | None = None
 
     def newest(self, tell: Callable[[str], object]) -> Checkpoint | None:
-        """Return the newest complete checkpoint; None if there are no checkpoints.
-
-        Parameters
-        ----------
-        tell : callable
-            Called with a line for each torn checkpoint.
-
-        Raises
-        ------
-        DataError
-            If there are checkpoints, and all of them are torn.
-        ConfigurationError
-            If the newest one was written by another release.
-        """
+        """Return the newest complete checkpoint; None if there are no checkpoints."""
         numbers = self._numbers()
         for _ in range(TRIES):
             found, torn = self._newest_of(numbers)
@@ -146,13 +118,7 @@ class CheckpointStore:
         return None, torn
 
     def check_own(self) -> None:
-        """Refuse to go on if another driver has taken the directory over.
-
-        Raises
-        ------
-        FencedError
-            If one has.
-        """
+        """Refuse to go on if another driver has taken the directory over."""
         self._check_generation()
 
     def newest_number(self) -> int:
@@ -174,13 +140,7 @@ class CheckpointStore:
         return found is not None and found.precedes(self._driver)
 
     def check_new(self) -> None:
-        """Refuse a directory that has checkpoints.
-
-        Raises
-        ------
-        OutputExistsError
-            If it has some.
-        """
+        """Refuse a directory that has checkpoints."""
         if self._numbers():
             raise OutputExistsError(
                 f"{self.uri} has checkpoints of another run. Go on from them (resume='auto'), "
@@ -192,22 +152,6 @@ class CheckpointStore:
 
         A later attempt of an application takes the directory over first, so that an earlier one
         that is still alive writes no checkpoint while the later one prepares its run.
-
-        Parameters
-        ----------
-        resume : bool
-            Whether to go on from the checkpoints of another application, too.
-        tell : callable
-            Called with a line for each torn checkpoint.
-
-        Raises
-        ------
-        OutputExistsError
-            If there are checkpoints of another application, and `resume` is false.
-        FencedError
-            If a later attempt of this driver's application has taken the directory over.
-        DataError, ConfigurationError
-            See `newest`.
         """
         # Asked in this order: a driver adds its generation before its first checkpoint.
         if self._numbers() and not (resume or self.is_of_former_attempt()):
@@ -221,18 +165,6 @@ class CheckpointStore:
 
         A driver that is being replaced may have written one since this driver has looked. From
         here on it writes none.
-
-        Parameters
-        ----------
-        number : int
-            The checkpoint to go on from; 0 if the run begins anew.
-        tell : callable
-            Called with a line for each torn checkpoint.
-
-        Raises
-        ------
-        OutputExistsError, FencedError
-            See `begin`.
         """
         if self._generation is None:
             self.begin(anew=number == 0)
@@ -241,18 +173,7 @@ class CheckpointStore:
     def begin(self, *, anew: bool) -> None:
         """Take the directory over, and delete unfinished checkpoints of a killed driver.
 
-        Parameters
-        ----------
-        anew : bool
-            Whether the run begins anew; then the directory must have no checkpoint.
-
-        Raises
-        ------
-        OutputExistsError
-            If the run begins anew and there is a checkpoint.
-        FencedError
-            If a later attempt of this driver's application has taken the directory over, or any
-            other driver meanwhile.
+        `anew`: whether the run begins anew; then the directory must have no checkpoint.
         """
         if anew:
             self.check_new()
@@ -324,27 +245,7 @@ class CheckpointStore:
     def write(
         self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
     ) -> None:
-        """Write a checkpoint, and delete all older ones except the one before it.
-
-        Parameters
-        ----------
-        manifest : Manifest
-            What the checkpoint consists of.
-        contents : mapping of str to bytes
-            Contents of the checkpoint's own pieces, by name.
-        shared : mapping of str to bytes
-            Contents of the new shared pieces, by name.
-
-        Raises
-        ------
-        FencedError
-            If another driver has taken the directory over. Nothing is written then.
-        StorageError
-            If the file system refuses. The former checkpoints stay as they were.
-        TornError
-            If a shared piece that is not in `shared` is not as it was written. The next
-            checkpoint must not consist of it.
-        """
+        """Write a checkpoint, and delete all older ones except the one before it."""
         self._check_generation()
         try:
             self._publish(manifest, contents, shared)

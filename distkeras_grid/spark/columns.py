@@ -33,21 +33,13 @@ _INTEGERS = {"int32": "int", "int64": "bigint", "uint32": "bigint", "uint64": "b
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns a run reads, resolved against one DataFrame.
+    """The columns a run reads, resolved against one DataFrame."""
 
-    Parameters
-    ----------
-    features : tuple of Field
-        One for each input of the model, which sees ``value * scale + offset``.
-    labels : tuple of Field or None
-        One for each output, None for an output without; empty for a model without labels.
-    weight : str or None
-        Name of the column of sample weights.
-    """
-
+    # One for each input of the model, which sees ``value * scale + offset``
     features: tuple[Field, ...]
+    # One for each output, None for an output without; empty for a model without labels
     labels: tuple[Field | None, ...]
-    weight: str | None = None
+    weight: str | None = None  # Name of the column of sample weights
 
     @property
     def labelled(self) -> tuple[Field, ...]:
@@ -71,26 +63,8 @@ def resolve_columns(
 ) -> Columns:
     """Find and check the columns that a run reads. At most one row is read for each.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The data.
-    features_col, label_col : str, Field, list or dict
-        As in `distkeras_grid.feeding.shapes.match`. A list of columns of numbers for one input or
-        output is one value.
-    weight_col : str, optional
-        Column of sample weights.
-    model : keras.Model, optional
-        The model that takes the columns. If it declares no inputs and outputs, it has one of each.
-    losses : sequence, optional
-        The loss of each output, None for an output that needs no label. By default all need one.
-
-    Raises
-    ------
-    ConfigurationError
-        If an input or an output has no column.
-    SchemaError
-        If a column is missing or has a type that cannot be used.
+    `losses`: the loss of each output, None for an output that needs no label. By default all need
+    one.
     """
     features = resolve_features(frame, features_col, model)
     outputs = outputs_of(model)
@@ -119,13 +93,6 @@ def resolve_features(
     It is the one given, or comes from the column's metadata. Arrays and Spark ML vectors need
     neither: their shape is that of the first row, or of the longest where the model takes any
     length. Integers stay integers if the model's input has an integer type.
-
-    Raises
-    ------
-    ConfigurationError
-        If an input has no column.
-    SchemaError
-        If a column is missing, or is binary and has neither metadata nor a `Field`.
     """
     inputs = inputs_of(model)
     given = _grouped(frame, features_col, inputs)
@@ -242,13 +209,7 @@ def _dtype(kinds: Sequence[DataType], integers: str) -> str:
 
 
 def refuse_stream(frame: DataFrame, what: str) -> None:
-    """Refuse a streaming DataFrame, whose rows can be read only by a query that it starts.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is one.
-    """
+    """Refuse a streaming DataFrame, whose rows can be read only by a query that it starts."""
     if frame.isStreaming:
         raise ConfigurationError(
             f"{what} is a streaming DataFrame, and its rows are needed more than once. Take its "

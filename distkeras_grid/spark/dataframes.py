@@ -29,16 +29,6 @@ def as_dataframe(
     """Return `data` as a DataFrame: itself, or the Parquet files under a path.
 
     A streaming one is refused, unless `streams` says otherwise.
-
-    Raises
-    ------
-    ConfigurationError
-        For an RDD, an array, a pandas frame, a stream or a Spark Connect frame. The message says
-        what to do.
-    PathNotFoundError
-        If the path has no data.
-    StorageError
-        If the path cannot be read.
     """
     from pyspark.sql import DataFrame
 
@@ -64,22 +54,6 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
 
     If other jobs add tiles to the data set meanwhile, the result still has the tiles of a single
     point in time.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    path : str
-    version : int or str, optional
-        Version of a data set of tiles; see `read_tiles`.
-
-    Raises
-    ------
-    PathNotFoundError
-        If the path does not exist or has no Parquet file.
-    SchemaError
-        If there is no such version.
-    StorageError
-        If it cannot be read: an unknown host, no answer, no permission.
     """
     root = path.rstrip("/")
     tables = _tables_of(spark, root, version)
@@ -87,23 +61,7 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
 
 
 def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> str | None:
-    """Return the manifest of a data set, None where it has none.
-
-    Parameters
-    ----------
-    storage : Storage
-    path : str
-        The data set.
-    version : int or str, optional
-        Number or hash of a version. Default: the present one.
-
-    Raises
-    ------
-    PathNotFoundError
-        If a new data set is just being published: not all of its tiles may be there.
-    SchemaError
-        If there is no such version.
-    """
+    """Return the manifest of a data set, None where it has none."""
     uri = f"{path}/{MANIFEST}"
     if not _is_published(storage, path):
         if version is not None:
@@ -194,14 +152,7 @@ def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
 
 
 def corrected(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
-    """Put into the rows of some images what these have now.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Rows as they are in the files.
-    corrections : sequence of Correction
-    """
+    """Put into the rows of some images what these have now."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
@@ -229,31 +180,13 @@ def corrected(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
 
 
 def version_of(frame: DataFrame) -> dict[str, Any] | None:
-    """Return number and hash of the version of a data set that rows are of, None if nobody knows.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        What `read_tiles` or `read_parquet` returned, also filtered and with other columns.
-    """
+    """Return number and hash of the version of a data set that rows are of, None if nobody knows."""
     found = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
     return next((version for version in found if version), None)
 
 
 def read_shards(manifest: str, path: str) -> tuple[str, ...]:
     """Return the folders that a manifest names, none where it has no shards.
-
-    Parameters
-    ----------
-    manifest : str
-        Content of ``_dataset.json``.
-    path : str
-        Named in errors.
-
-    Raises
-    ------
-    SchemaError
-        If it is damaged, or names a folder that no tiling job makes.
 
     Examples
     --------

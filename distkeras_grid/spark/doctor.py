@@ -44,24 +44,12 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check."""
 
-    Parameters
-    ----------
-    subject : str
-        What was checked, in one or two words.
-    level : Level
-        How serious it is.
-    text : str
-        What was found and, unless all is well, what to change.
-    error : type of GridError
-        The error that a bad finding raises before a run.
-    """
-
-    subject: str
-    level: Level
-    text: str
-    error: type[GridError] = ConfigurationError
+    subject: str  # What was checked, in one or two words
+    level: Level  # How serious it is
+    text: str  # What was found and, unless all is well, what to change
+    error: type[GridError] = ConfigurationError  # The error that a bad finding raises before a run
 
 
 def settle(findings: Iterable[Finding]) -> list[str]:
@@ -96,16 +84,8 @@ def check_slots(
 ) -> Finding:
     """Look for a task slot for each worker.
 
-    Parameters
-    ----------
-    slots : int
-        Tasks that Spark can run at once.
-    workers : int, optional
-        Number of workers; by default one for each slot.
-    together : bool, default True
-        Whether work can begin only when all of them run. Otherwise further slots may come later.
-    fixed : bool, default False
-        Whether no further slots can come, as with a local master.
+    `together`: whether work can begin only when all of them run. Otherwise further slots may come
+    later.
     """
     if workers is None and slots > 0:
         told = f"{slots} task slots: num_workers is {slots} by default"
@@ -153,11 +133,6 @@ def check_threads(environment: Mapping[str, str]) -> list[Finding]:
 
     Otherwise properties of a worker's job, such as its key, may come to another worker's.
 
-    Parameters
-    ----------
-    environment : mapping of str to str
-        The driver's environment variables.
-
     Examples
     --------
     >>> check_threads({}), check_threads({"PYSPARK_PIN_THREAD": "false"})[0].level
@@ -178,15 +153,7 @@ def check_threads(environment: Mapping[str, str]) -> list[Finding]:
 
 
 def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
-    """Check how many GPUs of its executor a task gets; no finding if executors have none.
-
-    Parameters
-    ----------
-    setting : callable
-        Returns a Spark setting.
-    sharing : bool, default False
-        Whether several workers may use one GPU.
-    """
+    """Check how many GPUs of its executor a task gets; no finding if executors have none."""
     amount = float(setting("spark.task.resource.gpu.amount") or 0)
     held = float(setting("spark.executor.resource.gpu.amount") or 0)
     if amount <= 0:
@@ -225,13 +192,6 @@ ENCRYPTION = (
 
 def check_encryption(setting: Setting, driver: str) -> Finding:
     """Check how the key of a run, which Spark sends with the tasks, reaches the executors.
-
-    Parameters
-    ----------
-    setting : callable
-        Returns a Spark setting.
-    driver : str
-        Address of the driver as executors see it.
 
     Examples
     --------
@@ -287,16 +247,7 @@ def check_hadoop(
 ) -> Finding:
     """Check the configuration by which Spark finds HDFS and YARN.
 
-    Parameters
-    ----------
-    master : str
-        Spark's master.
-    folder : str or None
-        Value of ``HADOOP_CONF_DIR`` or, without it, of ``YARN_CONF_DIR``.
-    files : iterable of str
-        Names of the files in it that can be read.
-    submitted : bool, default False
-        Whether this is YARN's cluster mode, in which Spark sends the configuration.
+    `folder`: value of ``HADOOP_CONF_DIR`` or, without it, of ``YARN_CONF_DIR``.
     """
     if submitted and folder is None:
         return Finding("hadoop", Level.OK, "Spark sent the submitting machine's configuration")
@@ -324,14 +275,7 @@ def check_hadoop(
 def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None) -> list[Finding]:
     """Check for a Kerberos ticket or keytab; no finding if the cluster does not use Kerberos.
 
-    Parameters
-    ----------
-    authentication : str
-        Value of ``hadoop.security.authentication`` in core-site.xml.
-    ticket : bool or None
-        Whether ``klist -s`` finds a valid ticket, None if no klist says so.
-    keytab : str or None
-        ``spark.kerberos.keytab``, with which Spark gets its own tickets.
+    `ticket`: whether ``klist -s`` finds a valid ticket, None if no klist says so.
     """
     if authentication != "kerberos":
         return []
@@ -353,13 +297,7 @@ def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None)
 
 
 def check_storage(storage: Storage, uri: str) -> str:
-    """Write, read and delete a small file below `uri`, which need not exist yet.
-
-    Raises
-    ------
-    StorageError
-        If the file system refuses one of the steps.
-    """
+    """Write, read and delete a small file below `uri`, which need not exist yet."""
     where = storage.resolve(uri).rstrip("/")
     # Stops below the root, which always exists: hdfs://host:port/a, file:/a.
     while re.search(r":(//[^/]*)?/[^/]", where) and not storage.exists(where):
@@ -382,27 +320,13 @@ def check_storage(storage: Storage, uri: str) -> str:
 
 
 def check_renames(uri: str) -> list[Finding]:
-    """Warn where outputs and checkpoints do not appear in one step.
-
-    Parameters
-    ----------
-    uri : str
-        A full path.
-    """
+    """Warn where outputs and checkpoints do not appear in one step."""
     note = rename_note(uri)
     return [] if note is None else [Finding("renames", Level.WARN, note)]
 
 
 def describe_executors(answers: list[dict[str, Any]], driver: str) -> str:
-    """Describe what `check_executors` found.
-
-    Parameters
-    ----------
-    answers : list of dict
-        Answers of the executors.
-    driver : str
-        The driver's interpreter.
-    """
+    """Describe what `check_executors` found."""
     first = answers[0]
     packages = ", ".join(f"{name} {version}" for name, version in first["packages"].items())
     places = {a["host"]: a["executable"] for a in answers}

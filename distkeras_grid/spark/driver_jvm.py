@@ -24,21 +24,11 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class KeptFile:
-    """An open file that the JVM of this process is to keep open.
+    """An open file that the JVM of this process is to keep open."""
 
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    by_jvm : bool, default False
-        Whether there is a JVM that keeps it open.
-    idle : bool, default False
-        Whether that JVM has no work left.
-    """
-
-    descriptor: int
-    by_jvm: bool = False
-    idle: bool = False
+    descriptor: int  # The file
+    by_jvm: bool = False  # Whether there is a JVM that keeps it open
+    idle: bool = False  # Whether that JVM has no work left
 
 
 _kept: ContextVar[KeptFile | None] = ContextVar("kept", default=None)
@@ -46,18 +36,7 @@ _kept: ContextVar[KeptFile | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def kept_by_jvm(descriptor: int) -> Iterator[KeptFile]:
-    """Let a JVM that the block starts keep a file open; end its session with the block.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-
-    Yields
-    ------
-    KeptFile
-        Says after the block whether the file is still needed.
-    """
+    """Let a JVM that the block starts keep a file open; end its session with the block."""
     file = KeptFile(descriptor)
     token = _kept.set(file)
     try:
@@ -72,11 +51,6 @@ def start_context(settings: Mapping[str, str]) -> None:
     """Start JVM and context for `kept_by_jvm`, where a file is to be kept and no JVM runs.
 
     Otherwise PySpark starts them itself when it builds the session.
-
-    Parameters
-    ----------
-    settings : mapping of str to str
-        Spark settings of the session.
     """
     from pyspark import SparkConf, SparkContext, java_gateway
 

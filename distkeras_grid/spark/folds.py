@@ -14,22 +14,12 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 @dataclass(frozen=True)
 class Folds:
-    """Which fold holds out which image.
+    """Which fold holds out which image."""
 
-    Parameters
-    ----------
-    by : str
-        A number of folds, or ``"group"``: one for each group.
-    seed : int
-    columns : tuple of str
-        Names of the folds.
-    held_out : dict of str to str
-        The fold that holds out an image, by path; images of the split ``test`` are not there.
-    """
-
-    by: str
+    by: str  # A number of folds, or ``"group"``: one for each group
     seed: int
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # Names of the folds
+    # The fold that holds out an image, by path; images of the split ``test`` are not there
     held_out: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -43,22 +33,7 @@ class Folds:
 
 
 def check_together(held_out: Mapping[str, str], pairs: Iterable[tuple[str, str, str]]) -> None:
-    """Refuse folds that tear apart what belongs together now, whatever it did when they were made.
-
-    Parameters
-    ----------
-    held_out : mapping of str to str
-        The fold that holds out an image, by path.
-    pairs : iterable of (str, str, str)
-        Paths of two images, and why they belong together. Images that no fold holds out join
-        others, too.
-
-    Raises
-    ------
-    SplitLeakError
-        Names the first two images that belong together, directly or through others, and are held
-        out by different folds.
-    """
+    """Refuse folds that tear apart what belongs together now, whatever it did when they were made."""
     units = Units()
     # An image with a fold, by the root of its unit.
     held: dict[Hashable, str] = {path: path for path in held_out}
@@ -79,27 +54,7 @@ def check_together(held_out: Mapping[str, str], pairs: Iterable[tuple[str, str, 
 
 
 def splits_in(folds: Folds, column: str, splits: Mapping[str, str]) -> dict[str, str]:
-    """Return the split of each image in one fold.
-
-    Parameters
-    ----------
-    folds : Folds
-    column : str
-        Name of the fold.
-    splits : mapping of str to str
-        The split of each image outside of any fold, by path.
-
-    Returns
-    -------
-    dict of str to str
-        ``"validation"`` where the fold holds an image out, ``"test"`` where the data set does,
-        otherwise ``"train"``.
-
-    Raises
-    ------
-    DataError
-        If images came after the folds were made.
-    """
+    """Return the split of each image in one fold."""
     missing = [
         path for path, split in splits.items() if split != TEST and path not in folds.held_out
     ]

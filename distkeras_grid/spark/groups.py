@@ -12,20 +12,7 @@ SOURCE_COLUMN, GROUP_COLUMN = "source", "group"
 
 
 def with_groups(frame: DataFrame, groups: Mapping[str, str]) -> DataFrame:
-    """Return rows with the column `group`.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    groups : mapping of str to str
-        The group of each image that has one, by path.
-
-    Returns
-    -------
-    DataFrame
-        The same rows; unchanged without groups, without a column `source`, or if a column `group`
-        is there already. The column is null for an image without a group.
-    """
+    """Return rows with the column `group`."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 

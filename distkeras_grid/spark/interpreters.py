@@ -92,26 +92,8 @@ def check_executors(
     This is one small job for each session, list of packages and place. Its function is pickled by
     value, so executors without the project can still answer.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    names : tuple of str
-        Packages whose versions must be those of the driver.
-    place : ServerPlace, optional
-        Where the parameter server is going to listen. Executors must reach it.
-
-    Returns
-    -------
-    list of dict
-        The answer of each interpreter on the executors.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If a package is missing or differs. The message names it and both interpreters.
-    ServerUnreachableError
-        If a connection cannot be made. The message names both ends.
+    `names`: packages whose versions must be those of the driver.
+    `place`: where the parameter server is going to listen. Executors must reach it.
     """
     key = (spark.sparkContext.applicationId, names, place)
     if key in _CHECKED:
@@ -142,24 +124,7 @@ def check_executors(
 def refuse_unreachable(
     place: ServerPlace, port: int, token: str | None, answers: list[dict[str, Any]]
 ) -> None:
-    """Raise an error for executors that did not reach this driver.
-
-    Parameters
-    ----------
-    place : ServerPlace
-        Where the driver listened.
-    port : int
-        The port on which it listened.
-    token : str
-        What an executor receives if it has reached this driver.
-    answers : list of dict
-        ``host`` and ``received`` of each: the token, or the error of the socket.
-
-    Raises
-    ------
-    ServerUnreachableError
-        If any did not. The message names their hosts, the address and the error of the socket.
-    """
+    """Raise an error for executors that did not reach this driver."""
     failed = {a["host"]: a["received"] for a in answers if a["received"] != token}
     if not failed:
         return

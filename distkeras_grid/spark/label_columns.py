@@ -30,19 +30,7 @@ def is_bytes(frame: DataFrame, label: Field) -> bool:
 
 
 def label_aggregates(frame: DataFrame, label: Field, takes: Takes, place: int) -> list[Column]:
-    """Return what an aggregate job finds out about a label, by the names that `summary_of` reads.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The data.
-    label : Field
-        The column.
-    takes : Takes
-        What its loss takes.
-    place : int
-        Number of the label.
-    """
+    """Return what an aggregate job finds out about a label, by the names that `summary_of` reads."""
     from pyspark.sql import functions as F
 
     value = value_expression(frame, label)
@@ -80,13 +68,7 @@ def _numbers_in(numbers: Column, label: Field, takes: Takes) -> list[Column]:
 
 
 def summary_of(found: Sequence[Any], label: Field, place: int, rows: int) -> LabelSummary:
-    """Turn the aggregate's rows into the summary of a label.
-
-    Raises
-    ------
-    LabelError
-        If rows have no label, or one of another size.
-    """
+    """Turn the aggregate's rows into the summary of a label."""
     broken = sum(row[f"broken_{place}"] or 0 for row in found)
     if broken:
         what = f"of shape {label.shape}" if label.shape else "that is a number"

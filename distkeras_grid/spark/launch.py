@@ -71,19 +71,8 @@ Task = Callable[..., Iterator["pa.RecordBatch"]]
 class Launch:
     """The workers' jobs, each in a thread of its own.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        One partition for each worker, as `seats.deal` returns it.
-    task : callable
-        What each task calls with the record batches of its partition.
-    schema : str
-        Spark DDL of what the task yields.
-    name : str
-        Name of the jobs in Spark's pages; also the tag by which they are cancelled.
-    key_of : callable, optional
-        Takes the number of a seat and returns its key, which only the closure of this seat's tasks
-        has; `task` then takes it before the batches.
+    `key_of`: takes the number of a seat and returns its key, which only the closure of this seat's
+    tasks has; `task` then takes it before the batches.
     """
 
     def __init__(
@@ -127,10 +116,7 @@ class Launch:
     def wait(self, timeout: float) -> bool:
         """Wait for the end of all jobs; return whether they have ended.
 
-        Parameters
-        ----------
-        timeout : float
-            The longest wait [s].
+        `timeout`: the longest wait [s].
         """
         with self._changed:
             self._changed.wait_for(lambda: self._dealt and not self._running, timeout)
@@ -156,25 +142,13 @@ class Launch:
             self.wait(0.1)
 
     def restart(self, attempt: int) -> None:
-        """Kill one task attempt, which Spark then starts again on any executor.
-
-        Parameters
-        ----------
-        attempt : int
-            Its ``taskAttemptId``. If it has ended, nothing happens.
-        """
+        """Kill one task attempt, which Spark then starts again on any executor."""
         # Only the JVM's SparkContext has this method. A killed attempt does not count as failed.
         jvm_context: Any = self._context._jsc.sc()
         jvm_context.killTaskAttempt(attempt, True, "the worker is silent")
 
     def error(self, seat: int | None = None) -> GridError | None:
-        """Return why a seat's job has failed; without a seat, why the first job failed.
-
-        Returns
-        -------
-        GridError or None
-            The `GridError` that the task raised, or a `ClusterError` with Spark's own reason.
-        """
+        """Return why a seat's job has failed; without a seat, why the first job failed."""
         with self._changed:
             first = next(iter(self._errors), None)
             which = first if seat is None else seat
@@ -195,13 +169,7 @@ class Launch:
         return loss_reason(found) if found else ""
 
     def result(self) -> list[Row]:
-        """Return what the tasks yielded.
-
-        Raises
-        ------
-        GridError
-            If a job failed: see `error`.
-        """
+        """Return what the tasks yielded."""
         if error := self.error():
             raise error
         return self.rows()
@@ -367,13 +335,6 @@ def _failure_of(context: SparkContext, tag: str, attempt: int) -> str:
 def failures_of_a_job(master: str, setting: Callable[[str, str], str | None]) -> int:
     """Return how often a task may fail before Spark gives its job up.
 
-    Parameters
-    ----------
-    master : str
-        Spark's master.
-    setting : callable
-        Returns a Spark setting, or the given default.
-
     Examples
     --------
     >>> [failures_of_a_job(master, {}.get) for master in ("local[2]", "local[2,3]", "yarn")]
@@ -404,16 +365,8 @@ def executor_overhead(setting: Callable[[str], str | None]) -> int:
 def job_error(name: str, reason: str, master: str, overhead_mb: int | None = None) -> GridError:
     """Build the error for a job that failed after Spark's last attempt.
 
-    Parameters
-    ----------
-    name : str
-        Name of the job.
-    reason : str
-        What `spark_reason` found.
-    master : str
-        Spark's master, which decides whether tasks are tried again.
-    overhead_mb : int, optional
-        Value of ``spark.executor.memoryOverhead`` [MB], for executors killed for their memory.
+    `overhead_mb`: value of ``spark.executor.memoryOverhead`` [MB], for executors killed for their
+    memory.
 
     Examples
     --------

@@ -41,20 +41,7 @@ def unreadable_name(path: str, encoding: str) -> StorageError:
 
 
 def check_names_below(folder: str, encoding: str) -> None:
-    """Refuse a local folder if it holds names that Java passes over.
-
-    Parameters
-    ----------
-    folder : str
-        Path of the folder on this machine. One that does not exist is not refused.
-    encoding : str
-        Of `java_encoding`.
-
-    Raises
-    ------
-    StorageError
-        Names the first one.
-    """
+    """Refuse a local folder if it holds names that Java passes over."""
     for here, folders, files in os.walk(folder.encode()):
         # Those that Spark hides are not read anyway.
         folders[:] = [name for name in folders if name[:1] not in (b".", b"_")]

@@ -48,35 +48,18 @@ RESERVED_MB = 2100
 
 @dataclass(frozen=True)
 class ModelSize:
-    """The size of a model and its batches. The defaults stand for a model that is not known yet.
+    """The size of a model and its batches. The defaults stand for a model that is not known yet."""
 
-    Parameters
-    ----------
-    weights : int
-        Parameters of the model, statistics included.
-    optimizer_slots : int
-        Numbers that the optimizer keeps for each weight, 2 for Adam.
-    block_bytes : int
-        Features between two exchanges of a worker, as they are stored.
-    server_vectors : int
-        Vectors that the server keeps beside the center, for the rule and the compression.
-    worker_vectors : int
-        Vectors that a worker keeps for the compression.
-    stages : int, default 1
-        Workers that share the layers of the model. One of them has the vectors of all weights.
-    servers : int, default 1
-        Processes over which the server's vectors are cut.
-    part_bytes : int, default 0
-        Arrays of a batch that a task holds because it shares the model with others.
-    """
-
-    weights: int = 5_000_000
-    optimizer_slots: int = 2
-    block_bytes: int = 32 * MB
+    weights: int = 5_000_000  # Parameters of the model, statistics included
+    optimizer_slots: int = 2  # Numbers that the optimizer keeps for each weight, 2 for Adam
+    block_bytes: int = 32 * MB  # Features between two exchanges of a worker, as they are stored
+    # Vectors that the server keeps beside the center, for the rule and the compression
     server_vectors: int = 0
-    worker_vectors: int = 0
+    worker_vectors: int = 0  # Vectors that a worker keeps for the compression
+    # Workers that share the layers of the model. One of them has the vectors of all weights.
     stages: int = 1
-    servers: int = 1
+    servers: int = 1  # Processes over which the server's vectors are cut
+    # Arrays of a batch that a task holds because it shares the model with others
     part_bytes: int = 0
 
     @property
@@ -130,15 +113,7 @@ class ModelSize:
 
 
 def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1) -> int:
-    """Return what ``spark.executor.memoryOverhead`` must be [MB].
-
-    Parameters
-    ----------
-    model : ModelSize, optional
-        By default one that is not known yet.
-    slots : int, default 1
-        Tasks that an executor runs at once: its cores / ``spark.task.cpus``.
-    """
+    """Return what ``spark.executor.memoryOverhead`` must be [MB]."""
     size = model or ModelSize()
     return up(JVM_MB + DAEMONS_MB + slots * (ROWS_MB + size.worker_mb))
 
@@ -151,55 +126,24 @@ def driver_overhead_mb(
     In that mode the driver's container holds its JVM, Python with TensorFlow, and the parameter
     server.
 
-    Parameters
-    ----------
-    model : ModelSize, optional
-        By default one that is not known yet.
-    workers : int, default 2
-        Number of workers in the run.
-    validation_bytes : int, default 0
-        Bytes of the validation data, which the driver evaluates.
+    `validation_bytes`: bytes of the validation data, which the driver evaluates.
     """
     return up(JVM_MB + (model or ModelSize()).driver_mb(workers, validation_bytes))
 
 
 @dataclass(frozen=True)
 class Container:
-    """What Spark asks for one container [MB].
+    """What Spark asks for one container [MB]."""
 
-    Parameters
-    ----------
-    role : "executor" or "driver"
-        What runs in it.
-    heap_mb : int
-        ``spark.ROLE.memory``.
-    overhead_mb : int
-        ``spark.ROLE.memoryOverhead``, or the value that follows from its factor.
-    python_mb : int
-        ``spark.executor.pyspark.memory``, 0 if not set.
-    off_heap_mb : int
-        ``spark.memory.offHeap.size``, 0 if off-heap memory is not enabled.
-    """
-
-    role: Role
-    heap_mb: int
-    overhead_mb: int
-    python_mb: int = 0
-    off_heap_mb: int = 0
+    role: Role  # What runs in it
+    heap_mb: int  # ``spark.ROLE.memory``
+    overhead_mb: int  # ``spark.ROLE.memoryOverhead``, or the value that follows from its factor
+    python_mb: int = 0  # ``spark.executor.pyspark.memory``, 0 if not set
+    off_heap_mb: int = 0  # ``spark.memory.offHeap.size``, 0 if off-heap memory is not enabled
 
     @classmethod
     def of(cls, setting: Setting, role: Role, factor: float = 0.1) -> Container:
-        """Return the container that the settings describe.
-
-        Parameters
-        ----------
-        setting : callable
-            Gives a Spark setting.
-        role : "executor" or "driver"
-            What runs in it.
-        factor : float, default 0.1
-            The overhead as a share of the heap, if no setting says it.
-        """
+        """Return the container that the settings describe."""
         heap = megabytes(setting(f"spark.{role}.memory") or "1g")
         least = megabytes(setting(f"spark.{role}.minMemoryOverhead") or "384m")
         part = float(setting(f"spark.{role}.memoryOverheadFactor") or factor)
@@ -230,22 +174,7 @@ def check_containers(
 
     Other masters do not limit an executor's Python, so there is no finding for them.
 
-    Parameters
-    ----------
-    setting : callable
-        Returns a Spark setting.
-    master : str
-        Spark's master.
-    model : ModelSize
-        Size of the model.
-    slots : int
-        Tasks that an executor runs at once.
-    workers : int
-        Number of workers in the run.
-    tasks : int, optional
-        Number of tasks, where more of them share the model of a worker; each counts as a worker.
-    validation_bytes : int, default 0
-        Bytes of the validation data.
+    `validation_bytes`: bytes of the validation data.
     """
     if not master.startswith(("yarn", "k8s://")):
         return []
@@ -277,13 +206,6 @@ def python_limit_mb(setting: Setting, master: str) -> int | None:
     """Return what all Python of an executor may take of memory, None if nobody limits it.
 
     YARN and Kubernetes end a container that takes more, with all its tasks.
-
-    Parameters
-    ----------
-    setting : callable
-        Returns a Spark setting.
-    master : str
-        Spark's master.
     """
     if not master.startswith(("yarn", "k8s://")):
         return None
@@ -296,18 +218,7 @@ def check_machine(
 ) -> Finding:
     """Compare the memory that a local run needs with that of the machine; at worst a warning.
 
-    Parameters
-    ----------
-    total_mb : int
-        Free memory of the machine.
-    heap_mb : int
-        ``spark.driver.memory``, the heap of the only JVM.
-    model : ModelSize
-        Size of the model.
-    workers : int
-        Number of workers in the run.
-    tasks : int, optional
-        Number of tasks, where more of them share the model of a worker.
+    `heap_mb`: ``spark.driver.memory``, the heap of the only JVM.
     """
     running = tasks or workers
     taken = running * (model.worker_mb + ROWS_MB) + DAEMONS_MB
@@ -324,11 +235,6 @@ def check_machine(
 
 def megabytes(text: str) -> int:
     """Parse a memory size in Spark's notation [MB].
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a size.
 
     Examples
     --------

@@ -35,32 +35,19 @@ NEW, FORMER = ".tmp", ".old"
 
 @dataclass(frozen=True, slots=True)
 class OutputKind:
-    """How a folder is recognized as the output of a job.
+    """How a folder is recognized as the output of a job."""
 
-    Parameters
-    ----------
-    name : str
-        For messages, such as ``"saved run"``.
-    marker : str
-        The file in it that is written last.
-    others : tuple of str
-        Patterns of all other names directly in it. Any further name belongs to the user.
-    unfinished : tuple of str
-        Patterns of names in a folder without its marker that a killed job began and that the next
-        one takes up.
-    former : tuple of str
-        Patterns of names that only earlier releases wrote into such a folder. It can be read, and
-        is neither changed nor replaced.
-    grows_by : str, optional
-        For messages: how a job adds to such a folder.
-    """
-
-    name: str
-    marker: str
+    name: str  # For messages, such as ``"saved run"``
+    marker: str  # The file in it that is written last
+    # Patterns of all other names directly in it. Any further name belongs to the user.
     others: tuple[str, ...]
+    # Patterns of names in a folder without its marker that a killed job began and that the next one
+    # takes up
     unfinished: tuple[str, ...] = ()
+    # Patterns of names that only earlier releases wrote into such a folder. It can be read, and is
+    # neither changed nor replaced.
     former: tuple[str, ...] = ()
-    grows_by: str = ""
+    grows_by: str = ""  # For messages: how a job adds to such a folder
 
     def is_unfinished(self, names: list[str]) -> bool:
         """Tell whether these are the names in a folder that a killed job began."""
@@ -78,40 +65,14 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The replacement of a folder, between its two renames: nothing has the folder's name.
+    """The replacement of a folder, between its two renames: nothing has the folder's name."""
 
-    Parameters
-    ----------
-    new, former : str
-        The two folders, both complete.
-    """
-
-    new: str
+    new: str  # new and former: The two folders, both complete
     former: str
 
 
 def interrupted_replacement(storage: Storage, uri: str, kind: OutputKind) -> Replacement | None:
-    """Return what a driver has left that was killed while it replaced a folder.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    uri : str
-        The folder.
-    kind : OutputKind
-        Kind of the folder.
-
-    Returns
-    -------
-    Replacement or None
-        None if the folder is there, or if there are not both folders beside it.
-
-    Raises
-    ------
-    StorageError
-        If the file system refuses.
-    """
+    """Return what a driver has left that was killed while it replaced a folder."""
     directory, _, name = storage.resolve(uri).rpartition("/")
     if not name or storage.exists(uri):
         return None
@@ -130,17 +91,6 @@ def interrupted_replacement(storage: Storage, uri: str, kind: OutputKind) -> Rep
 
 class Output:
     """One folder to be written.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    uri : str
-        The folder. One that exists and is empty counts as missing.
-    kind : OutputKind
-        Kind of the folder.
-    overwrite : bool, default False
-        Whether a complete folder of the same kind is replaced.
 
     Examples
     --------
@@ -162,20 +112,6 @@ class Output:
         """Refuse, before any work, an output that cannot be written or would destroy data.
 
         If a driver was killed while it replaced the folder, the new one gets its name first.
-
-        Parameters
-        ----------
-        *inputs : str
-            Paths that the job reads.
-
-        Raises
-        ------
-        ConfigurationError
-            If the output is or contains an input.
-        OutputExistsError
-            If it exists and must not be replaced.
-        StorageError
-            If the file system refuses.
         """
         self.finish_replacement()
         self.check_existing(*inputs)
@@ -203,21 +139,7 @@ class Output:
         self.publish(temporary)
 
     def publish(self, temporary: str) -> None:
-        """Give a complete folder the output's name, and delete the folder that had the name.
-
-        Parameters
-        ----------
-        temporary : str
-            The complete folder, in the same directory. After an error it stays there, and a note
-            of the error names it. The folder that it should have replaced is put back.
-
-        Raises
-        ------
-        OutputExistsError
-            If something has appeared there that must not be replaced.
-        StorageError
-            If the file system refuses.
-        """
+        """Give a complete folder the output's name, and delete the folder that had the name."""
         aside = f"{temporary.removesuffix(NEW)}{FORMER}"
         replacing = False
         try:
@@ -236,13 +158,7 @@ class Output:
             )
 
     def finish_replacement(self) -> None:
-        """Give the new folder its name if a driver was killed while it replaced the former one.
-
-        Raises
-        ------
-        StorageError
-            If the file system refuses.
-        """
+        """Give the new folder its name if a driver was killed while it replaced the former one."""
         found = interrupted_replacement(self._storage, self.uri, self._kind)
         if found is None:
             return
@@ -254,25 +170,7 @@ class Output:
         self._storage.delete(found.former)
 
     def check_existing(self, *inputs: str) -> bool:
-        """Refuse a folder that exists and must not be replaced.
-
-        Parameters
-        ----------
-        *inputs : str
-            Paths that the job reads.
-
-        Returns
-        -------
-        bool
-            Whether there is a folder, which may be replaced.
-
-        Raises
-        ------
-        ConfigurationError
-            If the output is or contains an input.
-        OutputExistsError
-            If it must not be replaced. The message says why, and what to do.
-        """
+        """Refuse a folder that exists and must not be replaced."""
         for path in inputs:
             if (self._real(path) + "/").startswith(self._real(self.uri).rstrip("/") + "/"):
                 raise ConfigurationError(

@@ -17,16 +17,6 @@ _MASK = 0xFFFFFFFF
 def partition_key(number: int) -> int:
     """Return the int whose hash in Spark is `number`.
 
-    Parameters
-    ----------
-    number : int
-        The partition, from 0 up to 2**31 - 1.
-
-    Returns
-    -------
-    int
-        A signed number of 32 bits, for a column of Spark's type ``int``.
-
     References
     ----------
     .. [1] A. Appleby, MurmurHash3_x86_32, https://github.com/aappleby/smhasher

@@ -41,28 +41,15 @@ Text = Annotated[str, msgspec.Meta(pattern=r"^[\w.:/-]{0,255}\Z")]
 
 
 class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sign of life.
+    """A sign of life."""
 
-    Parameters
-    ----------
-    host : str
-        Name of the host, for messages.
-    machine : str
-        Name of this boot of the machine and its process namespace; empty if the system does not
-        reveal them.
-    process : int
-        Number of the process.
-    began : str
-        When the process began, in the machine's own unit.
-    beat : int
-        Counter that grows with each sign.
-    """
-
-    host: Text
+    host: Text  # Name of the host, for messages
+    # Name of this boot of the machine and its process namespace; empty if the system does not
+    # reveal them
     machine: Text
-    process: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
-    began: Text
-    beat: int
+    process: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]  # Number of the process
+    began: Text  # When the process began, in the machine's own unit
+    beat: int  # Counter that grows with each sign
 
 
 def read_sign(text: str | None) -> Sign | None:
@@ -76,15 +63,8 @@ def read_sign(text: str | None) -> Sign | None:
 def is_gone(sign: Sign, machine: str, began: Callable[[int], str | None]) -> bool:
     """Tell whether this machine can prove that the process of a sign is dead.
 
-    Parameters
-    ----------
-    sign : Sign
-        The sign of life.
-    machine : str
-        Name of this machine, as from `this_machine`.
-    began : callable
-        Returns when a process of this machine began, None if there is none, and `UNKNOWN` if that
-        cannot be seen.
+    `began`: returns when a process of this machine began, None if there is none, and `UNKNOWN` if
+    that cannot be seen.
 
     Examples
     --------
@@ -152,20 +132,6 @@ class Presence:
     """The right to change a folder, for as long as the ``with`` block runs.
 
     Subclasses define what runs leave behind, and what is done about it.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    root : str
-        The folder; it need not exist.
-    say : callable
-        Called with lines for the user.
-
-    Attributes
-    ----------
-    id : str
-        Id of this run.
     """
 
     def __init__(self, storage: Storage, root: str, say: Callable[[str], object]) -> None:
@@ -185,13 +151,7 @@ class Presence:
         )
 
     def __enter__(self) -> Self:
-        """Write the sign of life; take over what dead runs have left.
-
-        Raises
-        ------
-        BusyError
-            If another run works on the data set.
-        """
+        """Write the sign of life; take over what dead runs have left."""
         self._made = not self._storage.exists(self._root)
         _RUNNING.add(self.id)
         try:
@@ -267,13 +227,7 @@ class Presence:
         return self._sign.beat
 
     def find_dead(self) -> set[str]:
-        """Return the ids of all other runs that left something; all are dead.
-
-        Raises
-        ------
-        BusyError
-            If one of them lives.
-        """
+        """Return the ids of all other runs that left something; all are dead."""
         others = self.owners() - {self.id}
         first = {other: self.sign_of(other) for other in others}
         unsure = {each: text for each, text in first.items() if not self.is_gone(each, text)}

@@ -38,17 +38,7 @@ def scratch_folder(spark: SparkSession) -> str | None:
 
 
 class ScratchRows(Presence):
-    """The right to store rows in the user's folder, for as long as the ``with`` block runs.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    root : str
-        The folder, as `scratch_folder` returns it. Other runs may use it at the same time.
-    say : callable
-        Called with lines for the user.
-    """
+    """The right to store rows in the user's folder, for as long as the ``with`` block runs."""
 
     def __init__(self, storage: Storage, root: str, say: Callable[[str], object]) -> None:
         super().__init__(storage, root, say)

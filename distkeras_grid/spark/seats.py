@@ -44,24 +44,12 @@ _PARTITION_SHIFT = 33
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What one aggregate job finds out about the data.
+    """What one aggregate job finds out about the data."""
 
-    Parameters
-    ----------
-    rows : int
-        Total number of rows.
-    partition_rows : tuple of (int, int)
-        Partition number and its rows, ascending.
-    labels : tuple of LabelSummary
-        The numbers of each label column.
-    splits : tuple of str
-        Values of the split column, sorted; empty without such a column.
-    """
-
-    rows: int
-    partition_rows: tuple[tuple[int, int], ...]
-    labels: tuple[LabelSummary, ...]
-    splits: tuple[str, ...]
+    rows: int  # Total number of rows
+    partition_rows: tuple[tuple[int, int], ...]  # Partition number and its rows, ascending
+    labels: tuple[LabelSummary, ...]  # The numbers of each label column
+    splits: tuple[str, ...]  # Values of the split column, sorted; empty without such a column
 
 
 def summarize(
@@ -71,24 +59,6 @@ def summarize(
 
     Labels that are binary are read in a job of their own, if there are numbers that their loss does
     not take.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The data.
-    columns : Columns
-        What is read of them.
-    takes : sequence of Takes, optional
-        What the loss of each label takes.
-
-    Raises
-    ------
-    EmptyDataError
-        If there are no rows.
-    LabelError
-        If labels are null, or arrays of unequal length.
-    SplitLeakError
-        If there are rows of more than one split.
     """
     from pyspark.sql import functions as F
 
@@ -167,11 +137,6 @@ def deal(
     they begin; otherwise, data that alternate between two classes would give two workers one class
     each. Without `shuffle`, seats have consecutive ranges in the data's order. With `copies` each
     seat has all rows.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``row`` (long, the row's number), and those of `travelling`.
     """
     from pyspark.sql import functions as F
 

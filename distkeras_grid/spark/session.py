@@ -34,13 +34,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 
 def planned_settings(master: str | None) -> dict[str, str]:
-    """Return the settings that are known before `build_session` starts; at least the master.
-
-    Parameters
-    ----------
-    master : str, optional
-        As given to `build_session`.
-    """
+    """Return the settings that are known before `build_session` starts; at least the master."""
     from pyspark import SparkConf, SparkContext
 
     if _SUBMITTED in os.environ:
@@ -50,13 +44,7 @@ def planned_settings(master: str | None) -> dict[str, str]:
 
 
 def planned_master(master: str | None) -> str | None:
-    """Return the master that `build_session` will use, None if a submission has chosen it.
-
-    Parameters
-    ----------
-    master : str, optional
-        As given to `build_session`.
-    """
+    """Return the master that `build_session` will use, None if a submission has chosen it."""
     from pyspark import SparkContext
 
     if _SUBMITTED in os.environ:
@@ -141,20 +129,7 @@ def _told_address(environment: Mapping[str, str]) -> bool:
 
 
 def refuse_connect(what: str, *, remote: bool | None = None) -> None:
-    """Refuse a session of Spark Connect, or what comes from one.
-
-    Parameters
-    ----------
-    what : str
-        Named in the error.
-    remote : bool, optional
-        Whether it is of Spark Connect. Default: whether this process is a client of it.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is.
-    """
+    """Refuse a session of Spark Connect, or what comes from one."""
     from pyspark.sql.utils import is_remote
 
     if is_remote() if remote is None else remote:
@@ -166,13 +141,7 @@ def refuse_connect(what: str, *, remote: bool | None = None) -> None:
 
 
 def active_session() -> SparkSession:
-    """Return the session of this driver.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none, or the call comes from inside a task.
-    """
+    """Return the session of this driver."""
     from pyspark import TaskContext
     from pyspark.sql import SparkSession
 
@@ -220,18 +189,8 @@ def lacks_executors(spark: SparkSession) -> bool:
 def wait_for_executors(spark: SparkSession, seconds: float = math.inf) -> None:
     """Wait until the session does not lack executors any more, see `lacks_executors`.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    seconds : float, default infinity
-        Longest wait [s]. By default there is none, because a cluster may be full for hours, and
-        Spark's own jobs wait as long.
-
-    Raises
-    ------
-    StartTimeoutError
-        If no executor has come in time.
+    `seconds`: longest wait [s]. By default there is none, because a cluster may be full for hours,
+    and Spark's own jobs wait as long.
     """
     deadline = time.monotonic() + seconds
     while lacks_executors(spark):
@@ -250,12 +209,7 @@ def settled_slots(spark: SparkSession, wanted: int | None) -> int:
     Executors register in the first seconds of a session. A run that counted them at once would
     take the first ones for the whole cluster.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    wanted : int, optional
-        Slots that are enough. Without it, their number must not have changed for a while.
+    `wanted`: slots that are enough. Without it, their number must not have changed for a while.
     """
     context = spark.sparkContext
     slots = task_slots(spark)

@@ -26,15 +26,7 @@ def read_parallelism(spark: SparkSession) -> int:
 
 @contextmanager
 def planned_for(spark: SparkSession, tasks: int | None) -> Iterator[None]:
-    """Let Spark cut files as for so many tasks, whatever cores it has; None changes nothing.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        The session. It has its former setting when the block ends.
-    tasks : int or None
-        What `read_parallelism` returned.
-    """
+    """Let Spark cut files as for so many tasks, whatever cores it has; None changes nothing."""
     if tasks is None:
         yield
         return

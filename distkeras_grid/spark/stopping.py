@@ -22,10 +22,7 @@ def stop_work(seconds: float = STOP_SECONDS) -> None:
     tasks that are killed is of no use to anybody, and is left out. Nothing happens without Spark,
     or if its JVM is gone.
 
-    Parameters
-    ----------
-    seconds : float, default STOP_SECONDS
-        The longest wait [s].
+    `seconds`: the longest wait [s].
     """
     if "pyspark" not in sys.modules:
         return

@@ -75,11 +75,6 @@ OBJECT_STORES = frozenset(
 def rename_note(uri: str) -> str | None:
     """Return what an object store does not guarantee; None for file systems that rename.
 
-    Parameters
-    ----------
-    uri : str
-        A full path, as `Storage.resolve` returns it.
-
     Examples
     --------
     >>> rename_note("hdfs://host:8020/checkpoints") is None
@@ -97,34 +92,18 @@ def rename_note(uri: str) -> str | None:
 
 @dataclass(frozen=True)
 class Access:
-    """Owner and permissions of a file or a directory.
+    """Owner and permissions of a file or a directory."""
 
-    Parameters
-    ----------
-    owner : str
-        Name of the owner.
-    mode : int
-        Permission bits, with the sticky bit.
-    """
-
-    owner: str
-    mode: int
+    owner: str  # Name of the owner
+    mode: int  # Permission bits, with the sticky bit
 
 
 class Hidden(NamedTuple):
-    """What a listing by Spark does not show, full paths, sorted.
+    """What a listing by Spark does not show, full paths, sorted."""
 
-    Parameters
-    ----------
-    files, directories : list of str
-        Those whose names begin with ``_`` or ``.``.
-    closed : list of str
-        Other directories that cannot be opened.
-    """
-
-    files: list[str]
+    files: list[str]  # files and directories: Those whose names begin with ``_`` or ``.``
     directories: list[str]
-    closed: list[str]
+    closed: list[str]  # Other directories that cannot be opened
 
 
 def escaped(path: str) -> str:
@@ -144,11 +123,6 @@ class Storage:
     Every method raises `StorageError` with the path if the file system refuses,
     `PathNotFoundError` if the path does not exist, and `NoSpaceError` if a disk or a quota is full.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        Its JVM and its Hadoop configuration are used.
-
     Examples
     --------
     >>> storage = Storage(spark)                                         # doctest: +SKIP
@@ -163,15 +137,7 @@ class Storage:
 
     @classmethod
     def of_jvm(cls, gateway: Any, configuration: Any) -> Self:
-        """Build one without a Spark session.
-
-        Parameters
-        ----------
-        gateway : py4j.java_gateway.JavaGateway
-            Gateway to a JVM with Hadoop's classes.
-        configuration : py4j.java_gateway.JavaObject
-            An ``org.apache.hadoop.conf.Configuration`` in that JVM.
-        """
+        """Build one without a Spark session."""
         storage = cls.__new__(cls)
         storage._use(gateway, configuration)
         return storage
@@ -248,20 +214,7 @@ class Storage:
     def find_directories(
         self, uri: str, glob: str, ending: str, without: Collection[str] = ()
     ) -> list[str]:
-        """Return the full paths of directories below `uri` with matching names, sorted.
-
-        Parameters
-        ----------
-        uri : str
-            The directory to search.
-        glob : str
-            Pattern for the names, in Hadoop's syntax.
-        ending : str
-            End of the names. Directories with this ending are not searched themselves, and those
-            that cannot be opened are passed over; see `find_hidden`.
-        without : collection of str
-            Full paths of directories that are not searched.
-        """
+        """Return the full paths of directories below `uri` with matching names, sorted."""
         pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
         found: list[str] = []
         with translated("list", uri):
@@ -284,18 +237,6 @@ class Storage:
 
         Spark and Hadoop pass over names that begin with ``_`` or ``.``. A directory that this user
         may not open ends a listing by Spark.
-
-        Parameters
-        ----------
-        uri : str
-            The directory to search. Hidden directories are not searched.
-        glob : str
-            Pattern for the names of files, in Hadoop's syntax.
-        known : iterable of str
-            Full paths of other files below it. Directories that hold nothing but directories with
-            such files need not be read entry by entry, which takes 0.2 ms for each.
-        without : collection of str
-            Full paths of directories that are not searched.
         """
         hadoop = self._jvm.org.apache.hadoop.fs
         pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
@@ -371,13 +312,7 @@ class Storage:
             return Path(file.name).read_bytes()
 
     def read_lines(self, uri: str) -> Iterator[str]:
-        """Yield the lines of a UTF-8 file with their ends, a few MB of it in memory at a time.
-
-        Raises
-        ------
-        StorageError
-            If the file system refuses, or it is not UTF-8 text.
-        """
+        """Yield the lines of a UTF-8 file with their ends, a few MB of it in memory at a time."""
         started: list[bytes] = []
         for content in self._pieces_of(uri):
             *ended, rest = content.split(b"\n")
@@ -422,33 +357,11 @@ class Storage:
         return _as_text(uri, self.read_bytes(uri))
 
     def write_bytes(self, uri: str, content: bytes, *, overwrite: bool = False) -> None:
-        """Write a file, and create its directories if they are missing.
-
-        Parameters
-        ----------
-        uri : str
-        content : bytes
-        overwrite : bool, default False
-            Whether to replace a file that exists.
-
-        Raises
-        ------
-        OutputExistsError
-            If the file exists and `overwrite` is false.
-        """
+        """Write a file, and create its directories if they are missing."""
         self._write_pieces(uri, [content], overwrite=overwrite)
 
     def write_lines(self, uri: str, lines: Iterable[str], *, overwrite: bool = False) -> None:
-        """Write a UTF-8 file, a few MB of it in memory at a time; see `write_bytes`.
-
-        Parameters
-        ----------
-        uri : str
-        lines : iterable of str
-            With their ends.
-        overwrite : bool, default False
-            Whether to replace a file that exists.
-        """
+        """Write a UTF-8 file, a few MB of it in memory at a time; see `write_bytes`."""
         self._write_pieces(uri, _joined(lines), overwrite=overwrite)
 
     def _write_pieces(self, uri: str, pieces: Iterable[bytes], *, overwrite: bool) -> None:
@@ -499,17 +412,7 @@ class Storage:
 
         Its bytes do not pass through Python.
 
-        Parameters
-        ----------
-        file : Path
-        uri : str
-        done : callable
-            Called with the number of bytes of each copied piece.
-
-        Raises
-        ------
-        OutputExistsError
-            If a file exists at `uri`.
+        `done`: called with the number of bytes of each copied piece.
         """
         with self._replacing(uri, False) as temporary, translated("write", uri):
             file_system, path = self._open(temporary)
@@ -584,17 +487,6 @@ class Storage:
 
         On a local disk all that lies below reaches the disk first, also what Spark has written,
         and the new name afterwards.
-
-        Parameters
-        ----------
-        source, target : str
-        overwrite : bool, default False
-            Whether to replace a file or an empty directory that exists at `target`.
-
-        Raises
-        ------
-        OutputExistsError
-            If `target` exists and `overwrite` is false.
         """
         if not overwrite and self.exists(target):
             raise OutputExistsError(f"{target} exists. Delete it or choose another name.")
@@ -711,13 +603,7 @@ class Storage:
                 stream.close()
 
     def hidden_beside(self, uri: str, ending: str = "tmp") -> str:
-        """Return a new name in the directory of `uri` that Spark and Hadoop ignore.
-
-        Raises
-        ------
-        StorageError
-            If `uri` is the root of a file system, which has nothing beside it.
-        """
+        """Return a new name in the directory of `uri` that Spark and Hadoop ignore."""
         directory, _, name = self.resolve(uri).rpartition("/")
         if not name:
             raise StorageError(f"{uri} is the root of a file system. Give a path below it.")

@@ -76,24 +76,13 @@ _WRITER = {
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a run, as they were stored.
+    """The rows of a run, as they were stored."""
 
-    Parameters
-    ----------
-    folder : str
-        Where they are.
-    bytes : int
-        Bytes of the files.
-    seconds : float
-        How long it took to compute and to write them [s]; 0 if an earlier run has done it.
-    frame : DataFrame
-        They themselves, with a column `IDENTITY`.
-    """
-
-    folder: str
-    bytes: int
+    folder: str  # Where they are
+    bytes: int  # Bytes of the files
+    # How long it took to compute and to write them [s]; 0 if an earlier run has done it
     seconds: float
-    frame: DataFrame = field(repr=False)
+    frame: DataFrame = field(repr=False)  # They themselves, with a column `IDENTITY`
 
     @property
     def name(self) -> str:
@@ -186,26 +175,7 @@ def _items(sequence: Any) -> list[Any]:
 
 
 def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
-    """Compute the columns of a run once, and write them with the numbers of the rows.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The user's data.
-    columns : Columns
-        Columns that the run reads.
-    folder : str
-        A new folder on a path that all executors share.
-
-    Raises
-    ------
-    NoSpaceError
-        If there is no room.
-    StorageError
-        If the file system refuses, or executors write to disks of their own.
-    ClusterError
-        If the rows cannot be computed.
-    """
+    """Compute the columns of a run once, and write them with the numbers of the rows."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -235,22 +205,7 @@ def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
 
 
 def check_shared(spark: SparkSession, folder: str, rows: int) -> None:
-    """Refuse a folder that is another one on each host.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    folder : str
-        What executors have written.
-    rows : int
-        How many rows they have written.
-
-    Raises
-    ------
-    StorageError
-        If they read other rows.
-    """
+    """Refuse a folder that is another one on each host."""
     try:
         with translated("read", folder):
             found = spark.read.parquet(escaped(folder)).count()
@@ -268,24 +223,7 @@ def _not_shared(folder: str) -> str:
 
 
 def read_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
-    """Return the rows that an earlier execution of the run has stored.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The user's data, whose rows are not read.
-    columns : Columns
-        Columns that the run reads.
-    folder : str
-        Where the rows are.
-
-    Raises
-    ------
-    PathNotFoundError
-        If they are missing.
-    StorageError
-        If they are the rows of other columns, or cannot be read.
-    """
+    """Return the rows that an earlier execution of the run has stored."""
     files = Storage(frame.sparkSession)
     folder = files.resolve(folder)
     files.list_names(folder)
@@ -324,13 +262,6 @@ def kept_rows(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
     """Yield the columns of a run, computed once and kept on the disks of the executors.
 
     What is lost with an executor is computed again, and may have another order.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The user's data.
-    columns : Columns
-        Columns that the run reads.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F

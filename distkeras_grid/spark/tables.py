@@ -21,33 +21,21 @@ Split = Annotated[str, msgspec.Meta(pattern=r"^(train|validation|test)\Z")]
 
 
 class Source(msgspec.Struct, frozen=True):
-    """An image, as a manifest lists it.
+    """An image, as a manifest lists it."""
 
-    Parameters
-    ----------
-    source : str
-        Path below the input folder.
-    status : str
-        Only images of the status ``"tiled"`` have rows.
-    sha256, label, split, group : str, optional
-    pixel_sha256 : str, optional
-        Digest of its pixels; files with other bytes can have the same.
-    stored_source, stored_label, stored_split : str, optional
-        What its rows have in their files, where that is something else.
-    set_aside : str, optional
-        Why its rows are not read.
-    """
-
-    source: str
-    status: str
+    source: str  # Path below the input folder
+    status: str  # Only images of the status ``"tiled"`` have rows
     sha256: Digest | None = None
     label: str | None = None
     split: Split | None = None
     group: str | None = None
+    # stored_source and stored_label and stored_split: What its rows have in their files, where that
+    # is something else
     stored_source: str | None = None
     stored_label: str | None = None
     stored_split: Split | None = None
-    set_aside: str | None = None
+    set_aside: str | None = None  # Why its rows are not read
+    # Digest of its pixels; files with other bytes can have the same
     pixel_sha256: Digest | None = None
 
     @property
@@ -89,36 +77,19 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """The part of a manifest that decides which rows there are.
+    """The part of a manifest that decides which rows there are."""
 
-    Parameters
-    ----------
-    shards : tuple of str
-        Folders; none in data sets that have no shards.
-    sources : tuple of Source
-    image : dict
-        Metadata of the image column.
-    classes : tuple of str
-        Names of the classes by their numbers.
-    near_duplicates, settings
-        Which images show the same place, and whether they stay together.
-    folds : dict of str to Folds
-        By the name that begins the names of the folds.
-    last_update : int
-        Number of the version.
-    hash : str
-        Hash of the version; empty in manifests of earlier releases.
-    """
-
-    shards: tuple[ShardName, ...] = ()
+    shards: tuple[ShardName, ...] = ()  # Folders; none in data sets that have no shards
     sources: tuple[Source, ...] = ()
-    image: dict[str, Any] = msgspec.field(default_factory=dict)
-    classes: tuple[str, ...] = ()
+    image: dict[str, Any] = msgspec.field(default_factory=dict)  # Metadata of the image column
+    classes: tuple[str, ...] = ()  # Names of the classes by their numbers
+    # near_duplicates and settings: Which images show the same place, and whether they stay together
     near_duplicates: tuple[_Alike, ...] = ()
     settings: _Settings = msgspec.field(default_factory=_Settings)
+    # By the name that begins the names of the folds
     folds: dict[str, Folds] = msgspec.field(default_factory=dict)
-    last_update: int = -1
-    hash: str = ""
+    last_update: int = -1  # Number of the version
+    hash: str = ""  # Hash of the version; empty in manifests of earlier releases
 
     def image_metadata(self) -> dict[str, Any]:
         """Return the metadata of the image column; they tell the version, too."""
@@ -154,13 +125,7 @@ class Tables(msgspec.Struct, frozen=True):
         ]
 
     def corrections(self, *, whole: bool = False) -> list[Correction]:
-        """Return what rows have now, of images whose files say something else.
-
-        Parameters
-        ----------
-        whole : bool, default False
-            Whether images that are set aside are wanted, too.
-        """
+        """Return what rows have now, of images whose files say something else."""
         numbers = {name: number for number, name in enumerate(self.classes)}
         return [
             Correction(
@@ -172,24 +137,7 @@ class Tables(msgspec.Struct, frozen=True):
         ]
 
     def in_fold(self, column: str, path: str) -> dict[str, str]:
-        """Return the split of each image in one fold, by path.
-
-        Parameters
-        ----------
-        column : str
-            Name of the fold.
-        path : str
-            The data set, named in errors.
-
-        Raises
-        ------
-        SchemaError
-            If there is no such fold.
-        DataError
-            If images came after the folds were made.
-        SplitLeakError
-            If the fold tears apart images that belong together by now.
-        """
+        """Return the split of each image in one fold, by path."""
         folds = next((each for each in self.folds.values() if column in each.columns), None)
         if folds is None:
             known = ", ".join(name for each in self.folds.values() for name in each.columns)
@@ -229,20 +177,7 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 def read_tables(manifest: str, path: str) -> Tables:
-    """Return the tables of a manifest.
-
-    Parameters
-    ----------
-    manifest : str
-        Content of ``_dataset.json``.
-    path : str
-        Named in errors.
-
-    Raises
-    ------
-    SchemaError
-        If it is damaged, names a folder that no tiling job makes, or a class that it does not list.
-    """
+    """Return the tables of a manifest."""
     try:
         found = msgspec.json.decode(manifest, type=Tables)
         unknown = {str(each.label) for each in found.sources if each.is_corrected}

@@ -25,29 +25,14 @@ Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A former version of a data set.
+    """A former version of a data set."""
 
-    Parameters
-    ----------
-    number : int
-        That of the publication that made it, from 0.
-    hash : str
-        What its rows are, in 64 hexadecimal digits.
-    created, replaced : str
-        When it was published, and when the next one was.
-    manifest : str
-        SHA-256 of its manifest.
-    shards : tuple of str
-        The folders that hold its tiles.
-    tiles : int
-    """
-
-    number: Number
-    hash: Digest
-    created: Time
+    number: Number  # That of the publication that made it, from 0
+    hash: Digest  # What its rows are, in 64 hexadecimal digits
+    created: Time  # created and replaced: When it was published, and when the next one was
     replaced: Time
-    manifest: Digest
-    shards: tuple[ShardName, ...]
+    manifest: Digest  # SHA-256 of its manifest
+    shards: tuple[ShardName, ...]  # The folders that hold its tiles
     tiles: Number
 
 
@@ -75,20 +60,7 @@ def file_of(number: int) -> str:
 
 
 def read_history(manifest: str, path: str) -> History:
-    """Return which versions a data set has.
-
-    Parameters
-    ----------
-    manifest : str
-        Content of ``_dataset.json``.
-    path : str
-        Named in errors.
-
-    Raises
-    ------
-    SchemaError
-        If it is damaged.
-    """
+    """Return which versions a data set has."""
     try:
         return msgspec.json.decode(manifest, type=History)
     except UNREADABLE as error:
@@ -100,11 +72,6 @@ def read_history(manifest: str, path: str) -> History:
 
 def parse_version(wanted: int | str) -> int | str:
     """Return a number, or the beginning of a hash.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is neither.
 
     Examples
     --------
@@ -123,24 +90,7 @@ def parse_version(wanted: int | str) -> int | str:
 
 
 def choose(history: History, wanted: int | str, path: str) -> Version | None:
-    """Return the former version that is wanted, None for the present one.
-
-    Parameters
-    ----------
-    history : History
-    wanted : int or str
-        A number, or the beginning of a hash. Of versions with one hash the newest is taken; their
-        rows are the same.
-    path : str
-        The data set, named in errors.
-
-    Raises
-    ------
-    ConfigurationError
-        If `wanted` is neither.
-    SchemaError
-        If there is no such version, or it is not kept any more.
-    """
+    """Return the former version that is wanted, None for the present one."""
     name = parse_version(wanted)
     if name == history.last_update or (isinstance(name, str) and history.hash.startswith(name)):
         return None
@@ -156,13 +106,7 @@ def choose(history: History, wanted: int | str, path: str) -> Version | None:
 
 
 def check_manifest(text: str, version: Version, path: str) -> str:
-    """Return the manifest of a former version, if it is what was kept.
-
-    Raises
-    ------
-    SchemaError
-        If somebody has changed it.
-    """
+    """Return the manifest of a former version, if it is what was kept."""
     if hashlib.sha256(text.encode()).hexdigest() != version.manifest:
         raise SchemaError(
             f"{path}/{file_of(version.number)} is not the manifest that was kept as version "

@@ -33,27 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """A data set, divided into splits.
+    """A data set, divided into splits."""
 
-    Parameters
-    ----------
-    store : ParquetStore
-        The tiles and where they are; it is sent to the workers.
-    splits : tuple of str
-        The split of each run of the store's pool; empty strings if the data have no splits.
-    """
-
-    store: Any
+    store: Any  # The tiles and where they are; it is sent to the workers
+    # The split of each run of the store's pool; empty strings if the data have no splits
     splits: tuple[str, ...]
 
     def at(self, mirrors: Sequence[str]) -> Catalogue:
-        """Return the catalogue of the same data, read from mirrors.
-
-        Raises
-        ------
-        ConfigurationError
-            If workers cannot read a mirror, or its bytes cannot be verified.
-        """
+        """Return the catalogue of the same data, read from mirrors."""
         for location in mirrors:
             scheme_of(location)
         if not self.store.verified:
@@ -73,13 +60,7 @@ class Catalogue:
         return found.hexdigest()[:16]
 
     def pool_of(self, split: str) -> Pool:
-        """Return the tiles of a split; they keep their numbers in the store.
-
-        Raises
-        ------
-        SchemaError
-            If there is no such split.
-        """
+        """Return the tiles of a split; they keep their numbers in the store."""
         mine = np.array([each == split for each in self.splits], np.bool_)
         if not mine.any():
             known = ", ".join(sorted(set(self.splits) - {""})) or "none"
@@ -140,27 +121,8 @@ def catalogue(
 ) -> Catalogue:
     """Return the catalogue of a DataFrame that is read from Parquet files.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The files' rows. They may be filtered or joined, but not moved to other files.
-    columns : Columns
-        One feature column, and one label column of whole numbers.
-    root : str
-        Folder of the data set; if empty, the folder that all files have in common.
-    mirrors : sequence of str, optional
-        Locations with the content of that folder, which workers read in its place.
-    hashed : bool, default False
-        Whether to read all bytes for their SHA-256 even without mirrors.
-
-    Raises
-    ------
-    SchemaError
-        If the rows are not those of Parquet files.
-    LabelError
-        If a label is missing or negative.
-    SplitLeakError
-        If an image has tiles of two splits.
+    `frame`: the files' rows. They may be filtered or joined, but not moved to other files.
+    `hashed`: whether to read all bytes for their SHA-256 even without mirrors.
     """
     runs = find_runs(frame, columns)
     _check_sides(runs)
@@ -200,12 +162,7 @@ def common_folder(files: Sequence[str]) -> str:
 def root_of(files: Sequence[str], path: str) -> str:
     """Return the folder that a path names, as the files below it spell it.
 
-    Parameters
-    ----------
-    files : sequence of str
-        Files in the folder or below it, with scheme and host.
-    path : str
-        The folder as a user gave it, with or without scheme and host.
+    `path`: the folder as a user gave it, with or without scheme and host.
 
     Examples
     --------

@@ -32,25 +32,8 @@ def find_files(
 ) -> dict[str, ParquetFile]:
     """Return where the parts of each file are.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        Its tasks read the files.
-    name : str
-        The feature column.
-    home : str
-        Location of the data set, quoted as Spark quotes it.
-    sizes : mapping of str to int
-        Size of each file in bytes, by its full path, quoted.
-    hashed : bool
-        Whether to read the bytes of the feature column, for their SHA-256.
-
-    Raises
-    ------
-    SchemaError
-        If a file is not a Parquet file, or has no such column.
-    StorageError
-        If a file cannot be read.
+    `sizes`: size of each file in bytes, by its full path, quoted.
+    `hashed`: whether to read the bytes of the feature column, for their SHA-256.
     """
     from pyspark.errors import PySparkException
 
@@ -82,25 +65,8 @@ def find_files(
 def look_at(home: str, path: str, size: int, name: str, *, hashed: bool) -> dict[str, Any]:
     """Read a file's footer and return where its parts are; a Spark task calls this.
 
-    Parameters
-    ----------
-    home : str
-        Location of the data set.
-    path : str
-        Path of the file below `home`.
-    size : int
-        Size of the file in bytes.
-    name : str
-        The feature column.
-    hashed : bool
-        Whether to read the bytes of the feature column, for their SHA-256.
-
-    Raises
-    ------
-    SchemaError
-        If it is not a Parquet file, or has no such column.
-    StorageError
-        If it cannot be read.
+    `size`: size of the file in bytes.
+    `hashed`: whether to read the bytes of the feature column, for their SHA-256.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -17,12 +17,7 @@ class KeptPieces:
     The first pieces stay. Draws are random, so recently used pieces are no more likely to be needed
     than others.
 
-    Parameters
-    ----------
-    folder : Path, optional
-        Folder of the file; by default Spark's first local directory.
-    most_bytes : int, optional
-        Most bytes to keep; by default a quarter of the free space.
+    `most_bytes`: most bytes to keep; by default a quarter of the free space.
     """
 
     def __init__(self, folder: Path | None = None, most_bytes: int | None = None) -> None:

@@ -31,21 +31,7 @@ class Location(Protocol):
     def read(self, path: str, start: int, stop: int | None) -> bytes:
         """Return some bytes of a file.
 
-        Parameters
-        ----------
-        path : str
-            Path below the folder, with ``/`` between its parts; empty for the location itself.
-        start : int
-            The first byte.
-        stop : int or None
-            One more than the last byte; None for the end of the file.
-
-        Raises
-        ------
-        PathNotFoundError
-            If there is no such file.
-        StorageError
-            If it cannot be read.
+        `stop`: one more than the last byte; None for the end of the file.
         """
         ...
 
@@ -56,11 +42,6 @@ class Location(Protocol):
 
 def scheme_of(location: str) -> str:
     """Return the scheme of a location.
-
-    Raises
-    ------
-    ConfigurationError
-        If workers cannot read such a location.
 
     Examples
     --------
@@ -79,19 +60,7 @@ def scheme_of(location: str) -> str:
 
 
 def open_location(location: str) -> Location:
-    """Return a reader of a location. No connection is made before the first read.
-
-    Parameters
-    ----------
-    location : str
-        ``/path``, ``file:///path``, ``hdfs://...``, ``webhdfs://host:port/path``,
-        ``http://host/path`` or ``ftp://user:password@host/path``.
-
-    Raises
-    ------
-    ConfigurationError
-        If workers cannot read such a location.
-    """
+    """Return a reader of a location. No connection is made before the first read."""
     scheme = scheme_of(location)
     if scheme == "file":
         return _Local(location)

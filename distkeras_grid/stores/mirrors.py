@@ -25,24 +25,12 @@ ROUNDS = 2
 
 @dataclass(frozen=True)
 class Piece:
-    """Some bytes of a file.
+    """Some bytes of a file."""
 
-    Parameters
-    ----------
-    path : str
-        Path of the file below the mirror's folder.
-    start : int, default 0
-        The first byte.
-    stop : int, optional
-        One more than the last byte; the end of the file by default.
-    sha256 : str, default ""
-        SHA-256 of the bytes, in hexadecimal; empty if it is not known.
-    """
-
-    path: str
-    start: int = 0
-    stop: int | None = None
-    sha256: str = ""
+    path: str  # Path of the file below the mirror's folder
+    start: int = 0  # The first byte
+    stop: int | None = None  # One more than the last byte; the end of the file by default
+    sha256: str = ""  # SHA-256 of the bytes, in hexadecimal; empty if it is not known
 
     @property
     def name(self) -> str:
@@ -61,23 +49,9 @@ class Piece:
 class Mirrors:
     """Reads pieces for one node.
 
-    Parameters
-    ----------
-    locations : sequence of str
-        Folders with the same content.
-    node : int or str
-        Identity of this node, which decides which mirror it asks first.
-    kept : KeptPieces, optional
-        Keeps pieces that were read; closed with the mirrors.
-    clock : callable, default time.monotonic
-        Returns the time [s].
-
-    Attributes
-    ----------
-    bytes_read : Counter
-        Bytes that were read and used, by location (without passwords).
-    failures : Counter
-        Number of reads that failed or gave wrong bytes, by location.
+    `clock`: returns the time [s].
+    `bytes_read`: bytes that were read and used, by location (without passwords).
+    `failures`: number of reads that failed or gave wrong bytes, by location.
     """
 
     def __init__(
@@ -102,15 +76,7 @@ class Mirrors:
         return cls(locations, node, KeptPieces() if far else None)
 
     def fetch(self, piece: Piece) -> bytes:
-        """Return the bytes of a piece: the kept ones, or those of the first mirror that has them.
-
-        Raises
-        ------
-        PathNotFoundError
-            If no mirror has the file.
-        StorageError
-            If no mirror can be read, or all have wrong bytes. Names each mirror and its problem.
-        """
+        """Return the bytes of a piece: the kept ones, or those of the first mirror that has them."""
         content = None if self._kept is None else self._kept.get(piece.name)
         if content is None:
             content = self._fetch(piece)

@@ -15,15 +15,6 @@ from collections.abc import Iterable
 def order_mirrors(mirrors: Iterable[str], node: int | str, piece: str) -> list[str]:
     """Return all mirrors in the order in which a node asks them for a piece.
 
-    Parameters
-    ----------
-    mirrors : iterable of str
-        Their locations.
-    node : int or str
-        Identity of the node.
-    piece : str
-        Name of the piece.
-
     Examples
     --------
     >>> mirrors = ["ftp://a/tiles", "http://b/tiles"]

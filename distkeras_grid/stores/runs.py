@@ -25,50 +25,24 @@ _RUNS = "file string, size long, row long, tiles long, label long, source string
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Consecutive rows of a file with the same image, class and split, in the order of the files.
+    """Consecutive rows of a file with the same image, class and split, in the order of the files."""
 
-    Parameters
-    ----------
-    files : dict of str to int
-        Size of each file in bytes, by its full path, quoted as Spark quotes it.
-    file_of, row_of, tiles, labels : ndarray
-        File, first row, number of rows and class of each run, shape ``(runs,)``, int64.
-    images : tuple of str
-        Names of the images; empty if each row is an image of its own.
-    image_of : ndarray
-        Number of the image of each run, shape ``(runs,)``, int64.
-    splits : tuple of str
-        Split of each run; empty strings if the data have no splits.
-    """
-
-    files: dict[str, int]
+    files: dict[str, int]  # Size of each file in bytes, by its full path, quoted as Spark quotes it
+    # file_of and row_of and tiles and labels: File, first row, number of rows and class of each
+    # run, shape ``(runs,)``, int64
     file_of: Numbers
     row_of: Numbers
     tiles: Numbers
     labels: Numbers
-    images: tuple[str, ...]
-    image_of: Numbers
-    splits: tuple[str, ...]
+    images: tuple[str, ...]  # Names of the images; empty if each row is an image of its own
+    image_of: Numbers  # Number of the image of each run, shape ``(runs,)``, int64
+    splits: tuple[str, ...]  # Split of each run; empty strings if the data have no splits
 
 
 def find_runs(frame: DataFrame, columns: Columns) -> Runs:
     """Find the rows of a DataFrame in its files, with one job that reads no pixels.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Rows of Parquet files. They may be filtered or joined, but not moved to other files.
-    columns : Columns
-        The columns, with one label column of whole numbers.
-
-    Raises
-    ------
-    SchemaError
-        If the rows are not those of Parquet files.
-    EmptyDataError
-        If there are no rows.
-    LabelError
-        If a label is missing, negative or not whole.
+    `frame`: rows of Parquet files. They may be filtered or joined, but not moved to other files.
     """
     by_image = SOURCE_COLUMN in frame.columns
     table = _select(frame, columns).mapInArrow(_run_finder(by_image), _RUNS).toArrow()

@@ -32,52 +32,28 @@ KEPT_FOOTERS = 1000
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """Where the parts of a file are.
+    """Where the parts of a file are."""
 
-    Parameters
-    ----------
-    footer : Piece
-        The metadata at the end of the file.
-    groups : tuple of Piece
-        The feature column in each row group.
-    rows : tuple of int
-        Number of rows in each row group.
-    """
-
-    footer: Piece
-    groups: tuple[Piece, ...]
-    rows: tuple[int, ...]
+    footer: Piece  # The metadata at the end of the file
+    groups: tuple[Piece, ...]  # The feature column in each row group
+    rows: tuple[int, ...]  # Number of rows in each row group
 
 
 @dataclass(frozen=True, eq=False)
 class ParquetStore:
-    """A data set of Parquet files; see `distkeras_grid.local_sets.store.TileStore`.
+    """A data set of Parquet files; see `distkeras_grid.local_sets.store.TileStore`."""
 
-    Parameters
-    ----------
-    pool : Pool
-        All tiles.
-    field : Field
-        The feature column.
-    label_name : str
-        Name of the label column.
-    locations : tuple of str
-        Folders with the same files; each worker chooses among them.
-    files : tuple of ParquetFile
-        The files.
-    file_of, row_of : ndarray
-        The file of each run of the pool, and its first row there, shape ``(runs,)``, int64.
-    images : tuple of str
-        Names of the images, by their numbers in the pool.
-    """
-
-    pool: Pool
-    field: Field
-    label_name: str
+    pool: Pool  # All tiles
+    field: Field  # The feature column
+    label_name: str  # Name of the label column
+    # Folders with the same files; each worker chooses among them
     locations: tuple[str, ...] = hidden(repr=False)
     files: tuple[ParquetFile, ...] = hidden(repr=False)
+    # file_of and row_of: The file of each run of the pool, and its first row there, shape
+    # ``(runs,)``, int64
     file_of: Numbers = hidden(repr=False)
     row_of: Numbers = hidden(repr=False)
+    # Names of the images, by their numbers in the pool
     images: tuple[str, ...] = hidden(repr=False, default=())
 
     @property
@@ -124,15 +100,7 @@ class ParquetStore:
 
 
 class ParquetReader:
-    """Reads tiles of a `ParquetStore`; see `distkeras_grid.local_sets.store.TileReader`.
-
-    Parameters
-    ----------
-    store : ParquetStore
-        The data set.
-    mirrors : Mirrors
-        Mirrors from which the data set is read.
-    """
+    """Reads tiles of a `ParquetStore`; see `distkeras_grid.local_sets.store.TileReader`."""
 
     def __init__(self, store: ParquetStore, mirrors: Mirrors) -> None:
         self._store, self._mirrors = store, mirrors
@@ -183,12 +151,7 @@ class ParquetReader:
 class KnownBytes(io.RawIOBase):
     """A file of which only some ranges are known.
 
-    Parameters
-    ----------
-    parts : mapping of int to bytes
-        Known ranges, by the position of their first byte.
-    size : int
-        Size of the whole file in bytes.
+    `size`: size of the whole file in bytes.
     """
 
     def __init__(self, parts: Mapping[int, bytes], size: int) -> None:
@@ -217,13 +180,7 @@ class KnownBytes(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes of the file.
-
-        Raises
-        ------
-        SchemaError
-            If some of them are not known.
-        """
+        """Return the next bytes of the file."""
         stop = self._size if size < 0 else min(self._at + size, self._size)
         for start, content in self._parts.items():
             if start <= self._at and stop <= start + len(content):
@@ -237,13 +194,7 @@ class KnownBytes(io.RawIOBase):
 
 
 def leaf_of(metadata: Any, name: str) -> str:
-    """Return the path of the column that holds a feature: the column, or its field ``bytes``.
-
-    Raises
-    ------
-    SchemaError
-        If the file has no such column of bytes or numbers.
-    """
+    """Return the path of the column that holds a feature: the column, or its field ``bytes``."""
     paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     for path in (name, f"{name}.bytes", f"{name}.list.element"):
         if path in paths:
@@ -257,16 +208,7 @@ def leaf_of(metadata: Any, name: str) -> str:
 def locate(metadata: Any, path: str, size: int, footer_bytes: int, name: str) -> ParquetFile:
     """Return where the parts of a file are, from its footer.
 
-    Parameters
-    ----------
-    metadata : pyarrow.parquet.FileMetaData
-        The file's metadata.
-    path : str
-        Path of the file below its location.
-    size, footer_bytes : int
-        Size in bytes of the file, and of its footer with length and magic.
-    name : str
-        Name of the feature column.
+    `size, footer_bytes`: size in bytes of the file, and of its footer with length and magic.
     """
     leaf = leaf_of(metadata, name)
     groups, rows = [], []

@@ -13,44 +13,23 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 
 @dataclass(frozen=True)
 class Application:
-    """The state of an application.
+    """The state of an application."""
 
-    Parameters
-    ----------
-    id, name, user, queue : str
-        Id, name, user and queue of the application in YARN.
-    state : str
-        ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"`` ...
-    final : str
-        ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended.
-    containers, memory_mb : int
-        Number of containers and memory [MB] that it uses now.
-    diagnostics : str
-        What YARN or the application says.
-    tracking_url : str
-        Address of its page.
-    started, finished : float
-        Times of start and end, Unix seconds; 0 if not yet.
-    tags : tuple of str, default ()
-        What `submit` has written on it.
-    log_page : str, default ""
-        Address of the log of its master's container.
-    """
-
-    id: str
+    id: str  # id and name and user and queue: Id, name, user and queue of the application in YARN
     name: str
     user: str
     queue: str
-    state: str
-    final: str
+    state: str  # ``"ACCEPTED"``, ``"RUNNING"``, ``"FINISHED"``, ``"FAILED"``, ``"KILLED"``
+    final: str  # ``"SUCCEEDED"``, ``"FAILED"``, ``"KILLED"``, or ``"UNDEFINED"`` until it has ended
+    # containers and memory_mb: Number of containers and memory [MB] that it uses now
     containers: int
     memory_mb: int
-    diagnostics: str
-    tracking_url: str
-    started: float
+    diagnostics: str  # What YARN or the application says
+    tracking_url: str  # Address of its page
+    started: float  # started and finished: Times of start and end, Unix seconds; 0 if not yet
     finished: float
-    tags: tuple[str, ...] = ()
-    log_page: str = ""
+    tags: tuple[str, ...] = ()  # What `submit` has written on it
+    log_page: str = ""  # Address of the log of its master's container
 
     @property
     def ended(self) -> bool:
@@ -97,13 +76,7 @@ def is_tag(text: str) -> bool:
 
 
 def check_id(identifier: str) -> None:
-    """Refuse a text that is not an application's id.
-
-    Raises
-    ------
-    ConfigurationError
-        The message has an example.
-    """
+    """Refuse a text that is not an application's id."""
     if not re.fullmatch(r"application_\d+_\d+", identifier):
         raise ConfigurationError(
             "An application's id looks like application_1700000000000_0001. Received: "

@@ -41,15 +41,7 @@ DIGEST = ".sha256"
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that can be packed.
-
-    Parameters
-    ----------
-    interpreter : Interpreter
-        Its interpreter.
-    distributions : tuple of Installed
-        The distributions that are installed in it.
-    """
+    """An environment that can be packed."""
 
     interpreter: Interpreter
     distributions: tuple[Installed, ...]
@@ -83,24 +75,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def build(environment: Environment, target: Path, say: Say) -> None:
-    """Pack an environment. The archive appears complete or not at all.
-
-    Parameters
-    ----------
-    environment : Environment
-        What to pack.
-    target : Path
-        The archive.
-    say : callable
-        Receives lines of progress.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If a package is incomplete, or ``patchelf`` is missing.
-    NoSpaceError, StorageError
-        If the archive cannot be written.
-    """
+    """Pack an environment. The archive appears complete or not at all."""
     count = len(environment.distributions)
     say(f"looking up the files of Python {environment.interpreter.version} and {count} packages")
     try:
@@ -169,15 +144,7 @@ def is_as_packed(archive: Path) -> bool:
 
 
 def collect(environment: Environment, scratch: Path) -> list[Member]:
-    """Return the files of an archive, sorted.
-
-    Parameters
-    ----------
-    environment : Environment
-        What to pack.
-    scratch : Path
-        Folder for the files that are changed before they are packed.
-    """
+    """Return the files of an archive, sorted."""
     interpreter = environment.interpreter
     members = stdlib_members(interpreter)
     extensions = [member.source for member in members if member.source.suffix == ".so"]
@@ -192,12 +159,7 @@ def collect(environment: Environment, scratch: Path) -> list[Member]:
 def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], object]) -> None:
     """Write members as a compressed tar. The same members and contents give the same bytes.
 
-    Parameters
-    ----------
-    members : iterable of Member
-    target : binary file
-    advance : callable
-        Receives the number of bytes of each piece.
+    `advance`: receives the number of bytes of each piece.
     """
     with (
         ParallelGzip(target, COMPRESSION) as compressed,

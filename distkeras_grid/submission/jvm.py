@@ -24,13 +24,7 @@ LOG_BYTES = 2000
 
 
 class HadoopClient:
-    """Hadoop's classes, and the configuration of this machine.
-
-    Parameters
-    ----------
-    gateway : py4j.java_gateway.JavaGateway
-        Gateway to a JVM with Hadoop's classes.
-    """
+    """Hadoop's classes, and the configuration of this machine."""
 
     def __init__(self, gateway: Any) -> None:
         self.gateway = gateway
@@ -62,20 +56,7 @@ def kerberos_settings(keytab: Keytab | None) -> dict[str, str]:
 
 @contextmanager
 def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
-    """Start a JVM, and stop it at the end.
-
-    Parameters
-    ----------
-    settings : mapping of str to str
-        Spark settings. Those of Hadoop (``spark.hadoop.*``) and Kerberos are used.
-
-    Raises
-    ------
-    ClusterError
-        If the JVM does not start. The message has the end of its output.
-    NotAuthenticatedError
-        If it gets no ticket by the settings' keytab.
-    """
+    """Start a JVM, and stop it at the end."""
     from pyspark import java_gateway
     from pyspark.errors import PySparkRuntimeError
 

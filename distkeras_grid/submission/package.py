@@ -19,13 +19,7 @@ SUFFIXES = (".py", ".typed")
 
 
 def package_folders() -> dict[str, Path]:
-    """Return where the project's packages are installed.
-
-    Raises
-    ------
-    EnvironmentMismatchError
-        If one of them is not installed.
-    """
+    """Return where the project's packages are installed."""
     folders = {}
     for name in PACKAGES:
         spec = find_spec(name)
@@ -56,18 +50,6 @@ def write_package(version: str, folder: Path | None = None) -> Path:
     """Write the project's zip file, unless it exists, and return its path.
 
     Its name has a digest of its content.
-
-    Parameters
-    ----------
-    version : str
-        Version of the project.
-    folder : Path, optional
-        Where it is written; by default beside the environments.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written.
     """
     content = package_zip(package_folders())
     folder = cache_folder().with_name("packages") if folder is None else folder

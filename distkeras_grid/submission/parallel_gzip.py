@@ -25,14 +25,7 @@ class ParallelGzip:
     gzip member, because some readers in Java stop at the end of the first. It depends only on the
     content and the level, not on the number of threads.
 
-    Parameters
-    ----------
-    target : BinaryIO
-        Receives the compressed bytes; stays open.
-    level : int
-        Level of compression, from 1 (fastest) to 9 (smallest).
-    threads : int, optional
-        Number of threads; by default one for each core that this process may use.
+    `target`: receives the compressed bytes; stays open.
     """
 
     def __init__(self, target: BinaryIO, level: int, threads: int | None = None) -> None:

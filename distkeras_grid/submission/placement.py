@@ -24,15 +24,8 @@ FOLDER = ".distkeras_grid/environments"
 def archive_place(environment: Environment, folder: str | None, home: str | None) -> str:
     """Return the path by which nodes find an archive.
 
-    Parameters
-    ----------
-    environment : Environment
-        What is packed in it.
-    folder : str, optional
-        Folder that the user has named.
-    home : str, optional
-        The user's home directory on the cluster's file system. Without one, Spark itself sends the
-        archive from this machine.
+    `home`: the user's home directory on the cluster's file system. Without one, Spark itself sends
+    the archive from this machine.
     """
     if folder is not None:
         return f"{folder.rstrip('/')}/{environment.name}"
@@ -47,17 +40,6 @@ def place(
     """Pack an environment and upload it, unless that has been done before.
 
     An archive is never overwritten, because YARN keeps unpacked copies by name and date.
-
-    Parameters
-    ----------
-    environment : Environment
-        What is packed.
-    uri : str
-        What `archive_place` returned.
-    storage : Storage
-        Storage of the cluster.
-    say : callable
-        Receives lines of progress.
     """
     local = environment.archive()
     if storage.exists(uri):
@@ -74,12 +56,6 @@ def check(uri: str, storage: Storage) -> None:
     """Refuse an archive that is not as it was packed, or that others may change.
 
     Its content runs with the rights of whoever submits.
-
-    Raises
-    ------
-    StorageError
-        If its SHA-256 differs from the one in the file beside it, if group or others may write to
-        it or its folder, or if it belongs to another user.
     """
     advice = f"Delete it (distkeras-grid rm {uri}), and submit again."
     _check_rights(uri, storage, advice)
@@ -99,16 +75,7 @@ def check_own(uri: str, storage: Storage) -> None:
 
     Whoever has packed it need not have noted a SHA-256: without one, its content is not compared.
 
-    Parameters
-    ----------
-    uri : str
-        Without a scheme a file of this machine, as for Spark.
-    storage : Storage
-
-    Raises
-    ------
-    StorageError
-        As from `check`, but where no file with a SHA-256 is beside it.
+    `uri`: without a scheme a file of this machine, as for Spark.
     """
     if not urlsplit(uri).scheme:
         uri = f"file:{Path(uri).absolute()}"

@@ -93,17 +93,10 @@ class _AttemptsAnswer(msgspec.Struct):
 
 
 class Container(msgspec.Struct, frozen=True):
-    """A container that runs.
-
-    Parameters
-    ----------
-    containerId : str
-    nodeHttpAddress : str
-        Address of its node's page.
-    """
+    """A container that runs."""
 
     containerId: str
-    nodeHttpAddress: str
+    nodeHttpAddress: str  # Address of its node's page
 
 
 class _Containers(msgspec.Struct):
@@ -115,16 +108,6 @@ class ResourceManager:
 
     Every method raises `ClusterError` if no ResourceManager answers, and `NotAuthenticatedError` if
     it wants a Kerberos ticket.
-
-    Parameters
-    ----------
-    address : Address
-        Address from `distkeras_grid.submission.yarn_sites.find_resourcemanager`.
-
-    Raises
-    ------
-    ConfigurationError
-        If the pages require Kerberos, and its package is not installed.
     """
 
     def __init__(self, address: Address) -> None:
@@ -137,15 +120,7 @@ class ResourceManager:
         self._session.close()
 
     def application(self, identifier: str) -> Application:
-        """Return the state of an application.
-
-        Raises
-        ------
-        ConfigurationError
-            If the text is not an application's id.
-        ApplicationNotFoundError
-            If YARN does not know it.
-        """
+        """Return the state of an application."""
         check_id(identifier)
         return _application(self._ask(f"{_CLUSTER}/apps/{identifier}", _OneApp).app)
 
@@ -168,13 +143,7 @@ class ResourceManager:
         return None if found is None or found.ended else found.id
 
     def cancel(self, identifier: str) -> Application:
-        """Stop an application, and wait until it has ended; return how it ended.
-
-        Raises
-        ------
-        ClusterError
-            If YARN refuses, or it does not end in time.
-        """
+        """Stop an application, and wait until it has ended; return how it ended."""
         deadline = time.monotonic() + CANCEL_SECONDS
         while not (application := self.application(identifier)).ended:
             if time.monotonic() > deadline:
@@ -205,13 +174,7 @@ class ResourceManager:
         return sorted(listed, key=lambda each: each.containerId)
 
     def fetch(self, url: str, **query: str) -> Iterator[bytes]:
-        """Yield the content at an address of a node.
-
-        Raises
-        ------
-        ClusterError
-            If the node does not answer, or does not have the content.
-        """
+        """Yield the content at an address of a node."""
         with closing(self._get(url, query, stream=True)) as answer:
             if answer.status_code != 200:
                 raise ClusterError(f"{url} answers with status {answer.status_code}.")
@@ -254,13 +217,7 @@ class ResourceManager:
 
 @contextmanager
 def resource_manager(keytab: Keytab | None) -> Iterator[ResourceManager]:
-    """Open the ResourceManager that ``HADOOP_CONF_DIR`` names, with tickets of a keytab if given.
-
-    Raises
-    ------
-    ConfigurationError
-        If nothing says where it is.
-    """
+    """Open the ResourceManager that ``HADOOP_CONF_DIR`` names, with tickets of a keytab if given."""
     with closing(ResourceManager(yarn_sites.find_resourcemanager(keytab))) as manager:
         yield manager
 

@@ -38,13 +38,7 @@ def spark_submit_path() -> str:
 
 
 def check_hadoop_settings(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse to look for YARN if no variable says where it is.
-
-    Raises
-    ------
-    ConfigurationError
-        If neither variable is set.
-    """
+    """Refuse to look for YARN if no variable says where it is."""
     if not environment.get("HADOOP_CONF_DIR") and not environment.get("YARN_CONF_DIR"):
         raise ConfigurationError(
             "HADOOP_CONF_DIR is not set. Set it to the folder with the cluster's core-site.xml "
@@ -63,15 +57,6 @@ def follow(
     spark-submit's JVM has started. It needs the JVM to stop the executors and to write what is to
     be kept, so the JVM is interrupted only if they have not ended after a minute. What does not end
     then is killed, and all of it at a second interrupt.
-
-    Parameters
-    ----------
-    command : sequence of str
-        Program and arguments.
-    inherited : sequence of int, default ()
-        Open files that the command keeps open, such as that of a lock.
-    look : callable, optional
-        Called every `LOOK_SECONDS` while the command runs, until it returns False.
     """
     # A separate group: otherwise Ctrl-C in a terminal would reach it directly, and SIGTERM never.
     with subprocess.Popen(command, process_group=0, pass_fds=inherited) as process:
@@ -142,19 +127,7 @@ def hand_over(
 ) -> None:
     """Run a command that ends when YARN has accepted the application.
 
-    Parameters
-    ----------
-    command : sequence of str
-        Program and arguments.
-    say : callable
-        Receives a line of progress every few seconds.
-    inherited : sequence of int, default ()
-        Open files that the command keeps open, such as that of a lock.
-
-    Raises
-    ------
-    ClusterError
-        If it fails, or does not end in time. The message has the end of its output.
+    `say`: receives a line of progress every few seconds.
     """
     began = said = time.monotonic()
     with tempfile.TemporaryFile() as log:

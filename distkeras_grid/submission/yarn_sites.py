@@ -18,16 +18,6 @@ DEFAULT_PORTS = {"http": 8088, "https": 8090}
 def resourcemanager_urls(sites: Mapping[str, str]) -> tuple[str, ...]:
     """Return the addresses of the pages of all ResourceManagers.
 
-    Parameters
-    ----------
-    sites : mapping
-        Properties in ``core-site.xml`` and ``yarn-site.xml``.
-
-    Raises
-    ------
-    ConfigurationError
-        If they do not name a host.
-
     Examples
     --------
     >>> resourcemanager_urls({"yarn.resourcemanager.hostname": "master"})
@@ -66,19 +56,8 @@ def find_resourcemanager(
 ) -> Address:
     """Return how to reach the ResourceManager's page.
 
-    Parameters
-    ----------
-    keytab : Keytab, optional
-        Gets the tickets where the pages want one, as ``hadoop.http.authentication.type`` of the
-        configuration says. On many clusters with Kerberos they want none.
-    environment : mapping, optional
-        Variables ``HADOOP_CONF_DIR``, ``YARN_CONF_DIR`` and ``HADOOP_USER_NAME``; by default those
-        of this process.
-
-    Raises
-    ------
-    ConfigurationError
-        If no variable is set, or the files do not contain the address.
+    `keytab`: gets the tickets where the pages want one, as ``hadoop.http.authentication.type`` of
+    the configuration says. On many clusters with Kerberos they want none.
     """
     from distkeras_grid.submission.spark_submit import check_hadoop_settings
 

@@ -31,33 +31,12 @@ ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None
 
 
 def check_backend() -> None:
-    """Refuse to train if Keras runs on a backend that has no engine.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no engine. The message says what to set, and where.
-    """
+    """Refuse to train if Keras runs on a backend that has no engine."""
     backend_named(current_backend())
 
 
 def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
     """Return the backend on which workers are to train: a name, or None for the driver's.
-
-    Parameters
-    ----------
-    engine : object
-        The trainer's argument.
-    rule : Rule
-        The update rule.
-    who : str
-        Name of the trainer, for the error.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is something else. If the optimizer's state travels, whose types are those of the
-        driver's backend, and the workers' is another one.
 
     Examples
     --------
@@ -82,20 +61,7 @@ def checked_engine(engine: Any, rule: Rule, who: str) -> str | None:
 
 
 def check_cutting_engine(who: str, engine: object) -> None:
-    """Refuse a trainer that cuts models up if its workers are to run on another backend.
-
-    Parameters
-    ----------
-    who : str
-        Name of the trainer.
-    engine : object
-        The argument of this name.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is neither None nor "tensorflow".
-    """
+    """Refuse a trainer that cuts models up if its workers are to run on another backend."""
     if engine not in (None, "tensorflow"):
         raise ConfigurationError(
             f"{who} cuts models up with TensorFlow's own operations. Received: engine={engine!r}. "
@@ -104,18 +70,7 @@ def check_cutting_engine(who: str, engine: object) -> None:
 
 
 def check_tensorflow(who: str) -> None:
-    """Refuse a trainer that cuts models up if Keras does not run on TensorFlow.
-
-    Parameters
-    ----------
-    who : str
-        Name of the trainer.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the backend.
-    """
+    """Refuse a trainer that cuts models up if Keras does not run on TensorFlow."""
     if (name := current_backend()) != "tensorflow":
         raise ConfigurationError(
             f"{who} cuts models up with TensorFlow's own operations. Received: Keras on {name!r}. "
@@ -125,11 +80,6 @@ def check_tensorflow(who: str) -> None:
 
 def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST) -> int:
     """Return a whole number as a plain integer.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a whole number, or out of its range.
 
     Examples
     --------
@@ -148,23 +98,6 @@ def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST) -> 
 
 def checked_servers(who: str, servers: Any, rule: Rule, given: Mapping[str, Any]) -> int:
     """Return the number of parameter servers as a plain integer.
-
-    Parameters
-    ----------
-    who : str
-        Name of the trainer.
-    servers : object
-        The argument ``num_servers``.
-    rule : Rule
-        The rule of the trainer.
-    given : mapping of str to object
-        The other arguments of the trainer, by name.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a whole number from 1 to `MOST_SERVERS`. If it is above 1, and the trainer does
-        not exchange commit by commit, or another argument needs a single server.
 
     Examples
     --------
@@ -200,12 +133,6 @@ def checked_class_weight(class_weight: Any) -> ClassWeight:
     """Return class weights as plain numbers by plain integers or names.
 
     ``"balanced"`` and None stay what they are.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is something else, a class is neither a whole number nor a name, or a weight is
-        negative, infinite or not a number.
 
     Examples
     --------

@@ -807,15 +807,7 @@ class Trainer(ABC):
 
 
 def rows_of_fold(data: Any, fold: str, validation_data: Any) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that a fold trains on, and those that it holds out.
-
-    Raises
-    ------
-    ConfigurationError
-        If the data are not a path, or there are other validation data.
-    GridError
-        As `read_tiles`.
-    """
+    """Return the rows that a fold trains on, and those that it holds out."""
     from distkeras_grid.spark.dataframes import read_tiles
 
     if not isinstance(data, str | os.PathLike):

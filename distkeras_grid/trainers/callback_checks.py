@@ -28,26 +28,7 @@ _CHANGES = frozenset({"assign", "assign_add", "assign_sub", "set_value", "set_we
 
 
 def check_callbacks(callbacks: Sequence[Any], optimizer: Any) -> list[str]:
-    """Refuse callbacks that could not do their work in a run; name methods that are not called.
-
-    Parameters
-    ----------
-    callbacks : sequence of keras.callbacks.Callback
-        The callbacks.
-    optimizer : keras.optimizers.Optimizer, str or None
-        What the model will be compiled with. One given by name follows no schedule.
-
-    Returns
-    -------
-    list of str
-        One line if there is anything to say, otherwise none.
-
-    Raises
-    ------
-    ConfigurationError
-        If one is no callback, writes to HDFS, sets the rate where a schedule does, changes the
-        training after each batch, or swaps weights with averages.
-    """
+    """Refuse callbacks that could not do their work in a run; name methods that are not called."""
     import keras
 
     for callback in callbacks:

@@ -23,11 +23,6 @@ _NOTHING = object()
 def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
     """Return what callbacks remember: their classes, and their attributes that are plain values.
 
-    Parameters
-    ----------
-    callbacks : sequence of keras.callbacks.Callback
-        The callbacks, in their order.
-
     Examples
     --------
     >>> class Stop:
@@ -42,20 +37,7 @@ def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
 def restore_callbacks(
     callbacks: Sequence[Any], states: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> None:
-    """Let callbacks remember what `callback_states` returned.
-
-    Parameters
-    ----------
-    callbacks : sequence of keras.callbacks.Callback
-        The callbacks, after their ``on_train_begin``.
-    states : sequence of (str, mapping)
-        The class and the attributes of each.
-
-    Raises
-    ------
-    ConfigurationError
-        If they are not callbacks of the same classes in the same order.
-    """
+    """Let callbacks remember what `callback_states` returned."""
     due, given = [kind for kind, _ in states], [_kind(each) for each in callbacks]
     if due != given:
         raise ConfigurationError(

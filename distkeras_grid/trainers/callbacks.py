@@ -29,26 +29,7 @@ if TYPE_CHECKING:
 
 
 class EpochObserver:
-    """Writes the center into the driver's model, validates it and calls the callbacks.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The driver's model, compiled; it is what the run returns. Its metrics are built.
-    history : History
-        Receives one record for each epoch.
-    callbacks : sequence of keras.callbacks.Callback
-        Called as ``fit`` calls them, except for the hooks of training batches; what
-        `callback_checks.check_callbacks` has let pass.
-    validation : ArraySource, optional
-        Evaluated at the end of each epoch.
-    epochs, steps : int
-        Number of epochs in the run, and of a worker's batches in each.
-    layout : WeightLayout
-        The sections of the center.
-    rule : Rule
-        What makes the center.
-    """
+    """Writes the center into the driver's model, validates it and calls the callbacks."""
 
     def __init__(
         self,
@@ -86,18 +67,7 @@ class EpochObserver:
         return bool(self._own_callbacks) or self._validation is not None
 
     def begin(self, saved: SavedObserver | None = None) -> Steering:
-        """Call the callbacks at the start; return the settings of the epoch that begins.
-
-        Parameters
-        ----------
-        saved : SavedObserver, optional
-            The state of an observer whose run goes on. The history has its epochs.
-
-        Raises
-        ------
-        ConfigurationError
-            If the callbacks are not those of that run.
-        """
+        """Call the callbacks at the start; return the settings of the epoch that begins."""
         self._model.stop_training = False
         self._callbacks.on_train_begin()
         if saved is not None:

@@ -18,30 +18,15 @@ def link_speed(bind_host: str) -> float:
 
 @dataclass(frozen=True)
 class NetworkNeed:
-    """Traffic of one run at the parameter server.
+    """Traffic of one run at the parameter server."""
 
-    Parameters
-    ----------
-    vector_bytes : int
-        Bytes of one vector. Each exchange carries one up and, unless replies are empty, one down.
-    workers : int
-        Number of workers that exchange.
-    window : int
-        Batches between two exchanges of a worker.
-    window_seconds : float
-        Measured time of one window's batches [s].
-    available : float
-        Speed of the link in one direction [bytes/s].
-    empty_reply : bool, default False
-        Whether the server's replies have no vector.
-    """
-
+    # Bytes of one vector. Each exchange carries one up and, unless replies are empty, one down.
     vector_bytes: int
-    workers: int
-    window: int
-    window_seconds: float
-    available: float = NETWORK_BYTES_PER_SECOND
-    empty_reply: bool = False
+    workers: int  # Number of workers that exchange
+    window: int  # Batches between two exchanges of a worker
+    window_seconds: float  # Measured time of one window's batches [s]
+    available: float = NETWORK_BYTES_PER_SECOND  # Speed of the link in one direction [bytes/s]
+    empty_reply: bool = False  # Whether the server's replies have no vector
 
     @property
     def ways(self) -> int:
@@ -70,7 +55,7 @@ class NetworkNeed:
         --------
         >>> print(NetworkNeed(19_200_000, 20, 12, 0.24).sentence())
         19.2 MB x 20 workers every 12 batches needs 3.2 GB/s on the driver; about 2.5 GB/s can \
-pass: raise communication_window to 16 or more, or take fewer workers
+        ise communication_window to 16 or more, or take fewer workers
         """
         every = "every batch" if self.window == 1 else f"every {self.window} batches"
         need = (

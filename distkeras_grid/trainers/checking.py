@@ -103,55 +103,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The training data.
+    """The training data."""
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The rows.
-    columns : Columns
-        Columns that are read.
-    summary : DataSummary
-        Counts from one pass over the rows.
-    local : LocalPlan, optional
-        What workers draw their sets from; `frame` then has one row for each worker.
-    stored : StoredRows, optional
-        How the rows were stored, if they were.
-    """
-
-    frame: DataFrame
-    columns: Columns
-    summary: DataSummary
+    frame: DataFrame  # The rows
+    columns: Columns  # Columns that are read
+    summary: DataSummary  # Counts from one pass over the rows
+    # What workers draw their sets from; `frame` then has one row for each worker
     local: LocalPlan | None = None
-    stored: StoredRows | None = None
+    stored: StoredRows | None = None  # How the rows were stored, if they were
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A run that has passed all checks.
+    """A run that has passed all checks."""
 
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    compiled : CompiledModel
-        The model.
-    data : CheckedData
-        The training data.
-    validation : ArraySource or None
-        Rows that are evaluated at the end of each epoch.
-    place : ServerPlace
-        Where the server will listen.
-    notes : list of str
-        Lines to show before the run starts.
-    """
-
-    spec: RunSpec
-    compiled: CompiledModel = field(repr=False)
-    data: CheckedData
+    spec: RunSpec  # The run
+    compiled: CompiledModel = field(repr=False)  # The model
+    data: CheckedData  # The training data
+    # Rows that are evaluated at the end of each epoch
     validation: ArraySource | None = field(repr=False)
-    place: ServerPlace
-    notes: list[str]
+    place: ServerPlace  # Where the server will listen
+    notes: list[str]  # Lines to show before the run starts
 
 
 def check(
@@ -162,21 +134,7 @@ def check(
 ) -> Checked:
     """Check everything that can be known before work starts, the cheapest first.
 
-    Parameters
-    ----------
-    request : RunRequest
-        What is asked for.
-    storage : RowStorage
-        Where rows are stored that Spark may compute in another order.
-    resources : ExitStack
-        Receives what must be released when the run has ended.
-    await_executors : callable
-        Returns when there is an executor.
-
-    Raises
-    ------
-    GridError
-        If something does not fit. The message says what was received and what to do.
+    `resources`: receives what must be released when the run has ended.
     """
     check_backend()
     draft, method = request.draft, request.method
@@ -227,22 +185,7 @@ def check(
 
 
 def check_method(draft: DraftSpec, method: Method, model: keras.Model) -> None:
-    """Refuse arguments that the rule cannot work with, as far as they are known.
-
-    Parameters
-    ----------
-    draft : DraftSpec
-        The run as far as the trainer's arguments say it.
-    method : Method
-        The algorithm.
-    model : keras.Model
-        Compiled.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the optimizer or the argument.
-    """
+    """Refuse arguments that the rule cannot work with, as far as they are known."""
     decide_jit(model, draft.algorithm.jit)
     algorithm, who = draft.algorithm, draft.algorithm.trainer
     rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(model.optimizer))
@@ -270,35 +213,7 @@ def complete(
     threads: int = 1,
     backend: str | None = None,
 ) -> tuple[RunSpec, WindowChoice]:
-    """Complete a draft to the run, with what was found out about model, data and cluster.
-
-    Parameters
-    ----------
-    request : RunRequest
-        What is asked for.
-    compiled : CompiledModel
-        The model.
-    data : DataSpec
-        Columns and source of the data.
-    rows : int
-        Rows of the data.
-    workers : int
-        Number of workers in the run.
-    threads : int, default 1
-        Cores of a worker.
-    backend : str, optional
-        Keras' backend on the workers; default that of this process.
-
-    Returns
-    -------
-    RunSpec, WindowChoice
-        The run, and why its window was chosen.
-
-    Raises
-    ------
-    ConfigurationError
-        If the rule, the window and the compression do not fit each other.
-    """
+    """Complete a draft to the run, with what was found out about model, data and cluster."""
     draft, model = request.draft, compiled.model
     rule = rule_for(request.method, workers, model)
     # All members of an ensemble may have all rows.
@@ -330,19 +245,7 @@ def complete(
 def announcements(
     request: RunRequest, spec: RunSpec, window: WindowChoice, headline: str
 ) -> list[str]:
-    """Return the lines to show before a run starts, real or simulated.
-
-    Parameters
-    ----------
-    request : RunRequest
-        What was asked for.
-    spec : RunSpec
-        The run.
-    window : WindowChoice
-        Batches between two exchanges, and why.
-    headline : str
-        The line that says what runs.
-    """
+    """Return the lines to show before a run starts, real or simulated."""
     introduction = request.method.introduction
     return [
         *([introduction] if introduction else []),
@@ -437,14 +340,7 @@ def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[st
 def check_key(master: str, setting: Callable[[str], str | None], node: str) -> list[Finding]:
     """Check how the run's key reaches executors; those of a local master are the driver itself.
 
-    Parameters
-    ----------
-    master : str
-        Spark's master.
-    setting : callable
-        Returns a Spark setting, None if it is not set.
-    node : str
-        Name of the driver's host.
+    `setting`: returns a Spark setting, None if it is not set.
 
     Examples
     --------

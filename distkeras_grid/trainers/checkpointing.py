@@ -64,11 +64,6 @@ class Every:
 def checked_every(value: Any) -> Every:
     """Return a user's ``checkpoint_every``.
 
-    Raises
-    ------
-    ConfigurationError
-        If it is neither a positive number of seconds nor a text such as ``"2 epochs"``.
-
     Examples
     --------
     >>> checked_every(90), checked_every("epoch"), checked_every("2 epochs").epochs
@@ -102,34 +97,19 @@ class SavedObserver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SavedDriver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the driver remembers.
+    """What the driver remembers."""
 
-    Parameters
-    ----------
-    observer : SavedObserver
-        Validation and callbacks.
-    resumed : list of dict
-        The points from which the run has gone on before, as in ``history.params["resumed"]``.
-    cuts : list of str, optional
-        Where the model is cut into stages, as in ``history.params["cuts"]``.
-    read_parallelism : int, optional
-        For how many tasks Spark cut the files, as in ``history.params["read_parallelism"]``.
-    """
-
-    observer: SavedObserver
+    observer: SavedObserver  # Validation and callbacks
+    # The points from which the run has gone on before, as in ``history.params["resumed"]``
     resumed: list[dict[str, float | str]]
+    # Where the model is cut into stages, as in ``history.params["cuts"]``
     cuts: list[str] | None = None
+    # For how many tasks Spark cut the files, as in ``history.params["read_parallelism"]``
     read_parallelism: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
 
     @classmethod
     def from_bytes(cls, content: bytes) -> SavedDriver:
-        """Read the packed tree of a driver's state.
-
-        Raises
-        ------
-        DataError
-            If the content is no such state.
-        """
+        """Read the packed tree of a driver's state."""
         try:
             tree = unpack(np.frombuffer(content, np.uint8))
             return msgspec.convert(tree, cls, dec_hook=_as_it_is)
@@ -143,36 +123,19 @@ def _as_it_is(_: type, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A checkpoint from which a run goes on.
+    """A checkpoint from which a run goes on."""
 
-    Parameters
-    ----------
-    manifest : Manifest
-        What the checkpoint consists of.
-    parts : list of ndarray
-        The server's state, the states of workers, and those of further servers, as
-        `ServerProcess` and `ShardedProcess` take them.
-    driver : SavedDriver
-        What the driver remembered.
-    model : bytes
-        The compiled model, as the workers load it.
-    """
-
-    manifest: Manifest
+    manifest: Manifest  # What the checkpoint consists of
+    # The server's state, the states of workers, and those of further servers, as `ServerProcess`
+    # and `ShardedProcess` take them
     parts: list[Packed] = field(repr=False)
-    driver: SavedDriver = field(repr=False)
-    model: bytes = field(repr=False)
+    driver: SavedDriver = field(repr=False)  # What the driver remembered
+    model: bytes = field(repr=False)  # The compiled model, as the workers load it
     _segments: list[bytes] = field(repr=False)
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Resumed:
-        """Read a complete checkpoint.
-
-        Raises
-        ------
-        DataError
-            If it lacks pieces of a run.
-        """
+        """Read a complete checkpoint."""
         manifest, contents = checkpoint.manifest, checkpoint.contents
         seats, shards = (
             sorted(piece.name for piece in manifest.starting_with(stem)) for stem in (SEAT, SHARD)
@@ -219,47 +182,17 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Identity:
-    """What all checkpoints of a run contain about it.
+    """What all checkpoints of a run contain about it."""
 
-    Parameters
-    ----------
-    run : str
-        Name of the run.
-    spec : RunSpec
-        The run.
-    xla : bool
-        Whether XLA compiles the workers' windows.
-    model : bytes
-        The compiled model, as the workers load it.
-    rows : str, optional
-        Name of the folder with the run's rows, where these were stored.
-    """
-
-    run: str
-    spec: RunSpec
-    xla: bool
-    model: bytes = field(repr=False)
-    rows: str | None = None
+    run: str  # Name of the run
+    spec: RunSpec  # The run
+    xla: bool  # Whether XLA compiles the workers' windows
+    model: bytes = field(repr=False)  # The compiled model, as the workers load it
+    rows: str | None = None  # Name of the folder with the run's rows, where these were stored
 
 
 class Checkpointer:
-    """Writes the checkpoints of one run.
-
-    Parameters
-    ----------
-    store : CheckpointStore
-        Where checkpoints are written; this driver has taken it over.
-    identity : Identity
-        The run, as its checkpoints describe it.
-    every : Every
-        How often checkpoints are written.
-    history : History
-        The run's history.
-    observer : callable
-        Returns the state of the observer of epochs, as `SavedObserver` names it.
-    note : callable
-        Called with a line when a checkpoint could not be written.
-    """
+    """Writes the checkpoints of one run."""
 
     def __init__(
         self,
@@ -288,22 +221,7 @@ class Checkpointer:
         self.written = 0
 
     def look(self, server: AnyServer, update: Update, *, writes: bool = True) -> None:
-        """Ask for a checkpoint when one is due, and write one whose state has been taken.
-
-        Parameters
-        ----------
-        server : ServerProcess
-            The server.
-        update : Update
-            The server's last answer; all its events have been recorded.
-        writes : bool, default True
-            Whether to ask for more checkpoints.
-
-        Raises
-        ------
-        FencedError
-            If another driver has taken the directory over.
-        """
+        """Ask for a checkpoint when one is due, and write one whose state has been taken."""
         self._tell_error()
         stands = self._stands_still(update)
         if update.captured > self.captured:
@@ -322,26 +240,12 @@ class Checkpointer:
                 self.give_up(str(error))
 
     def give_up(self, reason: str) -> None:
-        """Say that the checkpoint that was asked for is not taken; the next one is another one.
-
-        Parameters
-        ----------
-        reason : str
-            Why it is not.
-        """
+        """Say that the checkpoint that was asked for is not taken; the next one is another one."""
         self._asked = False
         self._note(NOT_WRITTEN.format(reason))
 
     def finish(self) -> None:
-        """Wait until the checkpoint that is being written is complete.
-
-        Raises
-        ------
-        FencedError
-            If another driver has taken the directory over.
-        StorageError
-            If it is not complete in time.
-        """
+        """Wait until the checkpoint that is being written is complete."""
         if self._thread is not None:
             self._thread.join(WRITE_SECONDS)
             if self._thread.is_alive():

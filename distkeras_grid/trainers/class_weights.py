@@ -27,20 +27,7 @@ Numbered: TypeAlias = dict[int, float] | Literal["balanced"] | None
 
 
 def number_classes(asked: ClassWeight, columns: Columns) -> Numbered:
-    """Return weights by the numbers of classes, where some are given by names.
-
-    Parameters
-    ----------
-    asked : dict, "balanced" or None
-        As `checked_class_weight` returns it.
-    columns : Columns
-        Whose features may have the names of the classes.
-
-    Raises
-    ------
-    ConfigurationError
-        If the data have no class of this name, or one class is given twice.
-    """
+    """Return weights by the numbers of classes, where some are given by names."""
     if asked is None or asked == BALANCED:
         return asked
     names = next((field.classes for field in columns.features if field.classes), ())
@@ -54,28 +41,7 @@ def settle_class_weight(
     model: keras.Model,
     count: Callable[[], Mapping[int, int]],
 ) -> dict[int, float] | None:
-    """Return the weights of classes, None if none are asked for.
-
-    Parameters
-    ----------
-    asked : dict, "balanced" or None
-        As `number_classes` returns it.
-    columns : Columns
-        With the one label column.
-    summary : DataSummary
-        Counts of the training rows.
-    model : keras.Model
-        With one output.
-    count : callable
-        Returns how many training rows each class has.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is a class that neither data nor model have.
-    LabelError
-        If balanced weights are asked for labels that name no classes.
-    """
+    """Return the weights of classes, None if none are asked for."""
     if asked is None:
         return None
     described = columns.labelled
@@ -108,11 +74,6 @@ def balanced_weights(counts: Mapping[int, int]) -> dict[int, float]:
 def by_numbers(weights: Mapping[int | str, float], names: Sequence[str]) -> dict[int, float]:
     """Return weights by the numbers of classes, where some are given by names.
 
-    Raises
-    ------
-    ConfigurationError
-        If the data have no class of this name, or one class is given twice.
-
     Examples
     --------
     >>> by_numbers({"light": 2.0, 0: 1.0}, ("dark", "light"))
@@ -137,13 +98,7 @@ def by_numbers(weights: Mapping[int | str, float], names: Sequence[str]) -> dict
 
 
 def count_classes(frame: DataFrame, label: Field) -> dict[int, int]:
-    """Return how many rows each class has, in one aggregate job.
-
-    Raises
-    ------
-    LabelError
-        If labels name no classes.
-    """
+    """Return how many rows each class has, in one aggregate job."""
     from pyspark.sql import functions as F
 
     value = value_expression(frame, label)
@@ -162,17 +117,7 @@ def count_classes(frame: DataFrame, label: Field) -> dict[int, int]:
 def count_in_array(name: str, labels: NDArray[Any]) -> dict[int, int]:
     """Return how many labels each class has.
 
-    Parameters
-    ----------
-    name : str
-        For errors.
-    labels : ndarray
-        Shape ``(rows,)``, ``(rows, 1)`` or, one-hot, ``(rows, k)``.
-
-    Raises
-    ------
-    LabelError
-        If labels name no classes.
+    `labels`: shape ``(rows,)``, ``(rows, 1)`` or, one-hot, ``(rows, k)``.
 
     Examples
     --------

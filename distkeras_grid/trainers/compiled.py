@@ -34,41 +34,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A compiled model, on the driver and as it is sent.
+    """A compiled model, on the driver and as it is sent."""
 
-    Parameters
-    ----------
-    model : keras.Model
-        The driver's copy, which the user receives at the end.
-    archive : bytes
-        What workers load.
-    described : dict
-        What `CompileSettings.to_json` returned, for the run's description.
-    objects : dict of str to object
-        With what workers load the archive: the user's custom objects, and what is registered.
-    """
-
-    model: keras.Model
-    archive: bytes
-    described: dict[str, Any]
+    model: keras.Model  # The driver's copy, which the user receives at the end
+    archive: bytes  # What workers load
+    described: dict[str, Any]  # What `CompileSettings.to_json` returned, for the run's description
+    # With what workers load the archive: the user's custom objects, and what is registered
     objects: dict[str, Any]
 
 
 def compiled_copy(source: ModelSource, shapes: Sequence[Sequence[int]] = ()) -> CompiledModel:
     """Return a compiled copy of the user's model, which is not changed, except that it is built.
 
-    Parameters
-    ----------
-    source : ModelSource
-        The model, and how it is to be compiled.
-    shapes : sequence of sequence of int, default ()
-        Shape of one row of each feature column, for a model that has no weights yet.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model has no weights, cannot be saved, loaded, compiled or trained, or if its
-        compilation cannot be sent.
+    `shapes`: shape of one row of each feature column, for a model that has no weights yet.
     """
     build_for(source.model, shapes)
     # Refused here if it has no weights yet; Keras would only warn and save it.

@@ -17,22 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_compressible(compression: Compression | None, rule: Rule, who: str) -> None:
-    """Refuse to compress what a rule sends, if that is weights.
-
-    Parameters
-    ----------
-    compression : "bfloat16" or DeepGradientCompression, optional
-        Compression of the trainer.
-    rule : Rule
-        Rule of the run.
-    who : str
-        The trainer, for the error.
-
-    Raises
-    ------
-    ConfigurationError
-        If the rule's commits are neither changes nor gradients.
-    """
+    """Refuse to compress what a rule sends, if that is weights."""
     if compression and not rule.traits.compressible:
         raise ConfigurationError(
             f"{who} sends weights, and compression would lose most of them. Received: "
@@ -44,22 +29,7 @@ def check_compressible(compression: Compression | None, rule: Rule, who: str) ->
 def check_momentum(
     compression: Compression | None, rule: Rule, window: WindowChoice, optimizer: Any
 ) -> None:
-    """Refuse momentum correction if there is no momentum to correct, or there would be two.
-
-    Parameters
-    ----------
-    compression, rule
-        As in `check_compressible`.
-    window : WindowChoice
-        Batches between two exchanges.
-    optimizer : keras.optimizers.Optimizer
-        Optimizer of the workers.
-
-    Raises
-    ------
-    ConfigurationError
-        If momentum correction is asked for, and commits are not single gradients of plain SGD.
-    """
+    """Refuse momentum correction if there is no momentum to correct, or there would be two."""
     deep = gradient_compression(compression)
     if deep is None or not deep.momentum:
         return

@@ -24,21 +24,12 @@ ADAPTIVE_OPTIMIZERS = frozenset(
 
 @dataclass(frozen=True)
 class WindowChoice:
-    """A communication window and why it was chosen.
+    """A communication window and why it was chosen."""
 
-    Parameters
-    ----------
-    batches : int or None
-        Batches between two exchanges; None for one exchange per epoch, or a single one.
-    reason : str
-        For the run's first lines; empty if the user gave the window.
-    once : bool
-        Whether workers exchange only once, after all epochs.
-    """
-
+    # Batches between two exchanges; None for one exchange per epoch, or a single one
     batches: int | None
-    reason: str = ""
-    once: bool = False
+    reason: str = ""  # For the run's first lines; empty if the user gave the window
+    once: bool = False  # Whether workers exchange only once, after all epochs
 
     def __str__(self) -> str:
         if self.batches is None:
@@ -51,16 +42,7 @@ def choose_window(
 ) -> WindowChoice:
     """Return the user's window, or the default, which is reduced for small data.
 
-    Parameters
-    ----------
-    given : int, "epoch", "once" or None
-        Window that the user has given.
-    default : int
-        The trainer's default [batches].
-    seat_rows : int
-        Rows of the largest seat.
-    batch_size : int
-        Rows in a batch of one worker.
+    `default`: the trainer's default [batches].
 
     Examples
     --------
@@ -88,11 +70,6 @@ def optimizer_kind(optimizer: Any) -> str:
     """Return the name of the Keras class that an optimizer is, wraps or is derived from.
 
     Under the policy mixed_float16 Keras wraps the optimizer, and a user's may be a derived class.
-
-    Parameters
-    ----------
-    optimizer : keras.optimizers.Optimizer
-        The worker's.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     kinds = (kind for kind in type(inner).__mro__ if kind.__module__.startswith("keras."))
@@ -107,20 +84,6 @@ def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> flo
     ``"auto"`` is 1, but 1/workers with an adaptive optimizer. Adam's steps are about as long as the
     learning rate, whatever the gradient, so the sum of n workers' deltas is n times as long as the
     delta of one worker.
-
-    Parameters
-    ----------
-    given : float or "auto"
-        Scale that the user has given.
-    optimizer : str
-        Kind of the worker optimizer (`optimizer_kind`), in any case.
-    workers : int
-        Number of workers.
-
-    Raises
-    ------
-    ConfigurationError
-        If `given` is neither a positive number nor ``"auto"``.
 
     Examples
     --------
@@ -139,11 +102,6 @@ def choose_alpha(
 
     Zhang et al. 2015 use ``alpha = beta / n`` with beta = 0.9; dist-keras uses
     ``alpha = rho * learning_rate``.
-
-    Raises
-    ------
-    ConfigurationError
-        If both forms are given, or the force is not between 0 and 1.
 
     Examples
     --------

@@ -37,25 +37,7 @@ def describe_run(
     custom_objects: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the description of a run, as JSON values.
-
-    Parameters
-    ----------
-    run : str
-        Name of the run.
-    spec : RunSpec
-        The run. It is stored under ``spec``, from which `RunSpec.from_json` builds it again.
-    callbacks : iterable of keras.callbacks.Callback
-        Callbacks of the run.
-    master : str
-        Spark's master.
-    driver : Driver
-        The driver; a later attempt of its application knows the saved run by it.
-    custom_objects : iterable of str, default ()
-        Names of the user's own classes and functions.
-    data : mapping, optional
-        Number and hash of the version of the data set, where that is known.
-    """
+    """Return the description of a run, as JSON values."""
     return {
         "run": run,
         "master": master,
@@ -96,35 +78,13 @@ def described_callback(callback: Any) -> dict[str, Any]:
 
 
 def policies(spec: RunSpec) -> dict[str, str]:
-    """Return the policy for the optimizer's state, for the history.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-
-    Returns
-    -------
-    dict
-        ``optimizer_state`` is "keep" or "reset" if each worker has its own, or "same" if all
-        workers have the same.
-    """
+    """Return the policy for the optimizer's state, for the history."""
     same = rule_of(spec.rule).traits.steps_on_workers
     return {"optimizer_state": "same" if same else spec.algorithm.optimizer_state}
 
 
 def headline_of(spec: RunSpec, rule: Rule, window: WindowChoice) -> str:
-    """Return the line to show before a run, so that no default is a surprise.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    rule : Rule
-        Its update rule.
-    window : WindowChoice
-        Batches between two exchanges, and why.
-    """
+    """Return the line to show before a run, so that no default is a surprise."""
     workers = f"{spec.workers} workers" if spec.workers > 1 else "1 worker"
     batches = f"batch {spec.batch_size}"
     if spec.workers > 1:
@@ -152,15 +112,7 @@ def described_parameters(rule: Rule) -> str:
 
 
 def choices(window: WindowChoice, spec: RunSpec) -> list[str]:
-    """Return lines about what was chosen for the user, and about the quorum.
-
-    Parameters
-    ----------
-    window : WindowChoice
-        Batches between two exchanges.
-    spec : RunSpec
-        The run.
-    """
+    """Return lines about what was chosen for the user, and about the quorum."""
     lines = [window.reason] if window.reason else []
     if spec.algorithm.quorum < 1:
         needed = spec.quorum_of(spec.workers)
@@ -177,12 +129,7 @@ def compression_sentence(history: History, size: int) -> str:
     The time of an exchange is the time between two windows of a worker. In a round it is that of
     the worker that came last, because the others have waited for it.
 
-    Parameters
-    ----------
-    history : History
-        History of a run that has ended.
-    size : int
-        Scalars in the vector; uncompressed they are four bytes each, up and down.
+    `size`: scalars in the vector; uncompressed they are four bytes each, up and down.
     """
     moved = sum(record.bytes_up + record.bytes_down for record in history.records)
     plain = 8 * size * len(history.records)

@@ -31,22 +31,8 @@ STATUSES = ("absent", "joined", "ready", "running", "finished", "failed", "lost"
 class Figures:
     """What a run tells a Prometheus server, at ``http://127.0.0.1:PORT/metrics``.
 
-    Parameters
-    ----------
-    port : int
-        The port; 0 takes a free one.
-    memory : callable
-        Returns the resident memory of the servers' processes [bytes]; NaN if one is not there.
-
-    Attributes
-    ----------
-    port : int
-        The port, once the context was entered.
-
-    Raises
-    ------
-    ConfigurationError
-        If the port is in use.
+    `memory`: returns the resident memory of the servers' processes [bytes]; NaN if one is not
+    there.
     """
 
     def __init__(self, port: int, memory: Callable[[], float]) -> None:

@@ -25,22 +25,7 @@ def inspect_training(
     columns: Columns,
     model: keras.Model,
 ) -> DataSummary:
-    """Count the training rows, and refuse labels, weights and splits that cannot be trained.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The training data.
-    columns : Columns
-        What the run reads of them.
-    model : keras.Model
-        Compiled.
-
-    Raises
-    ------
-    DataError
-        Names the column, what was received and what to do.
-    """
+    """Count the training rows, and refuse labels, weights and splits that cannot be trained."""
     summary = _summarize(frame, columns, takes_of(columns, model))
     check_labels(columns, summary, model)
     return summary
@@ -49,24 +34,7 @@ def inspect_training(
 def inspect_validation(
     frame: DataFrame, columns: Columns, model: keras.Model, training: DataSummary
 ) -> None:
-    """Refuse validation data that cannot be evaluated, or that are trained on.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The validation data.
-    columns : Columns
-        What is read of them.
-    model : keras.Model
-        Compiled.
-    training : DataSummary
-        Summary of the training data.
-
-    Raises
-    ------
-    DataError
-        Names the column, what was received and what to do.
-    """
+    """Refuse validation data that cannot be evaluated, or that are trained on."""
     try:
         summary = _summarize(frame, columns, takes_of(columns, model))
     except SplitLeakError as error:

@@ -45,13 +45,6 @@ def loss_name(loss: Any) -> str:
 def losses_of(loss: Any, outputs: Sequence[Port]) -> tuple[Any, ...]:
     """Return the loss of each output, None if there is none or it is not known.
 
-    Parameters
-    ----------
-    loss : str, callable, keras.losses.Loss, list or dict
-        As in ``keras.Model.compile``.
-    outputs : sequence of Port
-        The model's.
-
     Examples
     --------
     >>> from distkeras_grid.feeding.shapes import Port
@@ -73,13 +66,6 @@ def needs_of(model: Any, loss: Any) -> tuple[Any, ...]:
     """Return the loss of each output, None for an output that needs no label.
 
     A model with a step or a ``compute_loss`` of its own may do without any.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model; it need not be compiled.
-    loss : str, callable, keras.losses.Loss, list, dict or None
-        As in ``keras.Model.compile``.
     """
     outputs = outputs_of(model)
     if _has_own_loss(model):
@@ -97,20 +83,7 @@ def _has_own_loss(model: Any) -> bool:
 
 
 def fitted(columns: Columns, model: keras.Model) -> Columns:
-    """Return the columns with labels in the shapes in which the model's outputs take them.
-
-    Parameters
-    ----------
-    columns : Columns
-        What the run reads.
-    model : keras.Model
-        Compiled.
-
-    Raises
-    ------
-    LabelError
-        If a label has another number of numbers than its output takes.
-    """
+    """Return the columns with labels in the shapes in which the model's outputs take them."""
     ports = outputs_of(model) or (None,) * len(columns.labels)
     places = [place for place, label in enumerate(columns.labels) if label is not None]
     labels = list(columns.labels)
@@ -120,22 +93,7 @@ def fitted(columns: Columns, model: keras.Model) -> Columns:
 
 
 def check_labels(columns: Columns, summary: DataSummary, model: keras.Model) -> None:
-    """Refuse labels that the model's losses cannot take.
-
-    Parameters
-    ----------
-    columns : Columns
-        The labels.
-    summary : DataSummary
-        Their numbers.
-    model : keras.Model
-        Compiled.
-
-    Raises
-    ------
-    LabelError
-        Names the column, the range that was received and the one that the model takes.
-    """
+    """Refuse labels that the model's losses cannot take."""
     each = zip(columns.labelled, summary.labels, takes_of(columns, model), strict=True)
     for label, found, takes in each:
         check_numbers(label, summary.rows, found, takes)
@@ -158,12 +116,8 @@ def takes_of(columns: Columns, model: keras.Model) -> list[Takes]:
 def taken_by(loss: Any, output: Port | None) -> Takes:
     """Return what a loss takes as labels.
 
-    Parameters
-    ----------
-    loss : str, callable, keras.losses.Loss or None
-        One of the user's own takes what only it knows.
-    output : Port or None
-        The output; None if the model declares none.
+    `loss`: one of the user's own takes what only it knows.
+    `output`: the output; None if the model declares none.
 
     Examples
     --------
@@ -200,22 +154,6 @@ def check_classes(
     """Refuse class weights of classes that neither the labels nor the model have.
 
     The model is of one output; see `distkeras_grid.feeding.shapes.check_one_output`.
-
-    Parameters
-    ----------
-    class_weight : mapping of int to float, optional
-        Weight of each class.
-    columns : Columns
-        Length of the labels.
-    summary : DataSummary
-        Their smallest and largest number.
-    outputs : sequence of Port
-        The model's, empty if unknown.
-
-    Raises
-    ------
-    ConfigurationError
-        Names the class and the range.
     """
     if class_weight is None:
         return

@@ -36,27 +36,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalData:
-    """The local sets of a run, before its workers are counted.
+    """The local sets of a run, before its workers are counted."""
 
-    Parameters
-    ----------
-    sets : LocalSets
-        What was asked for.
-    found : Catalogue
-        The data set.
-    """
-
-    sets: LocalSets
-    found: Catalogue
+    sets: LocalSets  # What was asked for
+    found: Catalogue  # The data set
 
     def plan(self, seed: int, workers: int) -> LocalPlan:
-        """Return what the workers need.
-
-        Raises
-        ------
-        DataError
-            If there are no such splits, or too few tiles of a class.
-        """
+        """Return what the workers need."""
         sets, pool = self.sets, self.found.store.pool
         training = pool if sets.split is None else self.found.pool_of(sets.split)
         held_out = pool.select(pool.tiles < 0)
@@ -82,13 +68,7 @@ class LocalData:
 
 
 def local_draft(draft: DraftSpec, sets: LocalSets) -> DraftSpec:
-    """Return the draft of a run on local sets: an epoch is an iteration.
-
-    Raises
-    ------
-    ConfigurationError
-        If the trainer has arguments that local sets cannot have.
-    """
+    """Return the draft of a run on local sets: an epoch is an iteration."""
     pace, algorithm = draft.pace, draft.algorithm
     wrong = {
         "num_epoch": pace.num_epoch != 1 and f"{pace.num_epoch}; give LocalSets the iterations",
@@ -111,11 +91,6 @@ def resolve_local(asked: DataRequest, model: keras.Model) -> tuple[LocalData, Co
     """Find the tiles of local sets, and the columns that a run on them reads.
 
     Spark is needed only if they are not catalogued.
-
-    Raises
-    ------
-    GridError
-        If the data are not fit for it.
     """
     sets: LocalSets = asked.data
     if asked.sample_weight is not None:
@@ -153,20 +128,7 @@ def count_drawn(plan: LocalPlan) -> dict[int, int]:
 
 
 def own_fields(frame: DataFrame, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the features of validation data, which may be stored otherwise than local sets are.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The validation data.
-    fields : sequence of Field
-        The features of the local sets.
-
-    Raises
-    ------
-    SchemaError
-        If the model would see values of another shape or scaling.
-    """
+    """Return the features of validation data, which may be stored otherwise than local sets are."""
     found = []
     for field in fields:
         metadata = frame.schema[field.name].metadata if field.name in frame.columns else {}
@@ -198,17 +160,7 @@ def local_notes(plan: LocalPlan, iterations: int) -> list[str]:
 def describe_local(
     plan: LocalPlan, iterations: int, records: Iterable[LocalRecord]
 ) -> dict[str, Any]:
-    """Return what a history keeps of the local sets of a run, as JSON values.
-
-    Parameters
-    ----------
-    plan : LocalPlan
-        The workers' plan.
-    iterations : int
-        Iterations that were asked for.
-    records : iterable of LocalRecord
-        What the workers told.
-    """
+    """Return what a history keeps of the local sets of a run, as JSON values."""
     from pyspark.serializers import CloudPickleSerializer
 
     serializer: Any = CloudPickleSerializer

@@ -16,11 +16,6 @@ REASON_SECONDS = 15.0
 class Losses:
     """Workers whose connection has ended, until it is known why.
 
-    Parameters
-    ----------
-    tell : callable
-        Called with the record of each lost worker, and the same with the reason as its message.
-
     Examples
     --------
     >>> losses = Losses(lambda lost, explained: print(explained.message))
@@ -47,13 +42,7 @@ class Losses:
     def look(self, reason_of: Callable[[int, int], str], now: float) -> None:
         """Tell of the workers whose reason is known, or has been waited for long enough.
 
-        Parameters
-        ----------
-        reason_of : callable
-            Takes a worker and Spark's number of its task; returns the reason, "" if it is not
-            known.
-        now : float
-            The time [s].
+        `now`: the time [s].
         """
         for worker, (record, since) in list(self._waiting.items()):
             reason = reason_of(worker, record.attempt)
@@ -69,15 +58,7 @@ class Losses:
 
 
 def loss_line(record: WorkerRecord, windows: int) -> str:
-    """Return the line that tells of a lost worker.
-
-    Parameters
-    ----------
-    record : WorkerRecord
-        Its record, with the reason.
-    windows : int
-        How many of its windows are in the center.
-    """
+    """Return the line that tells of a lost worker."""
     host = f" on {record.host}" if record.host else ""
     at = "" if record.at is None else f" at {datetime.fromtimestamp(record.at):%H:%M:%S}"
     which = f" (try {record.tries}, Spark task {record.attempt})"

@@ -76,75 +76,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Saving:
-    """The checkpoints of a run.
+    """The checkpoints of a run."""
 
-    Parameters
-    ----------
-    store : CheckpointStore
-        Where they are.
-    every : Every
-        How often they are written.
-    xla : bool
-        Whether XLA compiles the workers' windows.
-    resumed : Resumed or None
-        The checkpoint from which the run goes on; None for a new run.
-    """
-
-    store: CheckpointStore
-    every: Every
-    xla: bool
-    resumed: Resumed | None
+    store: CheckpointStore  # Where they are
+    every: Every  # How often they are written
+    xla: bool  # Whether XLA compiles the workers' windows
+    resumed: Resumed | None  # The checkpoint from which the run goes on; None for a new run
 
 
 @dataclass
 class PreparedRun:
-    """A run that is ready to start; `execute` starts it.
+    """A run that is ready to start; `execute` starts it."""
 
-    Parameters
-    ----------
-    settings : ServerSettings
-        Settings of the server: the run, and where to listen.
-    checked : Checked
-        The model, the data and the other results of the checks.
-    objects : mapping of str to object
-        The user's own classes and functions.
-    observer : EpochObserver
-        Called at the end of each epoch.
-    history : History
-        Filled during the run.
-    description : dict
-        The description of the run for ``run.json``.
-    began : float
-        When the preparation began, Unix seconds.
-    centers : list of ndarray
-        The centers of all workers when the run has ended, if each has its own; otherwise empty.
-    left : keras.Model or None
-        The model with the center at the moment when the run failed.
-    saving : Saving or None
-        The run's checkpoints.
-    metrics_port : int or None
-        Where the run tells its figures.
-    validate : callable or None
-        The user's function, which looks at each window before it is sent.
-    checkpointer : Checkpointer or None
-        What has written the run's checkpoints.
-    lost_server : bool
-        Whether the run has ended because its server has died or does not answer.
-    """
-
-    settings: ServerSettings
-    checked: Checked
-    objects: Mapping[str, Any]
-    observer: EpochObserver
-    history: History
-    description: dict[str, Any]
-    began: float
+    settings: ServerSettings  # Settings of the server: the run, and where to listen
+    checked: Checked  # The model, the data and the other results of the checks
+    objects: Mapping[str, Any]  # The user's own classes and functions
+    observer: EpochObserver  # Called at the end of each epoch
+    history: History  # Filled during the run
+    description: dict[str, Any]  # The description of the run for ``run.json``
+    began: float  # When the preparation began, Unix seconds
+    # The centers of all workers when the run has ended, if each has its own; otherwise empty
     centers: list[Vector] = field(default_factory=list)
-    left: keras.Model | None = None
-    saving: Saving | None = None
-    metrics_port: int | None = None
+    left: keras.Model | None = None  # The model with the center at the moment when the run failed
+    saving: Saving | None = None  # The run's checkpoints
+    metrics_port: int | None = None  # Where the run tells its figures
+    # The user's function, which looks at each window before it is sent
     validate: Validate | None = None
-    checkpointer: Checkpointer | None = None
+    checkpointer: Checkpointer | None = None  # What has written the run's checkpoints
+    # Whether the run has ended because its server has died or does not answer
     lost_server: bool = False
 
     @property
@@ -161,16 +120,8 @@ class PreparedRun:
     ) -> keras.Model:
         """Run to the end, and return the trained model.
 
-        Parameters
-        ----------
-        progress : RunProgress
-            Shown during the run.
-        serve : callable, default ServerProcess
-            Builds the server from settings, center and key.
-        work : callable, default run_worker
-            What each task runs, with the `WorkerPlan` and its rows.
-        model : bytes, optional
-            Archive that tasks receive in place of the model's, for `work` that needs only a part.
+        `model`: archive that tasks receive in place of the model's, for `work` that needs only a
+        part.
         """
         key, spec, trained = new_key(), self.spec, self.checked.compiled.model
         center = get_flat_weights(trained)
@@ -401,24 +352,7 @@ def prepare(
     resources: ExitStack,
     progress: RunProgress,
 ) -> PreparedRun:
-    """Check model, data, executors and slots, and lay out the run.
-
-    Parameters
-    ----------
-    request : RunRequest
-        The request.
-    callbacks : sequence of keras.callbacks.Callback
-        Called at each epoch's end.
-    resources : ExitStack
-        Receives the resources to release when the run has ended.
-    progress : RunProgress
-        Shows what is waited for.
-
-    Raises
-    ------
-    GridError
-        If something does not fit. Names the first problem, what was received, and what to do.
-    """
+    """Check model, data, executors and slots, and lay out the run."""
     began, history = time.time(), History()
     executors = partial(_await_executors, request.draft.limits.start_timeout, progress)
     notes = check_callbacks(callbacks, request.source.optimizer)

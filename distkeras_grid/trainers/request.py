@@ -20,21 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The user's model, and how it is to be compiled.
+    """The user's model, and how it is to be compiled."""
 
-    Parameters
-    ----------
-    model : keras.Model
-        It is not changed.
-    settings : CompileSettings
-        What differs from the model's own ``compile``.
-    objects : mapping of str to object
-        The user's own classes and functions.
-    """
-
-    model: keras.Model
-    settings: CompileSettings
-    objects: Mapping[str, Any]
+    model: keras.Model  # It is not changed
+    settings: CompileSettings  # What differs from the model's own ``compile``
+    objects: Mapping[str, Any]  # The user's own classes and functions
 
     @property
     def loss(self) -> Any:
@@ -52,49 +42,26 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class Method:
-    """The part of an algorithm that depends on the workers, the optimizer and the rows.
+    """The part of an algorithm that depends on the workers, the optimizer and the rows."""
 
-    Parameters
-    ----------
-    build_rule : callable
-        Gives the update rule for a number of workers and a kind of optimizer.
-    choose_window : callable
-        Gives the `WindowChoice` for the rows of the largest seat and a number of workers.
-    introduction : str
-        First line of the run; may be empty.
-    stages : int, default 1
-        Workers that share the layers of one model; 0 for as many as there are slots.
-    devices : int, default 1
-        Tasks for each worker; 0 for as many as there are slots.
-    validate : callable, optional
-        The user's function, which looks at each window before it is sent.
-    """
-
+    # Gives the update rule for a number of workers and a kind of optimizer
     build_rule: Callable[[int, str], Rule]
+    # Gives the `WindowChoice` for the rows of the largest seat and a number of workers
     choose_window: Callable[[int, int], WindowChoice]
-    introduction: str
-    stages: int = 1
-    devices: int = 1
+    introduction: str  # First line of the run; may be empty
+    stages: int = 1  # Workers that share the layers of one model; 0 for as many as there are slots
+    devices: int = 1  # Tasks for each worker; 0 for as many as there are slots
+    # The user's function, which looks at each window before it is sent
     validate: Validate | None = None
 
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """Where the parameter server is asked to be.
+    """Where the parameter server is asked to be."""
 
-    Parameters
-    ----------
-    host : str or None
-        Address of the driver as executors see it; None for Spark's own.
-    port : int
-        0 for any that is free.
-    metrics_port : int or None, default None
-        Port of loopback for the server's figures; None for none.
-    """
-
-    host: str | None
-    port: int
-    metrics_port: int | None = None
+    host: str | None  # Address of the driver as executors see it; None for Spark's own
+    port: int  # 0 for any that is free
+    metrics_port: int | None = None  # Port of loopback for the server's figures; None for none
 
 
 @dataclass(frozen=True)
@@ -118,52 +85,23 @@ class DataRequest:
 
 @dataclass(frozen=True)
 class SavingRequest:
-    """Whether and where checkpoints are written, and whether the run goes on from one.
+    """Whether and where checkpoints are written, and whether the run goes on from one."""
 
-    Parameters
-    ----------
-    folder : str or None
-        The directory; None for no checkpoints.
-    every : Every
-        How often.
-    resume : bool
-        Whether the run goes on from the newest checkpoint, where there is one.
-    lost_samples : int, optional
-        Samples in the history of this driver's run when its server died; None if none has.
-    """
-
-    folder: str | None
-    every: Every
-    resume: bool
+    folder: str | None  # The directory; None for no checkpoints
+    every: Every  # How often
+    resume: bool  # Whether the run goes on from the newest checkpoint, where there is one
+    # Samples in the history of this driver's run when its server died; None if none has
     lost_samples: int | None = None
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The request for a run.
+    """The request for a run."""
 
-    Parameters
-    ----------
-    draft : DraftSpec
-        The run, as far as the trainer's arguments say it.
-    source : ModelSource
-        The model.
-    method : Method
-        The algorithm.
-    data : DataRequest
-        The data.
-    server : ServerRequest
-        Where the parameter server is to be.
-    saving : SavingRequest
-        Its checkpoints.
-    engine : str, optional
-        The backend of the workers; default the driver's.
-    """
-
-    draft: DraftSpec
-    source: ModelSource
-    method: Method
+    draft: DraftSpec  # The run, as far as the trainer's arguments say it
+    source: ModelSource  # The model
+    method: Method  # The algorithm
     data: DataRequest
-    server: ServerRequest
-    saving: SavingRequest
-    engine: str | None = None
+    server: ServerRequest  # Where the parameter server is to be
+    saving: SavingRequest  # Its checkpoints
+    engine: str | None = None  # The backend of the workers; default the driver's

@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 
 def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
-    """Return a request with the seed, workers and stages that the run began with.
-
-    Parameters
-    ----------
-    request : RunRequest
-        The present request.
-    resumed : Resumed
-        The checkpoint.
-    """
+    """Return a request with the seed, workers and stages that the run began with."""
     begun = RunSpec.from_json(resumed.manifest.spec)
     schedule = begun.schedule
     draft, data = request.draft, request.data
@@ -51,17 +43,7 @@ def as_begun(request: RunRequest, resumed: Resumed) -> RunRequest:
 def compiled_again(
     compiled: CompiledModel, resumed: Resumed, tell: Callable[[str], object]
 ) -> CompiledModel:
-    """Return the run's own model, with frozen weights, adapted layers and the seeds of its layers.
-
-    Parameters
-    ----------
-    compiled : CompiledModel
-        The model of the present request.
-    resumed : Resumed
-        The checkpoint.
-    tell : callable
-        Receives a line for the user if the present model's layers have been adapted to other data.
-    """
+    """Return the run's own model, with frozen weights, adapted layers and the seeds of its layers."""
     model = model_from_bytes(resumed.model, compiled.objects)
     compile_model(model)
     if adapted_digest(model) != adapted_digest(compiled.model):
@@ -78,18 +60,6 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
     Limits and the path of the data may differ. Each worker checks whether its rows are the same.
     The number of workers may differ where workers have a share of the rows each, and with it the
     window and the numbers of the rule that follow from it.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run that is asked for.
-    resumed : Resumed
-        The checkpoint.
-
-    Raises
-    ------
-    ConfigurationError
-        If the runs differ. Names the first difference.
     """
     begun = RunSpec.from_json(resumed.manifest.spec)
     other = begun.workers != spec.workers
@@ -109,15 +79,7 @@ def check_same_run(spec: RunSpec, resumed: Resumed) -> None:
 
 
 def going_on(spec: RunSpec, resumed: Resumed) -> RunSpec:
-    """Return the run from the checkpoint on: with what other workers have trained before.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run that is asked for.
-    resumed : Resumed
-        The checkpoint.
-    """
+    """Return the run from the checkpoint on: with what other workers have trained before."""
     if spec.workers == resumed.spec.workers:
         return spec.change(earlier=resumed.spec.schedule.earlier)
     return spec.change(earlier=trained_so_far(resumed.parts[0]))
@@ -126,17 +88,7 @@ def going_on(spec: RunSpec, resumed: Resumed) -> RunSpec:
 def points_of(
     spec: RunSpec, resumed: Resumed | None, lost_samples: int | None
 ) -> list[dict[str, float | str]]:
-    """Return the points from which a run has gone on, for its history.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    resumed : Resumed or None
-        The checkpoint from which it goes on now.
-    lost_samples : int or None
-        See `SavingRequest`.
-    """
+    """Return the points from which a run has gone on, for its history."""
     if resumed is None and lost_samples is None:
         return []
     samples = 0 if resumed is None else resumed.manifest.samples
@@ -149,15 +101,7 @@ def points_of(
 
 
 def change_of_workers(spec: RunSpec, resumed: Resumed) -> dict[str, float | str]:
-    """Return what the history says about another number of workers; nothing if it is the same.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        What `going_on` returned.
-    resumed : Resumed
-        The checkpoint.
-    """
+    """Return what the history says about another number of workers; nothing if it is the same."""
     before = resumed.spec.workers
     if spec.workers == before:
         return {}
@@ -169,17 +113,7 @@ def change_of_workers(spec: RunSpec, resumed: Resumed) -> dict[str, float | str]
 
 
 def going_on_notes(spec: RunSpec, history: History, told: Mapping[str, float | str]) -> list[str]:
-    """Return lines for the user about a run that goes on.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    history : History
-        The run so far.
-    told : mapping
-        What the history says about the checkpoint and the workers; see `points_of`.
-    """
+    """Return lines for the user about a run that goes on."""
     if not told["checkpoint"]:
         return []
     notes = [

@@ -35,42 +35,17 @@ KEPT = (
 
 @dataclass(frozen=True)
 class RowStorage:
-    """Where a run may store its rows.
+    """Where a run may store its rows."""
 
-    Parameters
-    ----------
-    checkpoints : CheckpointStore or None
-        The run's checkpoints.
-    stored : str or None
-        Folder in which an earlier execution of the run has stored its rows.
-    say : callable
-        Called with lines for the user.
-    """
-
-    checkpoints: CheckpointStore | None
-    stored: str | None
-    say: Callable[[str], object]
+    checkpoints: CheckpointStore | None  # The run's checkpoints
+    stored: str | None  # Folder in which an earlier execution of the run has stored its rows
+    say: Callable[[str], object]  # Called with lines for the user
 
     @contextmanager
     def settled(
         self, frame: DataFrame, columns: Columns
     ) -> Iterator[tuple[DataFrame, StoredRows | None]]:
-        """Yield rows that are the same in the same order each time, and how they were stored.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            The user's data.
-        columns : Columns
-            Columns that the run reads.
-
-        Raises
-        ------
-        StorageError
-            If they cannot be stored, or read again. Names the path.
-        ClusterError
-            If they cannot be computed.
-        """
+        """Yield rows that are the same in the same order each time, and how they were stored."""
         if self.stored is not None:
             rows = read_rows(frame, columns, self.stored)
             self.say(rows.sentence())

@@ -91,36 +91,7 @@ class Observer(Protocol):
 
 
 class Run:
-    """Runs a job of workers from the first task to the last commit, controlled by a `RunWatch`.
-
-    Parameters
-    ----------
-    server : ServerProcess or ShardedProcess
-        The server, already started.
-    launch : Launch
-        The jobs of the workers, not started yet.
-    spec : RunSpec
-        The run.
-    history : History
-        An empty history, to be filled with the server's events.
-    progress : RunProgress
-        Shown during the run.
-    observer : callable
-        Called at the end of each epoch.
-    network : callable
-        Returns the `NetworkNeed` for the measured ``window_seconds``.
-    checkpointer : Checkpointer, optional
-        Writes the run's checkpoints.
-    since : int, default 0
-        Version of the center with which this execution of the run begins.
-
-    Attributes
-    ----------
-    figures : Figures or None
-        Receives what happens, for others to read.
-    lost_server : bool
-        Whether the run has ended because its server has died or does not answer.
-    """
+    """Runs a job of workers from the first task to the last commit, controlled by a `RunWatch`."""
 
     def __init__(
         self,
@@ -168,13 +139,7 @@ class Run:
         self._ends_early = False
 
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
-        """Run to the end; return the center and the summary of each worker.
-
-        Raises
-        ------
-        GridError
-            What ended the run. The workers' tasks are cancelled before it is raised.
-        """
+        """Run to the end; return the center and the summary of each worker."""
         try:
             self._launch.start()
             center = self._train()
@@ -451,17 +416,7 @@ class Run:
 
 
 def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
-    """Return a note for a run whose jobs have not ended with the training.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    problem : str
-        Why the jobs have not ended.
-    stopped : bool, default False
-        Whether a callback has ended the training.
-    """
+    """Return a note for a run whose jobs have not ended with the training."""
     needed = spec.quorum_of(spec.workers)
     if stopped:
         return f"A callback has ended the training; the workers' job is cancelled: {problem}"
@@ -475,13 +430,6 @@ def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
 
 def failure_of(event: WorkerRecord, told: str) -> GridError:
     """Build the exception that the record of a failed worker names.
-
-    Parameters
-    ----------
-    event : WorkerRecord
-        The record.
-    told : str
-        What is known about the worker, in words.
 
     Examples
     --------

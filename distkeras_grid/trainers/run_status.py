@@ -15,25 +15,6 @@ TRAINING = "training"
 class RunStatus:
     """The state of a run as its progress line shows it.
 
-    Parameters
-    ----------
-    workers, epochs, total_samples : int, default 0
-        Planned numbers; `total_samples` is rows times epochs. 0 workers: not known yet.
-    phase : str, default "checking the data"
-        What is being done, in words; `TRAINING` while batches are trained.
-    epoch : int, default 1
-        The center's epoch, from 1.
-    samples : int, default 0
-        Folded so far.
-    active : int, default 0
-        Workers that are ready, or at work.
-    loss_name : str, default "loss"
-        What is shown as the loss, where a model's own ``train_step`` returns none of this name.
-    loss, staleness : float, optional
-        Recent values; the staleness is a mean over commits.
-    busy_with : str, default ""
-        What the driver does during the training, in words. The rate is then not known.
-
     Examples
     --------
     >>> from dataclasses import replace
@@ -45,16 +26,22 @@ class RunStatus:
     'epoch 1/2  25%  0:15 left  50 samples/s  loss 0.5  workers 4 of 4  staleness 3.0'
     """
 
+    # workers and epochs and total_samples: Planned numbers; `total_samples` is rows times epochs. 0
+    # workers: not known yet.
     workers: int = 0
     epochs: int = 0
     total_samples: int = 0
+    # What is being done, in words; `TRAINING` while batches are trained
     phase: str = "checking the data"
-    epoch: int = 1
-    samples: int = 0
-    active: int = 0
+    epoch: int = 1  # The center's epoch, from 1
+    samples: int = 0  # Folded so far
+    active: int = 0  # Workers that are ready, or at work
+    # What is shown as the loss, where a model's own ``train_step`` returns none of this name
     loss_name: str = "loss"
+    # loss and staleness: Recent values; the staleness is a mean over commits
     loss: float | None = None
     staleness: float | None = None
+    # What the driver does during the training, in words. The rate is then not known.
     busy_with: str = ""
 
     @property
@@ -70,12 +57,8 @@ class RunStatus:
     def status(self, rate: float, seconds: float) -> Status:
         """Return what is known, in ASCII, because terminals in the C locale show nothing else.
 
-        Parameters
-        ----------
-        rate : float
-            Recent rate [samples/s]; 0 if it is not known yet.
-        seconds : float
-            In this phase so far [s].
+        `rate`: recent rate [samples/s]; 0 if it is not known yet.
+        `seconds`: in this phase so far [s].
         """
         if self.phase != TRAINING:
             workers = [f"{self.active} of {self.workers} workers"] if self.workers else []
@@ -111,12 +94,7 @@ def run_progress(
 
     The first line appears with the first heartbeat, so a run that is refused at once shows none.
 
-    Parameters
-    ----------
-    to : callable, optional
-        As `Reporter` takes it; by default what suits, with times in files and pipes.
-    clock : callable, default time.monotonic
-        Returns seconds.
+    `clock`: returns seconds.
 
     Examples
     --------

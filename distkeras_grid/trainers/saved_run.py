@@ -75,25 +75,7 @@ def save(
 ) -> None:
     """Write a run to a folder on any Hadoop path. The folder appears complete or not at all.
 
-    Parameters
-    ----------
-    uri : str
-        The folder. It must be missing or empty.
-    model : keras.Model
-        The trained model.
-    history : History
-        History of its training.
-    run : mapping of str to object
-        Description of the run, as JSON values.
-    overwrite : bool, default False
-        Whether to replace a saved run that exists there, when the new one is complete.
-
-    Raises
-    ------
-    OutputExistsError
-        If the folder has a run and `overwrite` is not set, or has anything else.
-    NoSpaceError
-        If a disk or a quota is full.
+    `uri`: the folder. It must be missing or empty.
     """
     storage = Storage(active_session())
     output = Output(storage, uri, SAVED_RUN, overwrite=overwrite)
@@ -109,22 +91,6 @@ def write(
     Whoever is killed meanwhile leaves under this name the former run or the new one, whole; or, in
     the moment between the two renames of a replacement, nothing, and both whole beside it. Then
     the next `Output.check` gives the new one its name, and `load` says where both are.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    output : Output
-        The folder.
-    archive : bytes
-        The model's ``.keras`` file.
-    history, run : History, mapping
-        As in `save`.
-
-    Raises
-    ------
-    OutputExistsError
-        If something has appeared there that must not be replaced.
     """
     with output.writing() as folder:
         storage.write_bytes(f"{folder}/{MODEL}", archive)
@@ -133,18 +99,7 @@ def write(
 
 
 def keep_copy(model: keras.Model, history: History, run: Mapping[str, Any]) -> Path:
-    """Write a run to a new folder below this machine's directory of temporary files.
-
-    Returns
-    -------
-    pathlib.Path
-        The folder; `load` reads it.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written. Nothing is left behind.
-    """
+    """Write a run to a new folder below this machine's directory of temporary files."""
     archive, description = _archive(model), _description(run)
     try:
         folder = Path(tempfile.mkdtemp(prefix="distkeras-grid-run-"))
@@ -207,20 +162,7 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
 
 
 def check_present(storage: Storage, uri: str) -> None:
-    """Say where a run is whose replacement was interrupted; nothing is changed.
-
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    uri : str
-        Folder of the run.
-
-    Raises
-    ------
-    PathNotFoundError
-        If the replacement of the run was interrupted. Names the new run and the former one.
-    """
+    """Say where a run is whose replacement was interrupted; nothing is changed."""
     if found := interrupted_replacement(storage, uri, SAVED_RUN):
         raise PathNotFoundError(
             f"{uri} does not exist: a driver was killed while it replaced this run. The new run is "
@@ -234,14 +176,7 @@ def is_of_former_attempt(storage: Storage, uri: str, driver: Driver) -> bool:
 
     That attempt died after the folder had its name, and before YARN knew that it had succeeded.
 
-    Parameters
-    ----------
-    storage : Storage
-        Storage of the session.
-    uri : str
-        The folder; it may be missing, or anything else.
-    driver : Driver
-        The present driver.
+    `uri`: the folder; it may be missing, or anything else.
     """
     names = set(storage.list_names(uri)) if storage.exists(uri) else set()
     if not names >= {MODEL, HISTORY, RUN}:

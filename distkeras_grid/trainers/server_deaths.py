@@ -26,13 +26,7 @@ class ServerDeaths:
         self._count = self._samples = 0
 
     def survived(self, error: BaseException, prepared: PreparedRun, progress: RunProgress) -> bool:
-        """Return whether the run begins again after this error, and say so.
-
-        Raises
-        ------
-        FencedError
-            If another driver writes the run's checkpoints by now.
-        """
+        """Return whether the run begins again after this error, and say so."""
         checkpointer = prepared.checkpointer
         if not prepared.lost_server:
             return False

@@ -42,50 +42,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What `Trainer.simulate` returns.
+    """What `Trainer.simulate` returns."""
 
-    Parameters
-    ----------
-    model : keras.Model
-        A new model with the trained weights, compiled.
-    history : History
-        All its times are simulated seconds; ``params["time"]`` says so.
-    cluster : Cluster
-        The cluster, with the times that were measured.
-    computing_seconds : tuple of float
-        Simulated time for which each worker has trained [s]. The rest of the time it waited, or
-        read local sets and tested its model on them.
-    lost : int
-        Number of attempts that were lost.
-    spec : RunSpec
-        The run as a value; it can be compared and saved.
-    """
-
-    model: keras.Model = field(repr=False)
-    history: History
-    cluster: Cluster
+    model: keras.Model = field(repr=False)  # A new model with the trained weights, compiled
+    history: History  # All its times are simulated seconds; ``params["time"]`` says so
+    cluster: Cluster  # The cluster, with the times that were measured
+    # Simulated time for which each worker has trained [s]. The rest of the time it waited, or read
+    # local sets and tested its model on them.
     computing_seconds: tuple[float, ...]
-    lost: int
-    spec: RunSpec = field(repr=False)
+    lost: int  # Number of attempts that were lost
+    spec: RunSpec = field(repr=False)  # The run as a value; it can be compared and saved
 
 
 def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> SimulatedRun:
-    """Run in simulated time; see `Trainer.simulate`.
-
-    Parameters
-    ----------
-    request : RunRequest
-        What is asked for.
-    cluster : Cluster
-        The cluster to simulate.
-    display : Display, optional
-        Where progress is shown; by default the terminal or the notebook.
-
-    Raises
-    ------
-    GridError
-        If something does not fit, and whatever ends a run.
-    """
+    """Run in simulated time; see `Trainer.simulate`."""
     check_backend()
     _check_engine(request.engine)
     draft, asked, source = request.draft, request.data, request.source

@@ -52,34 +52,18 @@ Features: TypeAlias = Any
 
 @dataclass(frozen=True)
 class SimulatedSeat:
-    """What one worker trains on.
-
-    Parameters
-    ----------
-    rows : Source
-        Its rows.
-    policy : Epochs
-        Its windows.
-    """
+    """What one worker trains on."""
 
     rows: Source = field(repr=False)
-    policy: Epochs
+    policy: Epochs  # Its windows
 
 
 @dataclass(frozen=True)
 class HeldRows:
-    """Rows that this process holds.
-
-    Parameters
-    ----------
-    rows : ArraySource
-        All rows.
-    spec : DataSpec
-        Their part of the run.
-    """
+    """Rows that this process holds."""
 
     rows: ArraySource = field(repr=False)
-    spec: DataSpec
+    spec: DataSpec  # Their part of the run
 
     @property
     def count(self) -> int:
@@ -101,22 +85,7 @@ class HeldRows:
 
 
 def read_data(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, ArraySource | None]:
-    """Return training data and validation data, and refuse what the model cannot take.
-
-    Parameters
-    ----------
-    asked : DataRequest
-        What is asked for.
-    model : keras.Model
-        Compiled.
-
-    Returns
-    -------
-    HeldRows
-        The training data.
-    ArraySource or None
-        Rows that are evaluated at the end of each epoch.
-    """
+    """Return training data and validation data, and refuse what the model cannot take."""
     data, summary = _read_held(asked, model)
     if asked.validation_data is None:
         return data, None

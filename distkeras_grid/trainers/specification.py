@@ -45,17 +45,7 @@ def described_labels(labels: Iterable[Field | None]) -> tuple[dict[str, Any] | N
 def data_spec(
     request: DataRequest, columns: Columns, class_weight: dict[int, float] | None = None
 ) -> DataSpec:
-    """Return the data section of a run on Spark.
-
-    Parameters
-    ----------
-    request : DataRequest
-        Arguments of ``train``.
-    columns : Columns
-        The columns that were found.
-    class_weight : dict of int to float, optional
-        Weights of the classes, by their numbers.
-    """
+    """Return the data section of a run on Spark."""
     held_out = request.validation_data
     return DataSpec(
         source=source_of(request.data),
@@ -73,11 +63,6 @@ def source_of(data: Any) -> str:
 
     Two DataFrames with the same plan over the same files have the same digest, also in two
     sessions.
-
-    Parameters
-    ----------
-    data : str, DataFrame, Catalogue or LocalSets
-        Data of ``train``.
     """
     if isinstance(data, LocalSets):
         data = data.data

@@ -12,11 +12,6 @@ class Tries:
     A worker that makes progress between its failures is always started again: the run comes nearer
     to its end each time. A worker without progress would fail for ever.
 
-    Parameters
-    ----------
-    each : int
-        How many failures Spark itself allows in a job.
-
     Examples
     --------
     >>> tries = Tries(each=4)
@@ -32,15 +27,7 @@ class Tries:
         self._failed: dict[int, tuple[int, int]] = {}
 
     def once_more(self, seat: int, rows: int) -> bool:
-        """Record that a job has failed; return whether to submit it again.
-
-        Parameters
-        ----------
-        seat : int
-            Number of the seat.
-        rows : int
-            Number of the seat's rows that the server has folded so far.
-        """
+        """Record that a job has failed; return whether to submit it again."""
         before, failures = self._failed.get(seat, (0, 0))
         # There are fewer if the run has gone back to a checkpoint. Then nothing is known of the
         # worker's progress since.

@@ -35,15 +35,7 @@ BATCH_ROWS = 256
 
 
 def collect(frame: DataFrame, columns: Columns) -> ArraySource:
-    """Bring the columns of a DataFrame with rows to the driver, as stored (uint8 stays uint8).
-
-    Raises
-    ------
-    SchemaError
-        If features are null, or have another size than the field says.
-    ConfigurationError
-        If they exceed ``spark.driver.maxResultSize``.
-    """
+    """Bring the columns of a DataFrame with rows to the driver, as stored (uint8 stays uint8)."""
     from pyspark.errors import PySparkException
 
     try:

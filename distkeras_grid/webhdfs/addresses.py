@@ -37,57 +37,32 @@ _WHOLE = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<authority>[^/]*)(?P<path>/.*)?
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How to reach WebHDFS.
+    """How to reach WebHDFS."""
 
-    Parameters
-    ----------
-    urls : tuple of str
-        URL of the NameNode, or of each one of a highly available nameservice.
-    user : str
-        Who asks, where the cluster believes what it is told.
-    kerberos : bool or Keytab, default False
-        Whether the user proves that by a Kerberos ticket, and with whose keys it is got where
-        ``kinit`` has not done that.
-    login : tuple of str, optional
-        Name and password, for the hosts of `urls` alone.
-    by_proxy : bool, default False
-        Whether the proxy that the environment names is asked. Hadoop's own clients ask none.
-    """
-
-    urls: tuple[str, ...]
-    user: str
+    urls: tuple[str, ...]  # URL of the NameNode, or of each one of a highly available nameservice
+    user: str  # Who asks, where the cluster believes what it is told
+    # Whether the user proves that by a Kerberos ticket, and with whose keys it is got where
+    # ``kinit`` has not done that
     kerberos: bool | Keytab = False
+    # Name and password, for the hosts of `urls` alone
     login: Login | None = field(default=None, repr=False)
+    # Whether the proxy that the environment names is asked. Hadoop's own clients ask none.
     by_proxy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HdfsPath:
-    """A path as the user gave it.
+    """A path as the user gave it."""
 
-    Parameters
-    ----------
-    path : str
-        From the root, normalized.
-    scheme, authority : str, default ""
-        Before it.
-    inside : bool, default False
-        Whether it ended in a slash: what lies in the folder is meant, or a place in it.
-    """
-
-    path: str
-    scheme: str = ""
+    path: str  # From the root, normalized
+    scheme: str = ""  # scheme and authority: Before it
     authority: str = ""
+    # Whether it ended in a slash: what lies in the folder is meant, or a place in it
     inside: bool = False
 
 
 def parse_path(text: str) -> HdfsPath:
     """Split a path into its parts.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is relative, or of another file system.
 
     Examples
     --------
@@ -114,19 +89,6 @@ def parse_path(text: str) -> HdfsPath:
 
 def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, ...]:
     """Return the HTTP addresses of the NameNodes that hold the paths of an authority.
-
-    Parameters
-    ----------
-    sites : mapping
-        Properties in ``core-site.xml`` and ``hdfs-site.xml``.
-    authority : str, default ""
-        A nameservice, or host and port (8020 by default) of a NameNode; that of ``fs.defaultFS`` by
-        default. Of a nameservice's NameNode, those of the whole service are returned.
-
-    Raises
-    ------
-    ConfigurationError
-        If the configuration knows no NameNode of that authority.
 
     Examples
     --------
@@ -230,26 +192,7 @@ def find_address(
     kerberos: bool | Keytab | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Address:
-    """Return how to reach the HDFS of a path.
-
-    Parameters
-    ----------
-    path : HdfsPath
-        One that names the HTTP address itself is believed first.
-    url : str, optional
-        Such as ``"http://namenode:9870"``; several, of one nameservice, with ``;`` between them.
-    kerberos : bool or Keytab, optional
-        A keytab gets tickets of its own. By default as ``hadoop.security.authentication`` of the
-        configuration says.
-    environment : mapping, optional
-        Looked up: ``WEBHDFS_URL``, ``HADOOP_CONF_DIR``, ``PWD`` (of a container of YARN) and
-        ``HADOOP_USER_NAME``; by default this process's.
-
-    Raises
-    ------
-    ConfigurationError
-        If nothing tells the address, or what tells it cannot be read.
-    """
+    """Return how to reach the HDFS of a path."""
     variables = os.environ if environment is None else environment
     folder = variables.get("HADOOP_CONF_DIR") or _shipped(variables.get("PWD", ""))
     told = url or variables.get("WEBHDFS_URL", "")

@@ -18,32 +18,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """The status of a file or a directory on HDFS.
+    """The status of a file or a directory on HDFS."""
 
-    Parameters
-    ----------
-    path : str
-        From the root.
-    is_directory : bool
-    size : int
-        Bytes; 0 for a directory.
-    modified : float
-        Seconds since 1970.
-    permission : str
-        Octal, such as ``"644"``.
-    owner, group : str
-    opaque : bool
-        Encrypted or erasure-coded: its checksum is not that of its bytes.
-    """
-
-    path: str
+    path: str  # From the root
     is_directory: bool
-    size: int
-    modified: float
-    permission: str
+    size: int  # Bytes; 0 for a directory
+    modified: float  # Seconds since 1970
+    permission: str  # Octal, such as ``"644"``
     owner: str
     group: str
-    opaque: bool
+    opaque: bool  # Encrypted or erasure-coded: its checksum is not that of its bytes
 
     @property
     def name(self) -> str:
@@ -53,61 +37,30 @@ class FileStatus:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The space that a file, or a directory with all below it, takes on HDFS.
+    """The space that a file, or a directory with all below it, takes on HDFS."""
 
-    Parameters
-    ----------
-    path : str
-        From the root.
-    length : int
-        Bytes of all files.
-    space : int
-        Bytes that they take on the DataNodes' disks, all replicas counted.
-    files, directories : int
-        How many; a directory counts itself.
-    space_quota : int or None
-        Bytes that `space` may reach here, None without a limit.
-    """
-
-    path: str
-    length: int
-    space: int
-    files: int
+    path: str  # From the root
+    length: int  # Bytes of all files
+    space: int  # Bytes that they take on the DataNodes' disks, all replicas counted
+    files: int  # files and directories: How many; a directory counts itself
     directories: int
-    space_quota: int | None
+    space_quota: int | None  # Bytes that `space` may reach here, None without a limit
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a file on HDFS.
+    """A block of a file on HDFS."""
 
-    Parameters
-    ----------
-    offset : int
-        Its first byte in the file.
-    hosts : tuple of str
-        The DataNodes with a copy that the NameNode believes to be alive.
-    is_corrupt : bool
-        Whether all its copies are damaged, as far as readers have reported.
-    """
-
-    offset: int
-    hosts: tuple[str, ...]
-    is_corrupt: bool
+    offset: int  # Its first byte in the file
+    hosts: tuple[str, ...]  # The DataNodes with a copy that the NameNode believes to be alive
+    is_corrupt: bool  # Whether all its copies are damaged, as far as readers have reported
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteError:
-    """An exception of Java that an answer carries.
+    """An exception of Java that an answer carries."""
 
-    Parameters
-    ----------
-    exception : str
-        Class name, without its package.
-    message : str
-    """
-
-    exception: str
+    exception: str  # Class name, without its package
     message: str
 
 
@@ -185,30 +138,12 @@ class _ErrorAnswer(msgspec.Struct):
 
 
 def decode_status(path: str, answer: bytes) -> FileStatus:
-    """Return the status in an answer to ``GETFILESTATUS``.
-
-    Raises
-    ------
-    ValueError
-        If it is no such answer. This holds for every function that decodes.
-    """
+    """Return the status in an answer to ``GETFILESTATUS``."""
     return _file_status(path, _decode(answer, _OneStatus).FileStatus)
 
 
 def decode_listing(path: str, answer: bytes) -> list[FileStatus]:
-    """Return what an answer to ``LISTSTATUS`` lists, sorted by path.
-
-    Parameters
-    ----------
-    path : str
-        The directory. The list of a file holds the file itself.
-    answer : bytes
-
-    Raises
-    ------
-    ValueError
-        If a name would lead out of the directory.
-    """
+    """Return what an answer to ``LISTSTATUS`` lists, sorted by path."""
     base = path.rstrip("/")
     found = []
     for each in _decode(answer, _Listing).FileStatuses.FileStatus:

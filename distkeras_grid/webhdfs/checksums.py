@@ -23,21 +23,11 @@ _ALGORITHM = re.compile(r"MD5-of-\d+MD5-of-\d+(CRC32C?)")
 
 @dataclass(frozen=True, slots=True)
 class ChecksumLayout:
-    """The parameters of a file's checksum, beside its bytes.
+    """The parameters of a file's checksum, beside its bytes."""
 
-    Parameters
-    ----------
-    crc : {"CRC32C", "CRC32"}
-        The polynomial.
-    bytes_per_crc : int
-        As in ``dfs.bytes-per-checksum``.
-    block_bytes : int
-        A multiple of `bytes_per_crc`; 0 for a file of one block.
-    """
-
-    crc: str = "CRC32C"
-    bytes_per_crc: int = 512
-    block_bytes: int = 128 << 20
+    crc: str = "CRC32C"  # The polynomial
+    bytes_per_crc: int = 512  # As in ``dfs.bytes-per-checksum``
+    block_bytes: int = 128 << 20  # A multiple of `bytes_per_crc`; 0 for a file of one block
 
     def fits(self, other: ChecksumLayout, size: int) -> bool:
         """Tell whether a file of `size` bytes has the same checksum in both layouts."""
@@ -51,38 +41,17 @@ class ChecksumLayout:
 
 @dataclass(frozen=True, slots=True)
 class FileChecksum:
-    """A checksum as HDFS reports it.
+    """A checksum as HDFS reports it."""
 
-    Parameters
-    ----------
-    layout : ChecksumLayout
-        How it was computed.
-    digest : bytes
-        16 bytes.
-    """
-
-    layout: ChecksumLayout
+    layout: ChecksumLayout  # How it was computed
     digest: bytes
 
 
 def parse_checksum(answer: Mapping[str, object]) -> FileChecksum | None:
     """Return the checksum in an answer to ``GETFILECHECKSUM``.
 
-    Parameters
-    ----------
-    answer : mapping
-        With ``algorithm`` and ``bytes``: bytes per CRC (4), CRCs per block (8, 0 for one block),
-        MD5 (16), in hexadecimal digits.
-
-    Returns
-    -------
-    FileChecksum or None
-        None for an algorithm that is not computed here.
-
-    Raises
-    ------
-    ValueError
-        If the digits are not those of a checksum.
+    `answer`: with ``algorithm`` and ``bytes``: bytes per CRC (4), CRCs per block (8, 0 for one
+    block), MD5 (16), in hexadecimal digits.
 
     Examples
     --------
@@ -103,11 +72,6 @@ def parse_checksum(answer: Mapping[str, object]) -> FileChecksum | None:
 
 class FileDigest:
     """Computes the checksum of a file whose bytes come in pieces.
-
-    Parameters
-    ----------
-    layout : ChecksumLayout
-        What HDFS uses for that file.
 
     Examples
     --------

@@ -73,20 +73,6 @@ class Connection:
     `PathNotFoundError` when the path does not exist, `NoSpaceError` when a disk or a quota is full.
     `pieces` and `write` are single tries: call them through `again`.
 
-    Parameters
-    ----------
-    address : Address
-        Where the NameNodes answer.
-    stopped : Event, optional
-        Ends pauses between tries early.
-    patient : bool, default False
-        Whether tries are repeated before anybody has answered.
-
-    Raises
-    ------
-    ConfigurationError
-        If Kerberos is asked for, and its package is not installed.
-
     Examples
     --------
     >>> connection = Connection(find_address(parse_path("/raw")))        # doctest: +SKIP
@@ -148,12 +134,6 @@ class Connection:
 
         If the answer is lost, the next try finds no `source`: a `PathNotFoundError`, although
         the file has its new name. The caller looks at `target` then.
-
-        Parameters
-        ----------
-        source, target : str
-        overwrite : bool
-            Replace a file at `target`; else one there is an `OutputExistsError`.
         """
         parameters = {
             "destination": target,
@@ -172,14 +152,7 @@ class Connection:
         self._ask("delete", path, "DELETE", "DELETE", decode_truth, parameters)
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
-        """Return a part of a file, with as many tries as it needs.
-
-        Parameters
-        ----------
-        path : str
-        start, count : int
-            First byte, and how many; fewer come back where the file ends before.
-        """
+        """Return a part of a file, with as many tries as it needs."""
 
         def attempt() -> bytes:
             with self.pieces(path, start, count) as pieces:
@@ -193,18 +166,7 @@ class Connection:
     ) -> Iterator[Iterator[bytes]]:
         """Open a file, in one try.
 
-        Parameters
-        ----------
-        path : str
-        start : int, default 0
-            The first byte that is read.
-        count : int, optional
-            So many bytes; default: up to the end.
-
-        Yields
-        ------
-        iterator of bytes
-            Pieces, in their order.
+        `count`: so many bytes; default: up to the end.
         """
         parameters = {"op": "OPEN"}
         if start or count is not None:
@@ -216,14 +178,7 @@ class Connection:
             yield _read(answer)
 
     def write(self, path: str, content: Iterable[bytes]) -> None:
-        """Write a file in place of one that exists, in one try.
-
-        Parameters
-        ----------
-        path : str
-        content : iterable of bytes
-            Pieces, from the first.
-        """
+        """Write a file in place of one that exists, in one try."""
         place = self._namenode("PUT", path, {"op": "CREATE", "overwrite": "true"})
         with closing(place):
             if not place.is_redirect:
@@ -244,19 +199,7 @@ class Connection:
         A DataNode that has just failed is left out, at every second try, as a host may have
         several.
 
-        Parameters
-        ----------
-        action, path : str
-            What errors say was tried, and on what.
-        attempt : callable
-            One try.
-        seconds : float
-            No try begins later [s].
-
-        Returns
-        -------
-        object
-            What `attempt` returned.
+        `seconds`: no try begins later [s].
         """
         began = time.monotonic()
         tries = 0

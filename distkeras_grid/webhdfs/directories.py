@@ -14,22 +14,7 @@ from distkeras_grid.webhdfs.connection import Connection
 def make_directories(
     paths: Sequence[str], *, url: str | None = None, kerberos: bool | Keytab | None = None
 ) -> None:
-    """Make directories on HDFS, and those above them; one that exists stays as it is.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        ``/path``, ``hdfs:///path`` or ``webhdfs://HOST:PORT/path``.
-    url, kerberos
-        As in `upload`.
-
-    Raises
-    ------
-    ConfigurationError
-        If an address cannot be told.
-    StorageError
-        If HDFS refuses.
-    """
+    """Make directories on HDFS, and those above them; one that exists stays as it is."""
     for place in [parse_path(path) for path in paths]:
         with _connect(place, url, kerberos) as connection:
             connection.make_directory(place.path)
@@ -45,25 +30,6 @@ def remove(
     """Delete files and directories on HDFS for good; there is no trash.
 
     Every path is looked up before the first is deleted.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        As in `make_directories`.
-    recursive : bool, default False
-        Whether directories are deleted, with all that is in them.
-    url, kerberos
-        As in `upload`.
-
-    Raises
-    ------
-    ConfigurationError
-        If an address cannot be told, or if a path is the root.
-    PathNotFoundError
-        If one of the paths does not exist; nothing has been deleted.
-    StorageError
-        If one of them is a directory and `recursive` is False (nothing has been deleted), or if
-        HDFS refuses.
     """
     places = [parse_path(path) for path in paths]
     with ExitStack() as opened:

@@ -60,16 +60,7 @@ def digest_of(
     layout: ChecksumLayout,
     through: Callable[[Iterator[bytes]], Iterator[bytes]],
 ) -> bytes:
-    """Return the checksum that HDFS would have of a file, read anew.
-
-    Parameters
-    ----------
-    files : Files
-    path : str
-    layout : ChecksumLayout
-    through : callable
-        Each try's pieces pass through it, to be counted or stopped.
-    """
+    """Return the checksum that HDFS would have of a file, read anew."""
 
     def attempt() -> bytes:
         digest = FileDigest(layout)

@@ -18,12 +18,7 @@ T = TypeVar("T")
 
 
 class HdfsFiles:
-    """Files on HDFS, for one thread; see `Files`.
-
-    Parameters
-    ----------
-    connection : Connection
-    """
+    """Files on HDFS, for one thread; see `Files`."""
 
     where = "on HDFS"
 

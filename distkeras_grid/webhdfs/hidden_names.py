@@ -14,13 +14,6 @@ _HIDDEN = re.compile(r"_[0-9a-f]{16}\.[0-9a-f]{8}\.part")
 def hidden_name(target: str, run: str) -> str:
     """Return the name under which a file is written until it is complete.
 
-    Parameters
-    ----------
-    target : str
-        The path that it will get.
-    run : str
-        Eight hexadecimal digits of this run's own.
-
     Examples
     --------
     >>> hidden_name("/raw/a.tif", "0badcafe")
@@ -36,15 +29,7 @@ def is_hidden(path: str) -> bool:
 
 
 def leftovers(targets: Iterable[str], present: Iterable[str]) -> list[str]:
-    """Return the hidden files that interrupted runs have left for the same targets.
-
-    Parameters
-    ----------
-    targets : iterable of str
-        Paths of files to be written.
-    present : iterable of str
-        Paths that exist in their directories.
-    """
+    """Return the hidden files that interrupted runs have left for the same targets."""
     ours = set()
     for target in targets:
         directory, name = posixpath.split(target)

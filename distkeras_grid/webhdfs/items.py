@@ -13,42 +13,23 @@ SHOWN = 5  # names in a message
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A file or a directory to be made.
+    """A file or a directory to be made."""
 
-    Parameters
-    ----------
-    source, target : str
-        Paths, from and to.
-    size : int
-        Bytes; 0 for a directory.
-    is_directory : bool, default False
-    opaque : bool, default False
-        Whether the checksum that HDFS keeps of the source says nothing about its bytes.
-    """
-
-    source: str
+    source: str  # source and target: Paths, from and to
     target: str
-    size: int = 0
+    size: int = 0  # Bytes; 0 for a directory
     is_directory: bool = False
+    # Whether the checksum that HDFS keeps of the source says nothing about its bytes
     opaque: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A file or a directory that is there already.
+    """A file or a directory that is there already."""
 
-    Parameters
-    ----------
-    size : int
-        Bytes; 0 for a directory.
-    is_directory : bool, default False
-    opaque : bool, default False
-        Whether the checksum that HDFS keeps of it says nothing about its bytes.
-    """
-
-    size: int = 0
+    size: int = 0  # Bytes; 0 for a directory
     is_directory: bool = False
-    opaque: bool = False
+    opaque: bool = False  # Whether the checksum that HDFS keeps of it says nothing about its bytes
 
 
 def root_of(
@@ -65,17 +46,6 @@ def root_of(
     finds what the first one has done. What lies *in* it goes straight to the target where the
     source ends in a slash, as with rsync.
 
-    Parameters
-    ----------
-    source, target : str
-        As given.
-    is_directory : bool
-        The source.
-    inside : bool
-        Whether what lies in the source is meant.
-    may_rename : bool
-        Whether the target is the new name of a single file.
-
     Examples
     --------
     >>> root_of("images", "/raw", is_directory=True, inside=False, may_rename=False)
@@ -89,15 +59,7 @@ def root_of(
 
 
 def check(items: Sequence[Item], present: Mapping[str, Present]) -> None:
-    """Refuse a transfer that cannot succeed, before any work.
-
-    Raises
-    ------
-    ConfigurationError
-        If two sources have one target.
-    OutputExistsError
-        If a file stands where a folder shall be, or the other way round.
-    """
+    """Refuse a transfer that cannot succeed, before any work."""
     sources: dict[str, str] = {}
     for item in items:
         first = sources.setdefault(item.target, item.source)
@@ -121,13 +83,7 @@ def check(items: Sequence[Item], present: Mapping[str, Present]) -> None:
 
 
 def check_names(items: Iterable[Item]) -> None:
-    """Refuse names that HDFS does not accept.
-
-    Raises
-    ------
-    StorageError
-        With the first of them.
-    """
+    """Refuse names that HDFS does not accept."""
     # A byte of a local name that is not UTF-8 is a lone surrogate in Python.
     bad = [
         _printable(item.source)

@@ -43,14 +43,7 @@ class LocalFiles:
     where = "here"
 
     def walk(self, source: str, target: str) -> Iterator[Item]:
-        """Yield a file, or a folder with all below it.
-
-        Raises
-        ------
-        StorageError
-            If something is neither file nor folder, cannot be read, or has a name that is not
-            UTF-8; or if links lead round in a circle.
-        """
+        """Yield a file, or a folder with all below it."""
         yield from _walk(source, target, ())
 
     def look(self, directories: Iterable[str]) -> dict[str, Present]:

@@ -24,13 +24,7 @@ READ_SECONDS = 60.0
 
 
 def open_session(address: Address) -> requests.Session:
-    """Return a session that identifies its user.
-
-    Raises
-    ------
-    ConfigurationError
-        If Kerberos is asked for, and its package is not installed.
-    """
+    """Return a session that identifies its user."""
     import requests
 
     session = requests.Session()

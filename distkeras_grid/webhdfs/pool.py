@@ -19,23 +19,14 @@ GIVE_UP = 20
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """The result of a transfer.
+    """The result of a transfer."""
 
-    Parameters
-    ----------
-    files, size : int
-        Transferred, and their bytes.
-    same_files, same_size : int
-        There already with the same content, and their bytes.
-    seconds : float
-        All in all [s].
-    """
-
-    files: int
+    files: int  # files and size: Transferred, and their bytes
     size: int
+    # same_files and same_size: There already with the same content, and their bytes
     same_files: int
     same_size: int
-    seconds: float
+    seconds: float  # All in all [s]
 
 
 def check_threads(threads: int) -> None:
@@ -45,19 +36,7 @@ def check_threads(threads: int) -> None:
 
 
 class Pool:
-    """Threads, each with a connection of its own, that transfer files.
-
-    Parameters
-    ----------
-    address : Address
-        Where HDFS answers.
-    threads : int
-        How many files are transferred at once.
-    progress : TransferProgress
-        Counts.
-    stopped : Event
-        Set by an interrupt; connections and readers look at it.
-    """
+    """Threads, each with a connection of its own, that transfer files."""
 
     def __init__(
         self, address: Address, threads: int, progress: TransferProgress, stopped: threading.Event
@@ -78,24 +57,7 @@ class Pool:
     def run(
         self, items: Sequence[Item], transfer: Callable[[Connection, Item, Meter], bool]
     ) -> Transferred:
-        """Transfer files.
-
-        Parameters
-        ----------
-        items : sequence of Item
-            Files, no directories.
-        transfer : callable
-            Transfers one; returns False if it was there already.
-
-        Returns
-        -------
-        Transferred
-
-        Raises
-        ------
-        StorageError
-            If any failed; all others are complete, unless `GIVE_UP` failed one after the other.
-        """
+        """Transfer files."""
         self._files = len(items)
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="webhdfs")
         try:
@@ -156,14 +118,7 @@ def failure(
 
     It is of their own class where all are of one, and tells each reason once.
 
-    Parameters
-    ----------
-    failed : sequence of (Item, StorageError)
-        Each file and its error, at least one.
-    files : int
-        How many were to be transferred.
-    not_tried : int
-        How many were left when nothing succeeded any more.
+    `failed`: each file and its error, at least one.
     """
     kinds = {type(error) for _, error in failed}
     kind = kinds.pop() if len(kinds) == 1 else StorageError

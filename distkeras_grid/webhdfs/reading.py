@@ -16,21 +16,7 @@ def read_file(
 ) -> bytes:
     """Return the content of a file on HDFS.
 
-    Parameters
-    ----------
-    path : str
-        ``/path``, ``hdfs:///path`` or ``webhdfs://HOST:PORT/path``.
-    url, kerberos
-        As in `upload`.
-    seconds : float
-        No try begins after this time [s].
-
-    Raises
-    ------
-    ConfigurationError
-        If the address is unknown.
-    StorageError
-        If HDFS refuses; `PathNotFoundError` if there is no such file.
+    `seconds`: no try begins after this time [s].
     """
     place = parse_path(path)
     with Connection(find_address(place, url=url, kerberos=kerberos)) as connection:

@@ -40,20 +40,7 @@ def explain(
     kerberos: bool | Keytab,
     proxy: str | None = None,
 ) -> StorageError:
-    """Return the error for the last try of an operation.
-
-    Parameters
-    ----------
-    action, path : str
-        What was tried, such as ``"write"``, and on what.
-    failure : TryFailed
-    namenodes : collection of str
-        URLs of the NameNodes.
-    kerberos : bool or Keytab
-        Whether a ticket was shown, and by whose keys.
-    proxy : str, optional
-        Host and port of the one that was asked to pass the request on.
-    """
+    """Return the error for the last try of an operation."""
     if isinstance(failure, Refused) and failure.status == 401:
         return not_authenticated(action, path, kerberos=kerberos)
     if proxy and not (isinstance(failure, Refused) and failure.exception):
@@ -88,13 +75,6 @@ def may_be_lost(failure: TryFailed) -> bool:
 def lost(action: str, path: str, blocks: Iterable[Block]) -> StorageError | None:
     """Return the error for a file with a block that nobody can read; None if it has none.
 
-    Parameters
-    ----------
-    action, path : str
-        What was tried, and on what.
-    blocks : iterable of Block
-        The file's.
-
     Examples
     --------
     >>> blocks = [Block(0, ("node-1",), is_corrupt=False), Block(128, (), is_corrupt=False)]
@@ -119,14 +99,7 @@ def lost(action: str, path: str, blocks: Iterable[Block]) -> StorageError | None
 def refusal(action: str, path: str, exception: str | None, message: str) -> StorageError:
     """Return the error for an answer of HDFS.
 
-    Parameters
-    ----------
-    action, path : str
-        What was tried, and on what.
-    exception : str, optional
-        Class name of Java's exception; None where the answer was not one of WebHDFS.
-    message : str
-        Its message.
+    `exception`: class name of Java's exception; None where the answer was not one of WebHDFS.
 
     Examples
     --------
@@ -167,16 +140,7 @@ def not_authenticated(action: str, path: str, *, kerberos: bool | Keytab) -> Not
 def unreachable(
     action: str, path: str, failure: Unreachable, namenodes: Collection[str]
 ) -> StorageError:
-    """Return the error for a connection that is not made or breaks.
-
-    Parameters
-    ----------
-    action, path : str
-        What was tried, and on what.
-    failure : Unreachable
-    namenodes : collection of str
-        URLs of the NameNodes.
-    """
+    """Return the error for a connection that is not made or breaks."""
     host = urlsplit(failure.url).netloc
     is_namenode = host in {urlsplit(each).netloc for each in namenodes}
     who = f"the {'NameNode' if is_namenode else 'DataNode'} at {host}"

@@ -27,13 +27,7 @@ _REFERENCE = re.compile(r"\$\{([^${}\s]+)\}")
 
 
 def read_site(file: Path) -> dict[str, str]:
-    """Return the properties in one of Hadoop's configuration files, and in those it includes.
-
-    Raises
-    ------
-    ConfigurationError
-        If one cannot be read, or is not XML. Names the file.
-    """
+    """Return the properties in one of Hadoop's configuration files, and in those it includes."""
     found = dict(_properties(file, MOST_INCLUDES))
     return {OLD_NAMES[name]: found[name] for name in OLD_NAMES if name in found} | found
 
@@ -41,20 +35,7 @@ def read_site(file: Path) -> dict[str, str]:
 def read_sites(
     folder: str | os.PathLike[str], *more: str | os.PathLike[str], names: tuple[str, ...] = SITES
 ) -> dict[str, str]:
-    """Return the properties of a ``HADOOP_CONF_DIR``, their references resolved.
-
-    Parameters
-    ----------
-    folder, *more : path
-        What the later ones say counts.
-    names : tuple of str
-        Files that are read there.
-
-    Raises
-    ------
-    ConfigurationError
-        If no file is there, or one cannot be read, or is not XML.
-    """
+    """Return the properties of a ``HADOOP_CONF_DIR``, their references resolved."""
     files = [Path(each, name) for each in (folder, *more) for name in names]
     files = [file for file in files if file.is_file()]
     if not files:

@@ -12,17 +12,6 @@ from distkeras_grid.progress import Reporter, Status, clock_time, format_bytes
 class TransferStatus:
     """The state of a transfer as its line shows it.
 
-    Parameters
-    ----------
-    phase : str
-        What is being done, in words; shown until `total_files` is known.
-    files, total_files : int, default 0
-        Complete, and all; those that were there already are complete, too.
-    size, total_size : int, default 0
-        The same in bytes.
-    failed : int, default 0
-        Files.
-
     Examples
     --------
     >>> TransferStatus("looking at what is there").status(rate=0.0, seconds=7.2).line()
@@ -32,12 +21,13 @@ class TransferStatus:
     'sending  12 of 3,000 files  1.2 GB of 45 GB  110 MB/s  6:38 left'
     """
 
-    phase: str
+    phase: str  # What is being done, in words; shown until `total_files` is known
+    # files and total_files: Complete, and all; those that were there already are complete, too
     files: int = 0
     total_files: int = 0
-    size: int = 0
+    size: int = 0  # size and total_size: The same in bytes
     total_size: int = 0
-    failed: int = 0
+    failed: int = 0  # Files
 
     @property
     def turn(self) -> Hashable:
@@ -52,12 +42,8 @@ class TransferStatus:
     def status(self, rate: float, seconds: float) -> Status:
         """Return what is known.
 
-        Parameters
-        ----------
-        rate : float
-            Recent speed [bytes/s]; 0 where not yet known.
-        seconds : float
-            In this phase so far [s].
+        `rate`: recent speed [bytes/s]; 0 where not yet known.
+        `seconds`: in this phase so far [s].
         """
         if not self.total_files:
             files = [f"{self.files:,} files"] if self.files else []
@@ -77,25 +63,12 @@ TransferProgress = Reporter[TransferStatus]
 
 
 def transfer_progress(phase: str, to: Callable[[str], object] | None = None) -> TransferProgress:
-    """Return the reporter of a transfer; on plain lines one that soon ends is silent.
-
-    Parameters
-    ----------
-    phase : str
-        The first one.
-    to : callable, optional
-        As `Reporter` takes it.
-    """
+    """Return the reporter of a transfer; on plain lines one that soon ends is silent."""
     return Reporter(TransferStatus(phase), to=to, at_once=False)
 
 
 class Meter:
-    """Counts the bytes of one file, so that they can be taken back.
-
-    Parameters
-    ----------
-    progress : TransferProgress
-    """
+    """Counts the bytes of one file, so that they can be taken back."""
 
     def __init__(self, progress: TransferProgress) -> None:
         self._progress = progress

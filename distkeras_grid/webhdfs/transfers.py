@@ -24,12 +24,7 @@ THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The two ends of a transfer, for one thread.
-
-    Parameters
-    ----------
-    source, target : Files
-    """
+    """The two ends of a transfer, for one thread."""
 
     source: Files
     target: Files
@@ -37,21 +32,11 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The bytes and checksum of a copied file.
+    """The bytes and checksum of a copied file."""
 
-    Parameters
-    ----------
-    size : int
-        Bytes.
-    checksum : FileChecksum
-        Computed from them.
-    is_proven : bool
-        Whether the source keeps the same checksum.
-    """
-
-    size: int
-    checksum: FileChecksum
-    is_proven: bool
+    size: int  # Bytes
+    checksum: FileChecksum  # Computed from them
+    is_proven: bool  # Whether the source keeps the same checksum
 
 
 def look(target: Files, items: Sequence[Item]) -> dict[str, Present]:
@@ -65,24 +50,6 @@ def prepare(target: Files, items: Sequence[Item], present: Mapping[str, Present]
     """Make the directories, and delete what interrupted runs have left.
 
     A run that lives and writes the same file starts that one again.
-
-    Parameters
-    ----------
-    target : Files
-    items : sequence of Item
-    present : mapping
-        What is there, by path.
-
-    Returns
-    -------
-    list of Item
-        The files.
-
-    Raises
-    ------
-    ConfigurationError, OutputExistsError
-        If two sources have one target, or a file stands where a folder shall be. Nothing is
-        changed then.
     """
     check(items, present)
     files = [item for item in items if not item.is_directory]
@@ -94,17 +61,7 @@ def prepare(target: Files, items: Sequence[Item], present: Mapping[str, Present]
 
 
 class Transfer:
-    """Transfers one file after the other, in many threads.
-
-    Parameters
-    ----------
-    present : mapping
-        What is at the target, by path.
-    overwrite : bool
-        Whether files that differ are replaced.
-    stopped : Event
-        Ends the reading.
-    """
+    """Transfers one file after the other, in many threads."""
 
     def __init__(
         self, present: Mapping[str, Present], *, overwrite: bool, stopped: threading.Event
@@ -119,18 +76,8 @@ class Transfer:
     def run(self, sides: Sides, item: Item, meter: Meter) -> bool:
         """Transfer a file; return False if it is there already.
 
-        Parameters
-        ----------
-        sides : Sides
-            Used by this thread only.
-        item : Item
-        meter : Meter
-            Counts the bytes.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be; nothing of it is left at the target then, or a note says what.
+        `sides`: used by this thread only.
+        `meter`: counts the bytes.
         """
         there = self._present.get(item.target)
         if there is not None:

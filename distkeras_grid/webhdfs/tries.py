@@ -30,15 +30,7 @@ class Trouble(Enum):
 
 
 class TryFailed(StorageError):
-    """One try of an operation failed; `Connection` repeats it or says why it does not.
-
-    Parameters
-    ----------
-    url : str
-        What was asked.
-    message : str
-        Java's message, or that of the network.
-    """
+    """One try of an operation failed; `Connection` repeats it or says why it does not."""
 
     def __init__(self, url: str, message: str) -> None:
         super().__init__(message)
@@ -49,14 +41,7 @@ class TryFailed(StorageError):
 class Refused(TryFailed):
     """A server answered that it will not.
 
-    Parameters
-    ----------
-    url, message : str
-        As in `TryFailed`.
-    exception : str, optional
-        Class name of Java's exception; None where the answer was not one of WebHDFS.
-    status : int, default 0
-        HTTP's.
+    `exception`: class name of Java's exception; None where the answer was not one of WebHDFS.
     """
 
     def __init__(self, url: str, message: str, exception: str | None, status: int = 0) -> None:
@@ -66,14 +51,7 @@ class Refused(TryFailed):
 
 
 class Unreachable(TryFailed):
-    """A connection was not made, or broke before the whole answer had come.
-
-    Parameters
-    ----------
-    url, message : str
-        As in `TryFailed`.
-    trouble : Trouble
-    """
+    """A connection was not made, or broke before the whole answer had come."""
 
     def __init__(self, url: str, message: str, trouble: Trouble) -> None:
         super().__init__(url, message)
@@ -85,18 +63,9 @@ def next_pause(
 ) -> float | None:
     """Return how long to wait before the next try [s], None if there is none.
 
-    Parameters
-    ----------
-    failure : TryFailed
-        The last one.
-    tries : int
-        How many have failed, this one included.
-    seconds : float
-        Since the first one began [s].
-    budget : float
-        No try begins later than this after the first one [s].
-    patient : bool
-        Whether any server has answered before. If none has, the address is probably wrong.
+    `seconds`: since the first one began [s].
+    `budget`: no try begins later than this after the first one [s].
+    `patient`: whether any server has answered before. If none has, the address is probably wrong.
 
     Examples
     --------

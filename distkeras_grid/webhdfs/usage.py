@@ -13,27 +13,6 @@ def disk_usage(
 ) -> tuple[Summary, list[Summary]]:
     """Return the space that a path takes, and that of each entry of a directory.
 
-    Parameters
-    ----------
-    path : str
-        ``/path``, ``hdfs:///path`` or ``webhdfs://HOST:PORT/path``.
-    url, kerberos
-        As in `upload`.
-
-    Returns
-    -------
-    total : Summary
-        Usage of the path, with all that is below it.
-    entries : list of Summary
-        Usage of each entry of a directory, sorted by name; empty for a file.
-
-    Raises
-    ------
-    ConfigurationError
-        If the address cannot be told.
-    StorageError
-        If HDFS refuses; `PathNotFoundError` if there is no such path.
-
     Examples
     --------
     >>> total, classes = disk_usage("/tiles")                            # doctest: +SKIP

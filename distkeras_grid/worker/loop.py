@@ -44,40 +44,7 @@ def train(
     first: State | None = None,
     greet: Greet | None = None,
 ) -> int:
-    """Train and exchange windows until none is left or the server stops; report the end.
-
-    Parameters
-    ----------
-    mind : WorkerMind
-        Decides what comes next.
-    engine : Engine
-        Computes windows and makes steps.
-    client : WorkerClient or ShardedClient
-        A connected and started client, whose vector is the center.
-    start : Start
-        The server's answer.
-    source : Source
-        The rows of this seat.
-    after_window : callable, optional
-        Returns the record of a local set once the last window of its iteration is trained.
-    progress : Progress, optional
-        Receives how far the worker has come.
-    first : mapping of str to ndarray, optional
-        What `first_state` returned, in a run that skips windows.
-    greet : callable, optional
-        Called with each start and its center, which it may replace.
-
-    Returns
-    -------
-    int
-        Number of samples trained by this attempt.
-
-    Raises
-    ------
-    NonFiniteLossError
-        If the loss of a window, or a weight after it, is NaN or infinite; nothing of the window
-        reaches the center.
-    """
+    """Train and exchange windows until none is left or the server stops; report the end."""
     progress = progress or Progress()
     event: minds.Event = _started(start, client, greet)
     while True:

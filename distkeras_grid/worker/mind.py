@@ -39,37 +39,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The server lets the worker start from a center; this can happen again after `Rejoin`.
+    """The server lets the worker start from a center; this can happen again after `Rejoin`."""
 
-    Parameters
-    ----------
-    start : Start
-        The server's answer.
-    center : ndarray
-        The weights that came with it, shape ``(layout.size,)``; they are copied.
-    """
-
-    start: Start
+    start: Start  # The server's answer
+    # The weights that came with it, shape ``(layout.size,)``; they are copied
     center: Vector = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The engine has trained a window; the resulting weights are in ``Compute.after``.
+    """The engine has trained a window; the resulting weights are in ``Compute.after``."""
 
-    Parameters
-    ----------
-    result : WindowResult
-        What the engine tells of it.
-    started, seconds : float
-        When the window began [Unix seconds], and how long it took [s].
-    local : LocalSet, optional
-        With the last window of an iteration on a local set: what is told of it.
-    """
-
-    result: WindowResult
+    result: WindowResult  # What the engine tells of it
+    # started and seconds: When the window began [Unix seconds], and how long it took [s]
     started: float
     seconds: float
+    # With the last window of an iteration on a local set: what is told of it
     local: LocalSet | None = None
 
 
@@ -89,14 +74,9 @@ class StepFetched:
 
 @dataclass(frozen=True, slots=True)
 class StateFetched:
-    """Another worker's optimizer state has arrived, as `FetchState` asked.
+    """Another worker's optimizer state has arrived, as `FetchState` asked."""
 
-    Parameters
-    ----------
-    state : ndarray
-        Shape ``(nbytes,)``, ``uint8``; the engine's ``step_section`` is its layout.
-    """
-
+    # Shape ``(nbytes,)``, ``uint8``; the engine's ``step_section`` is its layout
     state: NDArray[np.uint8] = field(repr=False)
 
 
@@ -114,21 +94,11 @@ class HasKept:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What an earlier attempt kept has arrived, as `Recall` asked.
+    """What an earlier attempt kept has arrived, as `Recall` asked."""
 
-    Parameters
-    ----------
-    sequence : int
-        Number of the window that was due then.
-    version : int
-        Version of the center that the attempt had.
-    own : OwnState
-        What it kept.
-    """
-
-    sequence: int
-    version: int
-    own: OwnState = field(repr=False)
+    sequence: int  # Number of the window that was due then
+    version: int  # Version of the center that the attempt had
+    own: OwnState = field(repr=False)  # What it kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +151,11 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Order: continue from an earlier attempt's state.
-
-    Parameters
-    ----------
-    state : mapping of str to ndarray
-        The state.
-    shared : bool
-        Whether also from its part of the optimizer that all workers share. Otherwise that is left
-        as it is.
-    """
+    """Order: continue from an earlier attempt's state."""
 
     state: Mapping[str, NDArray[Any]] = field(repr=False)
+    # Whether also from its part of the optimizer that all workers share. Otherwise that is left as
+    # it is.
     shared: bool
 
 
@@ -245,18 +208,13 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Request: send what the worker and its engine need to go on. Its result is `HasKept`.
+    """Request: send what the worker and its engine need to go on. Its result is `HasKept`."""
 
-    Parameters
-    ----------
-    sequence, version : int
-        Number of the window that is due, and version of the center that the worker has.
-    before, offset, held_back
-        As in `OwnState`; not copied.
-    """
-
+    # sequence and version: Number of the window that is due, and version of the center that the
+    # worker has
     sequence: int
     version: int
+    # before and offset and held_back: As in `OwnState`; not copied
     before: Vector = field(repr=False)
     offset: int
     held_back: dict[str, NDArray[Any]] | None = field(repr=False)
@@ -301,40 +259,11 @@ Action: TypeAlias = (
 class WorkerMind:
     """Decides what one worker does.
 
-    Parameters
-    ----------
-    worker : int
-        Number of the worker, for errors.
-    rule : Rule
-        The worker's side of the algorithm.
-    layout : WeightLayout
-        Layout of the vectors.
-    policy : Policy
-        The worker's windows.
-    accumulator : callable, optional
-        Makes the `Accumulator` of an attempt, which keeps what is not sent yet.
-    sends_all : bool, default False
-        Whether windows with a loss or weights that are not finite are sent, too. The server then
-        skips them; otherwise they end the run.
-    validate : callable, optional
-        The user's function, which says of a window why it must not be folded.
-    dtype : dtype, default float32
-        Type of the vectors.
-    outgoing : ndarray, optional
-        Memory for what is sent, shape ``(layout.size,)``, at a multiple of 64 bytes; by default new
-        memory.
-
-    Attributes
-    ----------
-    phase : str
-        What is waited for: "starting", "state", "steps", "computing", "exchanging", "handing over",
-        "keeping", "recalling", "rejoining" or "done".
-    before, after, payload : ndarray
-        Weights before and after the window, and what is sent; shape ``(layout.size,)``.
-    version : int
-        Version of the center in `before`.
-    samples : int
-        Samples of the windows that this attempt has sent.
+    `validate`: the user's function, which says of a window why it must not be folded.
+    `outgoing`: memory for what is sent, shape ``(layout.size,)``, at a multiple of 64 bytes; by
+    default new memory.
+    `before, after, payload`: weights before and after the window, and what is sent; shape
+    ``(layout.size,)``.
     """
 
     def __init__(
@@ -382,30 +311,7 @@ class WorkerMind:
         self._start_message: Start | None = None
 
     def handle(self, event: Event) -> list[Action]:
-        """Process an event, and return what is to be done.
-
-        Parameters
-        ----------
-        event : Event
-            The result of the last action.
-
-        Returns
-        -------
-        list of Action
-            What to do, in this order. All but the last are orders for the engine.
-
-        Raises
-        ------
-        NonFiniteLossError
-            If the loss of a window, or a weight after it, is NaN or infinite; nothing of the
-            window reaches the center.
-        JudgeFailedError
-            If the user's function fails.
-        RefusedError
-            If the server refuses something that it must not refuse.
-        GridError
-            If the event is not a result of the last request.
-        """
+        """Process an event, and return what is to be done."""
         expected, react = _REACTIONS[type(event)]
         if self.phase not in expected:
             raise GridError(

@@ -18,19 +18,7 @@ if TYPE_CHECKING:
 def obey(order: minds.Action, engine: Engine, first: State | None = None) -> None:
     """Give an engine an order of the mind.
 
-    Parameters
-    ----------
-    order : Action
-        The order.
-    engine : Engine
-        The engine.
-    first : mapping of str to ndarray, optional
-        What `first_state` returned; None in a run whose mind never asks for it.
-
-    Raises
-    ------
-    GridError
-        If the action is not an order, or wants a first state that there is not.
+    `first`: what `first_state` returned; None in a run whose mind never asks for it.
     """
     match order:
         case minds.SetLearningRate(value):
@@ -69,13 +57,7 @@ def _thin(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _restore(engine: Engine, state: State, *, shared: bool) -> None:
-    """Let an engine go on from another attempt's state.
-
-    Raises
-    ------
-    DataError
-        If the state is not that of such an engine.
-    """
+    """Let an engine go on from another attempt's state."""
     now = engine.state()
     check_same(now, state)
     same_steps = None if shared else engine.step_state()
@@ -85,20 +67,7 @@ def _restore(engine: Engine, state: State, *, shared: bool) -> None:
 
 
 def shared_state(engine: Engine, version: int) -> NDArray[np.uint8]:
-    """Return an engine's optimizer state as the bytes that are sent to other workers.
-
-    Parameters
-    ----------
-    engine : Engine
-        The engine.
-    version : int
-        Version after its last step, for the error.
-
-    Raises
-    ------
-    NonFiniteLossError
-        If a number of the state is NaN or infinite.
-    """
+    """Return an engine's optimizer state as the bytes that are sent to other workers."""
     section = engine.step_section
     state = section.pack(engine.step_state())
     if not section.is_finite(state):

@@ -19,23 +19,14 @@ from distkeras_grid.trees import Packed, as_array, pack, unpack
 
 
 class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state between two windows that only the worker has.
+    """The state between two windows that only the worker has."""
 
-    Parameters
-    ----------
-    before : ndarray
-        The weights from which its next window starts, shape ``(layout.size,)``.
-    offset : int
-        Number of batches of earlier attempts, for the schedules of its optimizer.
-    held_back : mapping of str to ndarray or None
-        What compression has not sent yet, by the names of `Accumulator`.
-    engine : mapping of str to ndarray
-        The engine's state: optimizer, counters, random generators.
-    """
-
+    # The weights from which its next window starts, shape ``(layout.size,)``
     before: np.ndarray[Any, Any]
-    offset: Count
+    offset: Count  # Number of batches of earlier attempts, for the schedules of its optimizer
+    # What compression has not sent yet, by the names of `Accumulator`
     held_back: dict[str, np.ndarray[Any, Any]] | None
+    # The engine's state: optimizer, counters, random generators
     engine: dict[str, np.ndarray[Any, Any]]
 
     def to_bytes(self) -> Packed:
@@ -44,13 +35,7 @@ class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, data: Packed) -> OwnState:
-        """Read what `to_bytes` returned.
-
-        Raises
-        ------
-        DataError
-            If the data are no such state.
-        """
+        """Read what `to_bytes` returned."""
         try:
             return msgspec.convert(unpack(data), cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
@@ -58,26 +43,14 @@ class OwnState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def copy_checked(target: Mapping[str, NDArray[Any]], source: Mapping[str, NDArray[Any]]) -> None:
-    """Copy arrays into those of the same names.
-
-    Raises
-    ------
-    DataError
-        If names, shapes or types differ. Nothing is copied then.
-    """
+    """Copy arrays into those of the same names."""
     check_same(target, source)
     for name, array in target.items():
         np.copyto(array, source[name])
 
 
 def check_same(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse arrays whose names, shapes or types differ from those of other arrays.
-
-    Raises
-    ------
-    DataError
-        If they differ. Names the arrays of both sides.
-    """
+    """Refuse arrays whose names, shapes or types differ from those of other arrays."""
     due, received = _described(wanted), _described(given)
     if due != received:
         raise DataError(f"A worker's state has {due}. Received: {received}.")

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """What a worker does now, and how far it has come with that.
-
-    Attributes
-    ----------
-    doing : str
-        What the worker does, one of `Doing`.
-    done : int
-        Number of rows read, or of batches trained.
-    """
+    """What a worker does now, and how far it has come with that."""
 
     def __init__(self) -> None:
         self.doing: Doing = "reading"
@@ -60,14 +52,7 @@ class Beating(Protocol):
 class Heartbeat:
     """Sends signs of life every few seconds from a thread; a context manager.
 
-    Parameters
-    ----------
-    client : WorkerClient
-        A connected client.
-    progress : Progress
-        What the signs report.
-    seconds : float, default BEAT_SECONDS
-        Pause between two signs [s].
+    `seconds`: pause between two signs [s].
     """
 
     def __init__(self, client: Beating, progress: Progress, seconds: float = BEAT_SECONDS) -> None:
@@ -100,13 +85,6 @@ class Heartbeat:
 
 def log_of(environment: Mapping[str, str], folder: Path) -> str:
     """Return the path of the log of a Spark executor's Python processes, "" if unknown.
-
-    Parameters
-    ----------
-    environment : mapping of str to str
-        Environment of the process. YARN tells a container its folders for logs.
-    folder : pathlib.Path
-        Working directory of the process: on a standalone master, the executor's own.
 
     Examples
     --------

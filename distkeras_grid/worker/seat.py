@@ -28,27 +28,7 @@ def worker_mind(
     dtype: Any = np.float32,
     outgoing: Vector | None = None,
 ) -> WorkerMind:
-    """Return the mind of a worker.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    rule : Rule
-        Its update rule.
-    layout : WeightLayout
-        Layout of the vectors.
-    policy : Policy
-        Its windows.
-    worker : int
-        Number of the worker.
-    validate : callable, optional
-        The user's function; see `distkeras_grid.judges.ask`.
-    dtype : dtype, default float32
-        Type of the vectors.
-    outgoing : ndarray, optional
-        Memory for what is sent; see `WorkerMind`.
-    """
+    """Return the mind of a worker."""
     return WorkerMind(
         worker,
         rule,

@@ -58,21 +58,12 @@ MAY_HEAL = (
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """What an engine is built from; it travels in a task's closure.
+    """What an engine is built from; it travels in a task's closure."""
 
-    Parameters
-    ----------
-    spec : RunSpec
-        The run.
-    model : bytes
-        The compiled model as a ``.keras`` archive, frozen weights included.
-    custom_objects : mapping of str to object
-        The user's own classes and functions.
-    """
-
-    spec: RunSpec
+    spec: RunSpec  # The run
+    # The compiled model as a ``.keras`` archive, frozen weights included
     model: bytes = field(repr=False)
-    custom_objects: Mapping[str, Any]
+    custom_objects: Mapping[str, Any]  # The user's own classes and functions
 
     @cached_property
     def rule(self) -> Rule:
@@ -100,31 +91,18 @@ class EnginePlan:
 
 @dataclass(frozen=True)
 class WorkerPlan(EnginePlan):
-    """What a worker must know: the run, and its parts that are not JSON.
+    """What a worker must know: the run, and its parts that are not JSON."""
 
-    Parameters
-    ----------
-    spec, model, custom_objects
-        As in `EnginePlan`.
-    run : str
-        Name of the run.
-    address : ServerAddress
-        Where the parameter server listens; the first one, where there are several.
-    local : LocalPlan, optional
-        Data from which workers draw their sets, in a run on local sets.
-    others : tuple of ServerAddress, default ()
-        Where the servers of the other slices of the center listen, in their order.
-    validate : callable, optional
-        The user's function, which looks at each window before it is sent.
-    key : bytes, default b""
-        The key of the seat, in its own task; empty in what all tasks share.
-    """
-
-    run: str
+    run: str  # Name of the run
+    # Where the parameter server listens; the first one, where there are several
     address: ServerAddress
+    # Data from which workers draw their sets, in a run on local sets
     local: LocalPlan | None = None
+    # Where the servers of the other slices of the center listen, in their order
     others: tuple[ServerAddress, ...] = ()
+    # The user's function, which looks at each window before it is sent
     validate: Validate | None = None
+    # The key of the seat, in its own task; empty in what all tasks share
     key: bytes = field(default=b"", repr=False)
 
 
@@ -147,22 +125,7 @@ def run_worker(
     batches: Iterator[pa.RecordBatch],
     build: EngineBuilder | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Train one seat: read its rows, wait for the others, train all epochs, report.
-
-    Parameters
-    ----------
-    plan : WorkerPlan
-        The same for every worker, but for the key.
-    batches : iterator of pyarrow.RecordBatch
-        The seat's rows, in any order, as `distkeras_grid.spark.seats.deal` dealt them.
-    build : callable, optional
-        Builds the engine from the plan and the number of the seat; default `build_engine`.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        One row of `SUMMARY_SCHEMA`.
-    """
+    """Train one seat: read its rows, wait for the others, train all epochs, report."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -179,13 +142,7 @@ def run_worker(
 
 
 def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
-    """Take a seat on each server of the run.
-
-    Raises
-    ------
-    ParameterServerError
-        As `WorkerClient.connect`.
-    """
+    """Take a seat on each server of the run."""
     spec = plan.spec
     deadline = min(CONNECT_SECONDS, spec.limits.start_timeout)
     key, of = plan.key, (plan.run, seat, attempt)
@@ -206,11 +163,6 @@ def reported(client: AnyClient) -> Iterator[None]:
 
     Otherwise Spark would repeat the training in vain until its last attempt. An error that may not
     occur in another attempt is not reported; if all attempts fail, Spark names the cause.
-
-    Parameters
-    ----------
-    client : WorkerClient or ShardedClient
-        Tells the server.
     """
     try:
         yield
