@@ -1,18 +1,18 @@
 """From microscopy images to data sets of tiles: geometry and pixels here, Spark stages above."""
 
-from data_prep.geometry import TileSpec, count_tiles
-from data_prep.index import cut, index_tiles
-from data_prep.lazy import tile_field
-from data_prep.local_images import catalogue_images
-from data_prep.settings import TilingSettings
-from data_prep.tiles import Tile, iter_tiles
-from data_prep.update import Update, plan_tiles, tile_images, update_tiles
+from data_prep.dataset.settings import TilingSettings
+from data_prep.dataset.update import UpdateResult, plan_tiles, tile_images, update_tiles
+from data_prep.geometry.grid import TileSpec, count_tiles
+from data_prep.geometry.tiler import Tile, iter_tiles
+from data_prep.on_the_fly.column import tile_field
+from data_prep.on_the_fly.local_sets import catalogue_images
+from data_prep.on_the_fly.tile_index import cut, index_tiles
 
 __all__ = [
     "Tile",
     "TileSpec",
     "TilingSettings",
-    "Update",
+    "UpdateResult",
     "catalogue_images",
     "count_tiles",
     "cut",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.dataframes import read_tiles
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spec import Outliers
-    from distkeras_grid.stores.catalogue import catalogue_tiles
+    from distkeras_grid.stores.dataset_index import catalogue_tiles
     from distkeras_grid.trainers.downpour import ADAG, DOWNPOUR
     from distkeras_grid.trainers.elastic import AEASGD, EAMSGD, EASGD
     from distkeras_grid.trainers.ensemble import EnsembleTrainer
@@ -69,7 +69,7 @@ _HOMES = {
     "SynchronousSGD": "trainers.synchronous",
     "Towers": "model_parallel.towers",
     "build_session": "spark.session",
-    "catalogue_tiles": "stores.catalogue",
+    "catalogue_tiles": "stores.dataset_index",
     "download": "webhdfs.download",
     "list_directory": "webhdfs.listing",
     "load": "trainers.saved_run",

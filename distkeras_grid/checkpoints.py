@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from distkeras_grid.bounds import Count
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError
+from distkeras_grid.field_types import Count
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -32,11 +32,11 @@ RowsName: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_ROWS.pattern}$")]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class TornError(DataError):
+class IncompleteCheckpointError(DataError):
     """A checkpoint is not whole; an earlier one may be."""
 
 
-class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file of a checkpoint."""
 
     name: Name  # Its name, without folder
@@ -48,13 +48,13 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse another content."""
         length = len(content)
         if length != self.bytes or hashlib.sha256(content).hexdigest() != self.sha256:
-            raise TornError(
+            raise IncompleteCheckpointError(
                 f"{self.name} is not as it was written: {self.bytes} bytes of another content are "
                 f"due. Received: {length} bytes."
             )
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint consists of."""
 
     format: int
@@ -66,7 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epochs: Count
     spec: dict[str, Any]  # The run, as `RunSpec.to_json` describes it
     xla: bool  # Whether XLA compiles the workers' windows
-    pieces: tuple[Piece, ...]  # All its files but this one
+    pieces: tuple[CheckpointFile, ...]  # All its files but this one
     # Name of the folder beside it with the rows of the run, where these were stored
     rows: RowsName | None = None
 
@@ -75,14 +75,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Name of the checkpoint's folder."""
         return folder_name(self.number)
 
-    def piece(self, name: str) -> Piece:
+    def piece(self, name: str) -> CheckpointFile:
         """Return the piece of this name."""
         found = next((piece for piece in self.pieces if piece.name == name), None)
         if found is None:
-            raise TornError(f"The checkpoint {self.folder} has no {name}.")
+            raise IncompleteCheckpointError(f"The checkpoint {self.folder} has no {name}.")
         return found
 
-    def starting_with(self, prefix: str) -> list[Piece]:
+    def starting_with(self, prefix: str) -> list[CheckpointFile]:
         """Return the pieces whose names start with a prefix, in their order."""
         return [piece for piece in self.pieces if piece.name.startswith(prefix)]
 
@@ -91,13 +91,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Manifest:
+    def from_bytes(cls, content: bytes) -> CheckpointManifest:
         """Read what `to_bytes` returned."""
         try:
             told = msgspec.json.decode(content, type=_Head)
             manifest = msgspec.json.decode(content, type=cls) if told.format == FORMAT else None
         except UNREADABLE as error:
-            raise TornError(f"The manifest of a checkpoint cannot be read: {error}.") from error
+            raise IncompleteCheckpointError(
+                f"The manifest of a checkpoint cannot be read: {error}."
+            ) from error
         if manifest is None:
             raise ConfigurationError(
                 f"This release reads checkpoints of format {FORMAT}. Received: format "
@@ -105,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "checkpoint_dir."
             )
         if len({piece.name for piece in manifest.pieces}) != len(manifest.pieces):
-            raise TornError("The manifest of a checkpoint names a piece twice.")
+            raise IncompleteCheckpointError("The manifest of a checkpoint names a piece twice.")
         return manifest
 
 
@@ -134,13 +136,13 @@ class Driver(msgspec.Struct, frozen=True):
         return self.application == other.application and self.attempt < other.attempt
 
 
-class Generation(msgspec.Struct, frozen=True):
+class DriverEpoch(msgspec.Struct, frozen=True):
     """Which driver writes the checkpoints of a directory.
 
     Examples
     --------
-    >>> first = Generation(1, Driver("application_17_0001"), "a")
-    >>> second = Generation(2, Driver("application_17_0001", attempt=2), "b")
+    >>> first = DriverEpoch(1, Driver("application_17_0001"), "a")
+    >>> second = DriverEpoch(2, Driver("application_17_0001", attempt=2), "b")
     >>> first.precedes(second.driver), second.follows(first.driver)
     (True, True)
     >>> first.precedes(Driver("application_17_0002", attempt=2))
@@ -164,7 +166,7 @@ class Generation(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Generation | None:
+    def from_bytes(cls, content: bytes) -> DriverEpoch | None:
         """Read what `to_bytes` returned; None if it is something else."""
         try:
             return msgspec.json.decode(content, type=cls)
@@ -172,7 +174,7 @@ class Generation(msgspec.Struct, frozen=True):
             return None
 
 
-def piece_of(name: str, content: Content) -> Piece:
+def piece_of(name: str, content: Content) -> CheckpointFile:
     """Return the description of a checkpoint's own piece.
 
     Examples
@@ -180,10 +182,10 @@ def piece_of(name: str, content: Content) -> Piece:
     >>> piece_of("server.tree", b"").bytes
     0
     """
-    return Piece(name, len(content), hashlib.sha256(content).hexdigest())
+    return CheckpointFile(name, len(content), hashlib.sha256(content).hexdigest())
 
 
-def shared_piece(stem: str, ending: str, content: Content) -> Piece:
+def shared_piece(stem: str, ending: str, content: Content) -> CheckpointFile:
     """Return the description of a shared piece, with its digest in its name.
 
     Examples
@@ -192,7 +194,7 @@ def shared_piece(stem: str, ending: str, content: Content) -> Piece:
     'model-e3b0c44298fc1c14.keras'
     """
     digest = hashlib.sha256(content).hexdigest()
-    return Piece(f"{stem}-{digest[:DIGITS]}.{ending}", len(content), digest, shared=True)
+    return CheckpointFile(f"{stem}-{digest[:DIGITS]}.{ending}", len(content), digest, shared=True)
 
 
 def folder_name(number: int) -> str:
@@ -244,13 +246,13 @@ def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
     return sorted((int(match[1]) for match in found), reverse=True)
 
 
-def unused(names: Iterable[str], manifests: Sequence[Manifest]) -> list[str]:
+def unused(names: Iterable[str], manifests: Sequence[CheckpointManifest]) -> list[str]:
     """Return the names of shared pieces that no checkpoint consists of."""
     used = {piece.name for manifest in manifests for piece in manifest.pieces if piece.shared}
     return sorted(set(names) - used)
 
 
-def unused_rows(names: Iterable[str], manifests: Sequence[Manifest]) -> list[str]:
+def unused_rows(names: Iterable[str], manifests: Sequence[CheckpointManifest]) -> list[str]:
     """Return the names of folders with rows that belong to no checkpoint.
 
     Examples

@@ -26,7 +26,7 @@ th { background: var(--soft); }
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """One section of a page: a heading, and below it what is given of text, table and picture."""
 
     heading: str  # Plain text, as all text here
@@ -35,12 +35,12 @@ class Section:
     image: str = ""  # File name of a picture in the page's folder
 
 
-def format_page(title: str, sections: Sequence[Section]) -> str:
+def format_page(title: str, sections: Sequence[PageSection]) -> str:
     """Return the page as HTML.
 
     Examples
     --------
-    >>> page = format_page("Demo", [Section("Result", rows=[["accuracy"], [0.93]])])
+    >>> page = format_page("Demo", [PageSection("Result", rows=[["accuracy"], [0.93]])])
     >>> "<td>0.93</td>" in page
     True
     """
@@ -53,7 +53,7 @@ def format_page(title: str, sections: Sequence[Section]) -> str:
     )
 
 
-def write_page(folder: str | Path, title: str, sections: Sequence[Section]) -> Path:
+def write_page(folder: str | Path, title: str, sections: Sequence[PageSection]) -> Path:
     """Write the page as ``index.html``."""
     folder = Path(folder)
     missing = [s.image for s in sections if s.image and not (folder / s.image).is_file()]
@@ -67,7 +67,7 @@ def write_page(folder: str | Path, title: str, sections: Sequence[Section]) -> P
     return page
 
 
-def _format_section(section: Section) -> str:
+def _format_section(section: PageSection) -> str:
     parts = [f"<h2>{escape(section.heading)}</h2>"]
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")

@@ -1,8 +1,8 @@
 """Shows the progress of whatever takes long: runs, transfers, Spark jobs, packing.
 
-A `Reporter` shows a `State`, a value that describes itself, on a `Surface`: one line that moves on
-a terminal (rich) and in a notebook, or plain lines elsewhere. A thread repeats the line while all
-other threads are busy, so that there are never 5 s of silence.
+A `Reporter` shows a `RunProgress`, a value that describes itself, on a `Surface`: one line that
+moves on a terminal (rich) and in a notebook, or plain lines elsewhere. A thread repeats the line
+while all other threads are busy, so that there are never 5 s of silence.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Status:
         return fitting(self.parts, width)
 
 
-class State(Protocol):
+class RunProgress(Protocol):
     """What a `Reporter` shows; a frozen dataclass."""
 
     @property
@@ -224,7 +224,7 @@ def surface(stream: TextIO | None = None, *, timed: bool = False) -> Surface:
     return Lines(say)
 
 
-AnyState = TypeVar("AnyState", bound=State)
+AnyState = TypeVar("AnyState", bound=RunProgress)
 
 
 class Reporter(Generic[AnyState]):

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from distkeras_grid.bounds import (
+from distkeras_grid.errors import UNREADABLE, DataError
+from distkeras_grid.field_types import (
     Count,
     Metrics,
     MetricState,
@@ -22,7 +23,6 @@ from distkeras_grid.bounds import (
     Seconds,
     Sources,
 )
-from distkeras_grid.errors import UNREADABLE, DataError
 
 
 class Record(msgspec.Struct, frozen=True, tag_field="kind"):
@@ -50,7 +50,7 @@ class LocalSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     train: Count  # train and test: Tiles of the training set and of the test set
     test: Count
-    # Identifies the training set; see `distkeras_grid.local_sets.drawing.digest_of`
+    # Identifies the training set; see `distkeras_grid.local_sets.sampler.digest_of`
     digest: RowDigest
     read_seconds: Seconds  # How long the worker took to read or cut the tiles of both sets [s]
     # Bytes that it read for them, by location; none come from the server or the driver

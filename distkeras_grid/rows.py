@@ -16,7 +16,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Some mini-batches of one size."""
 
     # Features, one array for each input of the model, shape ``(steps, batch, *shape)``, in the type
@@ -56,11 +56,11 @@ class Block:
         """Number of samples."""
         return math.prod(self.shape)
 
-    def part(self, steps: slice, samples: slice) -> Block:
+    def part(self, steps: slice, samples: slice) -> RowBlock:
         """Return some of the mini-batches, and of each some of its samples."""
         weight = None if self.weight is None else self.weight[steps, samples]
         x, y = (tuple(array[steps, samples] for array in arrays) for arrays in (self.x, self.y))
-        return Block(x, y, weight)
+        return RowBlock(x, y, weight)
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:

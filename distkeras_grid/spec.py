@@ -44,7 +44,7 @@ TestImages: TypeAlias = Literal["held_out", "others"]
 LARGEST = 2**63 - 1
 
 
-class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FrozenStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A frozen value that JSON can describe."""
 
     def to_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return cls.from_json(plain(fields))
 
 
-class RuleSpec(Value, frozen=True):
+class RuleSpec(FrozenStruct, frozen=True):
     """An update rule by its name."""
 
     name: str  # A key of `distkeras_grid.rules.RULES`
@@ -104,7 +104,7 @@ class RuleSpec(Value, frozen=True):
         _store(self, "parameters", plain(self.parameters))
 
 
-class CompressionSpec(Value, frozen=True):
+class CompressionSpec(FrozenStruct, frozen=True):
     """A compression by its name."""
 
     name: CompressionName  # How the vectors of exchanges travel
@@ -115,10 +115,10 @@ class CompressionSpec(Value, frozen=True):
         _store(self, "parameters", plain(self.parameters))
 
 
-class Outliers(Value, frozen=True):
+class Outliers(FrozenStruct, frozen=True):
     """Commits whose change or loss is many times as large as those of the others.
 
-    `distkeras_grid.judges.outlier` says what is compared.
+    `distkeras_grid.outliers.outlier` says what is compared.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Outliers(Value, frozen=True):
             )
 
 
-class AlgorithmSpec(Value, frozen=True):
+class AlgorithmSpec(FrozenStruct, frozen=True):
     """How workers train, and how the server puts their results together."""
 
     rule: RuleSpec  # The update rule
@@ -171,8 +171,8 @@ class AlgorithmSpec(Value, frozen=True):
         _within("quorum", self.quorum, 0.5, 1)
 
 
-class LayoutSpec(Value, frozen=True):
-    """The sections that travel: those of the vector by their sizes, in their order, and the state."""
+class LayoutSpec(FrozenStruct, frozen=True):
+    """The sections of the vector by their sizes, in their order, and the optimizer's state."""
 
     trainable_size: int  # Scalars that the update rule moves
     statistics_size: int = 0  # Scalars that training changes without a gradient; they are averaged
@@ -217,7 +217,7 @@ class LayoutSpec(Value, frozen=True):
         return StateSection(self.state)
 
 
-class EarlierSpec(Value, frozen=True):
+class PreviousProgress(FrozenStruct, frozen=True):
     """What other workers have trained before a run went on with another number of workers."""
 
     epochs: int  # Whole epochs. The present workers begin with the next one.
@@ -231,7 +231,7 @@ class EarlierSpec(Value, frozen=True):
             _within(name, getattr(self, name), 0)
 
 
-class ScheduleSpec(Value, frozen=True):
+class ScheduleSpec(FrozenStruct, frozen=True):
     """How many rows go through the model, in which order, with how many exchanges."""
 
     rows: int  # Rows of all workers together; an epoch ends when so many samples more are folded
@@ -250,7 +250,7 @@ class ScheduleSpec(Value, frozen=True):
     # Whether workers wait at the end of each epoch until the driver's callbacks have acted
     epoch_barrier: bool = False
     # What other workers have trained; None if the number of workers has not changed
-    earlier: EarlierSpec | None = None
+    earlier: PreviousProgress | None = None
     # Rows of the largest worker; None if workers differ by one row at most
     largest_share: int | None = None
 
@@ -316,7 +316,7 @@ class ScheduleSpec(Value, frozen=True):
         return self.window or ("epoch" if self.epochs_per_window == 1 else "once")
 
 
-class ExchangeSpec(Value, frozen=True):
+class ExchangeSpec(FrozenStruct, frozen=True):
     """How commits and replies travel, and which commits are folded."""
 
     # How vectors are compressed; None sends them as they are
@@ -329,7 +329,7 @@ class ExchangeSpec(Value, frozen=True):
         _within("servers", self.servers, 1)
 
 
-class LocalSpec(Value, frozen=True):
+class LocalSpec(FrozenStruct, frozen=True):
     """What a worker draws for itself in each iteration, in place of a share of the rows."""
 
     # local_train and local_test: Tiles of a local training set and of a local test set; 0 for no
@@ -345,7 +345,7 @@ class LocalSpec(Value, frozen=True):
         _within("local_test", self.local_test, 0)
 
 
-class DataSpec(Value, frozen=True):
+class DataSpec(FrozenStruct, frozen=True):
     """What is read of the data."""
 
     # Path of the data set, or the digest of the DataFrame's plan, ``"plan 0123456789abcdef"``
@@ -371,7 +371,7 @@ class DataSpec(Value, frozen=True):
             _within(f"class_weight[{number}]", weight, 0)
 
 
-class LimitsSpec(Value, frozen=True):
+class LimitsSpec(FrozenStruct, frozen=True):
     """How long a run may wait, and what a worker takes of its executor."""
 
     # Seconds that a run waits for workers that do not come, and that one may stay in a step of its
@@ -389,7 +389,7 @@ class LimitsSpec(Value, frozen=True):
         _within("threads", self.threads, 1)
 
 
-class PaceSpec(Value, frozen=True):
+class PaceSpec(FrozenStruct, frozen=True):
     """The half of a schedule that needs no data, by the names of a trainer's arguments."""
 
     num_workers: int | None = None  # Workers of the run; None for as many as there are task slots
@@ -407,7 +407,7 @@ class PaceSpec(Value, frozen=True):
             _within("communication_window", self.communication_window, 1)
 
 
-class DraftSpec(Value, frozen=True):
+class DraftSpec(FrozenStruct, frozen=True):
     """A run as far as a trainer's arguments tell it, before model, data and cluster are known.
 
     Examples
@@ -480,7 +480,7 @@ class DraftSpec(Value, frozen=True):
         )
 
 
-class RunSpec(Value, frozen=True):
+class RunSpec(FrozenStruct, frozen=True):
     """One training run.
 
     Parameters
@@ -681,7 +681,7 @@ def _plain_number(value: Any) -> Any:
     )
 
 
-def _store(value: Value, name: str, content: Any) -> None:
+def _store(value: FrozenStruct, name: str, content: Any) -> None:
     """Set a field of a value that is being built."""
     msgspec.structs.force_setattr(value, name, content)
 
@@ -702,7 +702,9 @@ _WRONG_TYPE = re.compile(r"^(?:Expected|Invalid enum) .* - at `\$\.(?P<path>[\w.
 _UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 
 
-def _translated(error: msgspec.ValidationError, kind: type[Value], data: Any) -> ConfigurationError:
+def _translated(
+    error: msgspec.ValidationError, kind: type[FrozenStruct], data: Any
+) -> ConfigurationError:
     """Return msgspec's error as one of the project's; a value's own refusal stays as it is."""
     if isinstance(error.__cause__, ConfigurationError):
         return error.__cause__
@@ -724,23 +726,25 @@ def _translated(error: msgspec.ValidationError, kind: type[Value], data: Any) ->
     return ConfigurationError(f"{owner} cannot be read: {error}.")
 
 
-def _fields_at(kind: type[Value], path: str) -> tuple[str, ...]:
+def _fields_at(kind: type[FrozenStruct], path: str) -> tuple[str, ...]:
     """Return the fields of the section that a path of msgspec leads to."""
     return _section_at(kind, filter(None, path.split("."))).__struct_fields__
 
 
-def _section_at(kind: type[Value], path: Iterable[str]) -> type[Value]:
+def _section_at(kind: type[FrozenStruct], path: Iterable[str]) -> type[FrozenStruct]:
     """Return the kind of the value that a path of field names leads to, as far as it is known."""
     for step in path:
         options = get_args(found := _types(kind).get(step)) or (found,)
-        inner = [item for item in options if isinstance(item, type) and issubclass(item, Value)]
+        inner = [
+            item for item in options if isinstance(item, type) and issubclass(item, FrozenStruct)
+        ]
         if not inner:
             break
         kind = inner[0]
     return kind
 
 
-def _types(kind: type[Value]) -> dict[str, Any]:
+def _types(kind: type[FrozenStruct]) -> dict[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 

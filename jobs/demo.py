@@ -16,7 +16,7 @@ from pathlib import Path
 
 from demo_progress import LINES, doing
 
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.signals import terminable
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data_prep" / "samples"
@@ -87,5 +87,5 @@ if __name__ == "__main__":
     # Lines appear when they are printed, also where the output is a pipe or a file.
     sys.stdout.reconfigure(line_buffering=True)
     with terminable():
-        code = guarded(lambda: run(flags.output.resolve(), flags.epochs))
+        code = run_command(lambda: run(flags.output.resolve(), flags.epochs))
     sys.exit(code)

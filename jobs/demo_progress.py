@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from distkeras_grid.cli.doing import Doing
+from distkeras_grid.cli.spinner import Spinner
 from distkeras_grid.progress import Lines, Reporter, Status
 
 SILENCE = 4.5  # s; longer than what others take between two lines of theirs
@@ -34,7 +34,7 @@ class AfterSilence(Lines):
 LINES = AfterSilence()
 
 
-def doing(phase: str, *, to: AfterSilence = LINES) -> Reporter[Doing]:
+def doing(phase: str, *, to: AfterSilence = LINES) -> Reporter[Spinner]:
     """Return a reporter that breaks each silence of its ``with`` block.
 
     Parameters
@@ -44,4 +44,4 @@ def doing(phase: str, *, to: AfterSilence = LINES) -> Reporter[Doing]:
     to : AfterSilence
         Where it is told.
     """
-    return Reporter(Doing(phase), to=to, tells_end=False)
+    return Reporter(Spinner(phase), to=to, tells_end=False)

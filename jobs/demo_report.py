@@ -12,7 +12,7 @@ import numpy as np
 from data_prep import TileSpec, iter_tiles
 from distkeras_grid import plots
 from distkeras_grid.errors import OutputExistsError, StorageError
-from distkeras_grid.pages import Section, write_page
+from distkeras_grid.pages import PageSection, write_page
 from distkeras_grid.plots.style import PALETTE, figure_class
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from demo_training import Findings, Killed
     from matplotlib.figure import Figure
 
-    from distkeras_grid.evaluation.levels import Evaluation
+    from distkeras_grid.evaluation.classification import Evaluation
 
 TILES_OF_A_CLASS = 6
 # Written first: by it a folder is known as one that the demo may delete.
@@ -65,7 +65,7 @@ def write_report(
     names = [name.replace("_", " ") for name in classes]
     curves = {result.name: result.curve for result in findings.results}
     sections = [
-        Section("Which micrographs are out of focus?", text=headline(manifest, findings)),
+        PageSection("Which micrographs are out of focus?", text=headline(manifest, findings)),
         picture(
             folder, "tiles.png", tile_sheet(findings, names), "What the net learns from",
             "Tiles of 96 pixels from each class, as Spark has cut and stored them.",
@@ -76,7 +76,7 @@ def write_report(
             "tilted slide; between the dashed lines the focus fades. Every tile is predicted by "
             "itself, and a pixel has the mean of the tiles that cover it.",
         ),
-        Section(
+        PageSection(
             "By image and by tile", rows=class_rows(findings.evaluation, names),
             text="On micrographs that no run has seen, looked at once. All tiles of an image "
             "together name its class. In brackets are 95 % intervals from how whole micrographs "
@@ -95,10 +95,10 @@ def write_report(
     return write_page(folder, "distkeras_grid: from micrographs to a trained net", sections)
 
 
-def picture(folder: Path, name: str, figure: Figure, heading: str, text: str) -> Section:
+def picture(folder: Path, name: str, figure: Figure, heading: str, text: str) -> PageSection:
     """Save a figure and return its section."""
     figure.savefig(folder / name)
-    return Section(heading, text=text, image=name)
+    return PageSection(heading, text=text, image=name)
 
 
 def correct(evaluation: Evaluation, level: str) -> str:

@@ -20,7 +20,7 @@ from distkeras_grid import AccuracyEvaluator, AveragingTrainer, ModelPredictor, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.evaluation.levels import Evaluation
+    from distkeras_grid.evaluation.classification import Evaluation
     from distkeras_grid.history import History
     from distkeras_grid.progress import Reporter
 

@@ -23,8 +23,8 @@ import keras
 import numpy as np
 
 from distkeras_grid.cli import train
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
+from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
 from distkeras_grid.engine.keras_model import weight_layout
 from distkeras_grid.errors import ConfigurationError
 
@@ -172,7 +172,7 @@ def load_base(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: train.train(flags, partial(build_model, flags)))
+    return run_command(lambda: train.train(flags, partial(build_model, flags)))
 
 
 if __name__ == "__main__":

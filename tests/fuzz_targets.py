@@ -10,14 +10,21 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from data_prep import likeness_store, publication, versions
-from data_prep.geometry import TileSpec
-from data_prep.lazy import Recipe, TilePlace, _place
-from data_prep.manifest import TILED, DataSet, Entry, build_manifest
-from data_prep.settings import TilingSettings
-from data_prep.zones import read_zones
-from distkeras_grid import trees
-from distkeras_grid.checkpoints import Driver, Generation, Manifest, TornError, piece_of
+from data_prep.dataset import commit, history
+from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, build_manifest
+from data_prep.dataset.settings import TilingSettings
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.regions import read_zones
+from data_prep.on_the_fly.column import Recipe, TilePlace, _place
+from data_prep.splits import fingerprint_store
+from distkeras_grid import array_tree
+from distkeras_grid.checkpoints import (
+    CheckpointManifest,
+    Driver,
+    DriverEpoch,
+    IncompleteCheckpointError,
+    piece_of,
+)
 from distkeras_grid.cli.retrain import Begun, Latest, parse
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -30,26 +37,26 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
 from distkeras_grid.model_parallel import messages as of_devices
 from distkeras_grid.parameter_server import frames
+from distkeras_grid.parameter_server.array_channel import ArrayChannel
+from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
-from distkeras_grid.parameter_server.gathering import dealt_anew
 from distkeras_grid.parameter_server.messages import (
-    Content,
+    BeginCheckpoint,
+    Close,
+    Endpoint,
     FetchPart,
-    Gather,
-    Goodbye,
     Message,
-    Side,
+    PayloadKind,
 )
-from distkeras_grid.parameter_server.mind import DRIVER, Received, ServerMind
-from distkeras_grid.parameter_server.wire import ArrayChannel
-from distkeras_grid.sandbox.cluster import State
+from distkeras_grid.parameter_server.server_core import DRIVER, Received, ServerCore
+from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon
-from distkeras_grid.spark.presence import Sign, read_sign
+from distkeras_grid.spark.folder_lease import LeaseRecord, read_sign
 from distkeras_grid.spark.tables import read_tables
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import SavedDriver
-from distkeras_grid.worker.own_state import OwnState
+from distkeras_grid.worker.worker_state import WorkerState
 from tests.distkeras_grid.parameter_server import test_connection
 from tests.fuzzing import Target
 from tests.memory_streams import memory_pair
@@ -57,18 +64,18 @@ from tests.specs import make_spec
 
 SIZE = 3
 SECTIONS = {
-    Content.VECTOR: np.ones(SIZE, np.float32).tobytes(),
-    Content.STATE: bytes(20),
-    Content.KEPT: bytes(11),
-    Content.FILE: bytes(1),
+    PayloadKind.VECTOR: np.ones(SIZE, np.float32).tobytes(),
+    PayloadKind.STATE: bytes(20),
+    PayloadKind.KEPT: bytes(11),
+    PayloadKind.FILE: bytes(1),
 }
-GENERATION = Generation(3, Driver("application_17_0001", attempt=2), "token")
+GENERATION = DriverEpoch(3, Driver("application_17_0001", attempt=2), "token")
 DAEMON = Daemon("namenode", 2**22 + 1, "boot 17", "/logs/namenode.log")
-SANDBOX = State(Ports(*range(20000, 20007)), 1, 1024, 8, (DAEMON,))
+SANDBOX = SandboxState(Ports(*range(20000, 20007)), 1, 1024, 8, (DAEMON,))
 FIELD = Field("image", (32, 32, 1), classes=("a",))
 
 
-def _connection(state: str, side: Side) -> Connection:
+def _connection(state: str, side: Endpoint) -> Connection:
     connection = Connection(side, SIZE, state_size=20, kept_limit=16)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
@@ -90,7 +97,7 @@ def frame_targets(examples: list[Message]) -> list[Target]:
                 seeds.append(sender.send(message, len(section), content) + section)
         if seeds:
             (sender_side,) = {kind.sender for kind in legal}
-            (receiver,) = set(Side) - {sender_side}
+            (receiver,) = set(Endpoint) - {sender_side}
             read = partial(_receive, state, receiver)
             # The driver takes parts of checkpoints of any size from its own server.
             trusted = state == "fetching a part"
@@ -99,7 +106,7 @@ def frame_targets(examples: list[Message]) -> list[Target]:
     return found
 
 
-def _receive(state: str, side: Side, data: bytes) -> object:
+def _receive(state: str, side: Endpoint, data: bytes) -> object:
     return _connection(state, side).receive(data)
 
 
@@ -118,7 +125,7 @@ def field_targets(examples: list[Message]) -> list[Target]:
 
 
 def _decode(kind: type[Message], data: bytes) -> object:
-    header = frames.FrameHeader(kind, len(data), 0, Content.NOTHING)
+    header = frames.FrameHeader(kind, len(data), 0, PayloadKind.NOTHING)
     return frames.decode_message(header, data)
 
 
@@ -137,7 +144,7 @@ def _device_frames() -> list[bytes]:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for message, arrays in (
         (of_devices.Welcome(), []),
-        (Goodbye("FencedError", "no"), []),
+        (Close("FencedError", "no"), []),
         (of_devices.Forward(layer="a", call=3), [array, array]),
     ):
         ours, theirs = memory_pair()
@@ -152,8 +159,10 @@ def _device_frames() -> list[bytes]:
 def _manifest() -> bytes:
     settings = TilingSettings("in", "out", TileSpec(32, angles=[0]))
     entries = [
-        Entry("a/0.png", TILED, 4, sha256="a" * 64, label="a", split="train", shard=0, update=0),
-        Entry(
+        ImageRecord(
+            "a/0.png", TILED, 4, sha256="a" * 64, label="a", split="train", shard=0, update=0
+        ),
+        ImageRecord(
             "a/1.png",
             TILED,
             4,
@@ -186,23 +195,23 @@ SPEC = make_spec("energy_matching", trainable_size=SIZE, workers=2)
 
 
 def _saved_server() -> bytes:
-    mind = ServerMind(SPEC, np.ones(SIZE, np.float32))
-    mind.handle(Received(DRIVER, Gather(at_once=True)), 0.0)
+    mind = ServerCore(SPEC, np.ones(SIZE, np.float32))
+    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
     (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 0.0)
-    return trees.pack(part.tree).tobytes()
+    return array_tree.pack(part.tree).tobytes()
 
 
 def stored_targets() -> list[Target]:
     """Return what is read from storage."""
     tree = {"seats": [{"rows": 7, "big": 2**100}], "center": np.ones(2, np.float32), "x": None}
-    checkpoint = Manifest(
+    checkpoint = CheckpointManifest(
         1, 3, "run", 1.5, 4, 5, 6, {"a": {"b": [1, 2]}}, True, (piece_of("server.tree", b"abc"),)
     )
-    decision = publication.Decision("0123456789abcdef" * 2, (1, 2), (3,), "a" * 64, "b" * 64)
+    decision = commit.CommitRecord("0123456789abcdef" * 2, (1, 2), (3,), "a" * 64, "b" * 64)
     manifest = _manifest()
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    keep = versions.Keep(3)
-    history = History({"trainer": "DOWNPOUR"}).to_jsonl_text().encode()
+    keep = history.RetentionPolicy(3)
+    run_history = History({"trainer": "DOWNPOUR"}).to_jsonl_text().encode()
     geojson = json.dumps(
         {
             "features": [
@@ -216,48 +225,52 @@ def stored_targets() -> list[Target]:
             ]
         }
     ).encode()
-    sign = msgspec.json.encode(Sign("node", "m", 3, "now", 5))
+    sign = msgspec.json.encode(LeaseRecord("node", "m", 3, "now", 5))
     place = msgspec.json.encode(TilePlace("/a.png", 0.0, 0, 0))
     return [
         Target(
             "packed trees",
-            [trees.pack(tree).tobytes(), trees.pack({}).tobytes()],
-            lambda data: trees.unpack(np.frombuffer(data, np.uint8)),
+            [array_tree.pack(tree).tobytes(), array_tree.pack({}).tobytes()],
+            lambda data: array_tree.unpack(np.frombuffer(data, np.uint8)),
             (DataError,),
         ),
         Target(
             "servers in checkpoints",
             [_saved_server()],
-            lambda data: ServerMind.resumed(SPEC, [np.frombuffer(data, np.uint8)]),
+            lambda data: ServerCore.resumed(SPEC, [np.frombuffer(data, np.uint8)]),
             (DataError,),
             "tree",
         ),
         Target(
             "servers for other workers",
             [_saved_server()],
-            lambda data: dealt_anew(np.frombuffer(data, np.uint8), 3),
+            lambda data: repartition(np.frombuffer(data, np.uint8), 3),
             (DataError,),
             "tree",
         ),
         Target(
             "drivers in checkpoints",
-            [trees.pack({"observer": {"rate": 0.5, "callbacks": []}, "resumed": []}).tobytes()],
+            [
+                array_tree.pack(
+                    {"observer": {"rate": 0.5, "callbacks": []}, "resumed": []}
+                ).tobytes()
+            ],
             SavedDriver.from_bytes,
             (DataError,),
             "tree",
         ),
         Target(
             "workers in checkpoints",
-            [OwnState(np.ones(2, np.float32), 3, None, {"a": np.ones(1)}).to_bytes().tobytes()],
-            lambda data: OwnState.from_bytes(np.frombuffer(data, np.uint8)),
+            [WorkerState(np.ones(2, np.float32), 3, None, {"a": np.ones(1)}).to_bytes().tobytes()],
+            lambda data: WorkerState.from_bytes(np.frombuffer(data, np.uint8)),
             (DataError,),
             "tree",
         ),
         Target(
             "manifests of checkpoints",
             [checkpoint.to_bytes()],
-            Manifest.from_bytes,
-            (TornError, ConfigurationError),
+            CheckpointManifest.from_bytes,
+            (IncompleteCheckpointError, ConfigurationError),
             "json",
         ),
         Target(
@@ -269,7 +282,7 @@ def stored_targets() -> list[Target]:
         ),
         Target(
             "histories",
-            [history],
+            [run_history],
             _text(lambda text: History.from_lines(text.splitlines())),
             (DataError,),
         ),
@@ -281,18 +294,18 @@ def stored_targets() -> list[Target]:
             (SchemaError,),
             "json",
         ),
-        Target("last numbers", [manifest], _text(publication.read_last), (SchemaError,), "json"),
+        Target("last numbers", [manifest], _text(commit.read_last), (SchemaError,), "json"),
         Target(
             "versions",
             [manifest],
-            _text(lambda text: versions.remember(text, [], keep, now)),
+            _text(lambda text: history.append_history(text, [], keep, now)),
             (SchemaError,),
             "json",
         ),
         Target(
             "journals",
             [msgspec.json.encode(decision)],
-            _text(publication.read_decision),
+            _text(commit.read_decision),
             (DataError,),
             "json",
         ),
@@ -305,12 +318,12 @@ def stored_targets() -> list[Target]:
         ),
         Target(
             "fingerprints",
-            [likeness_store.pack({"a" * 64: b"abc", "b" * 64: b""})],
-            lambda data: likeness_store.unpack(data, "file"),
+            [fingerprint_store.pack({"a" * 64: b"abc", "b" * 64: b""})],
+            lambda data: fingerprint_store.unpack(data, "file"),
             (DataError,),
             "msgpack",
         ),
-        Target("generations", [GENERATION.to_bytes()], Generation.from_bytes, (), "json"),
+        Target("generations", [GENERATION.to_bytes()], DriverEpoch.from_bytes, (), "json"),
         Target(
             "newest runs",
             [b'{"run": "2026-11-21T060000Z", "update": 3}'],
@@ -354,7 +367,7 @@ def stored_targets() -> list[Target]:
 
 def _sandbox(text: str) -> object:
     """What a process is asked by its number, as `sandbox status` does."""
-    return [daemon.process() for daemon in State.from_json(text).daemons]
+    return [daemon.process() for daemon in SandboxState.from_json(text).daemons]
 
 
 def _metadata(data: bytes) -> object:

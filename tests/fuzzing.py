@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from distkeras_grid.trees import pack, unpack
+from distkeras_grid.array_tree import pack, unpack
 
 #: Seconds after which reading one input counts as a hang.
 SLOW = 5.0

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from distkeras_grid.parameter_server.messages import Road
+from distkeras_grid.parameter_server.messages import TransportName
 from distkeras_grid.parameter_server.streams import Stream
 
 #: Bytes in one direction of a pair that wait for their reader.
@@ -26,7 +26,7 @@ class MemoryStream:
         return True
 
     @property
-    def road(self) -> Road:
+    def road(self) -> TransportName:
         """What carries the bytes."""
         return ""
 

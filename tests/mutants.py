@@ -57,18 +57,18 @@ PRODUCT = "../invariants/test_fault_product.py"
 #: The tests that ought to notice a mistake in a module, the quickest first.
 SUITES = {
     "parameter_server/state.py": (*SERVER, PRODUCT),
-    "parameter_server/replay.py": SERVER,
+    "parameter_server/gradient_log.py": SERVER,
     "parameter_server/center.py": SERVER,
-    "parameter_server/snapshots.py": SERVER,
-    "parameter_server/mind.py": (*SERVER, "parameter_server/test_keeping.py", PRODUCT),
+    "parameter_server/center_snapshots.py": SERVER,
+    "parameter_server/server_core.py": (*SERVER, "parameter_server/test_keeping.py", PRODUCT),
     "parameter_server/events.py": SERVER,
-    "parameter_server/keeping.py": ("parameter_server/test_keeping.py",),
-    "parameter_server/gathering.py": (
+    "parameter_server/worker_state_store.py": ("parameter_server/test_keeping.py",),
+    "parameter_server/checkpoint_state.py": (
         "parameter_server/test_gathering.py",
         "../invariants/test_checkpoint.py",
         "worker/test_own_state.py",
     ),
-    "parameter_server/judging.py": (
+    "parameter_server/commit_filter.py": (
         "parameter_server/test_mind.py",
         "test_judges.py",
     ),
@@ -83,22 +83,22 @@ SUITES = {
         "parameter_server/test_frames.py",
         "parameter_server/test_connection.py",
     ),
-    "parameter_server/allowance.py": ("parameter_server/test_allowance.py",),
-    "worker/mind.py": ("worker/test_mind.py",),
-    "parameter_server/watch.py": (
+    "parameter_server/retry_budget.py": ("parameter_server/test_allowance.py",),
+    "worker/worker_core.py": ("worker/test_mind.py",),
+    "parameter_server/run_monitor.py": (
         "parameter_server/test_watch.py",
         PRODUCT,
     ),
-    "trainers/tries.py": ("trainers/test_tries.py",),
+    "trainers/retry_policy.py": ("trainers/test_tries.py",),
     "trainers/checkpointing.py": ("trainers/test_checkpointing.py",),
-    "trainers/resuming.py": ("trainers/test_resuming.py",),
+    "trainers/resume.py": ("trainers/test_resuming.py",),
     "cli/lock.py": ("cli/test_lock.py",),
     "../data_prep/publication.py": ("../data_prep/test_publication.py",),
     "checkpoints.py": ("test_checkpoints.py", "spark/test_checkpoints.py"),
     "spark/checkpoints.py": ("spark/test_checkpoints.py",),
-    "spark/outputs.py": ("trainers/test_saving.py", "cli/test_early.py"),
-    "local_sets/pool.py": ("local_sets/test_pool.py", "../invariants/test_local_sets.py"),
-    "local_sets/drawing.py": ("../invariants/test_local_sets.py",),
+    "spark/atomic_output.py": ("trainers/test_saving.py", "cli/test_early.py"),
+    "local_sets/tile_index.py": ("local_sets/test_pool.py", "../invariants/test_local_sets.py"),
+    "local_sets/sampler.py": ("../invariants/test_local_sets.py",),
     "local_sets/coverage.py": ("../invariants/test_local_sets.py",),
     "stores/rendezvous.py": ("stores/test_rendezvous.py",),
 }
@@ -110,7 +110,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "all workers start at once, each with the rows that it can have": {
         "parameter_server/state.py": (*("ready", "present", "may_start", "start", "begin"),),
-        "parameter_server/mind.py": ("_ready",),
+        "parameter_server/server_core.py": ("_ready",),
     },
     "a commit counts once": {"parameter_server/state.py": ("admit", "repeat")},
     "a commit is of a window that its worker has": {"parameter_server/state.py": ("_check_place",)},
@@ -118,35 +118,39 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "nothing that is not finite is folded, and a fold is whole": {
         "parameter_server/state.py": ("check_finite",),
         "parameter_server/center.py": ("_change", "_ruling", "_check"),
-        "parameter_server/mind.py": (*("_not_folded", "_begin_anew", "_open_gate", "_break"),),
+        "parameter_server/server_core.py": (
+            *("_not_folded", "_begin_anew", "_open_gate", "_break"),
+        ),
     },
     "a checkpoint is of one moment": {
-        "parameter_server/gathering.py": (
+        "parameter_server/checkpoint_state.py": (
             *("begin", "asks", "answered", "lost", "complete", "take"),
         ),
         "parameter_server/events.py": ("hold", "go_on", "after"),
-        "parameter_server/mind.py": (
+        "parameter_server/server_core.py": (
             *("_gather", "_stop_gathering", "_capture", "_keep", "_fetch_part", "_poll"),
         ),
     },
     "a connection that breaks loses nothing": {
         "parameter_server/state.py": ("resume", "lose"),
-        "parameter_server/mind.py": ("_join", "_resume", "_lose", "_drop", "_repeat"),
-        "parameter_server/keeping.py": ("asks", "awaits", "receive", "lose"),
+        "parameter_server/server_core.py": ("_join", "_resume", "_lose", "_drop", "_repeat"),
+        "parameter_server/worker_state_store.py": ("asks", "awaits", "receive", "lose"),
     },
     "each state has its deadline, and then the worker is started again": {
-        "parameter_server/watch.py": (
+        "parameter_server/run_monitor.py": (
             *("see", "_place", "_looked", "_see", "_due", "_restarts"),
             *("begin_anew", "state"),
         ),
-        "trainers/tries.py": ("once_more",),
+        "trainers/retry_policy.py": ("once_more",),
     },
     "a run goes on without those it need not wait for": {
-        "parameter_server/watch.py": ("_begin", "_enough"),
+        "parameter_server/run_monitor.py": ("_begin", "_enough"),
         "parameter_server/state.py": ("needed", "missing", "finish", "over"),
-        "parameter_server/mind.py": ("_close_round",),
+        "parameter_server/server_core.py": ("_close_round",),
     },
-    "only who is to blame is named": {"parameter_server/watch.py": ("_error", "_told", "told")},
+    "only who is to blame is named": {
+        "parameter_server/run_monitor.py": ("_error", "_told", "told")
+    },
     "a checkpoint is whole, and the newest two are kept": {
         "checkpoints.py": ("check", "piece", "numbers_of", "unused", "unused_rows"),
         "spark/checkpoints.py": (
@@ -161,7 +165,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "a saved run is whole": {
-        "spark/outputs.py": (
+        "spark/atomic_output.py": (
             *("publish", "_set_aside", "_names", "_put_back", "check_existing"),
             *("interrupted_replacement", "finish_replacement", "_give_name"),
         ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from distkeras_grid.feeding.batches import Policy, Window
+from distkeras_grid.feeding.batches import BatchSampler, Window
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Chosen:
         Gets them and returns those that the test wants.
     """
 
-    policy: Policy
+    policy: BatchSampler
     choose: Callable[[Iterator[Window]], Iterable[Window]]
 
     def windows(self, start: int = 0) -> Iterator[Window]:
@@ -31,6 +31,6 @@ class Chosen:
         return self.policy.steps_before(sequence)
 
 
-def first(policy: Policy, count: int) -> Chosen:
+def first(policy: BatchSampler, count: int) -> Chosen:
     """Return the policy's first windows only."""
     return Chosen(policy, lambda windows: islice(windows, count))

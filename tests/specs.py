@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distkeras_grid.parameter_server.settings import ServerPlace, ServerSettings
+from distkeras_grid.parameter_server.settings import BindAddress, ServerSettings
 from distkeras_grid.rules import DeepGradientCompression, Rule, compression_spec, spec_of
 from distkeras_grid.spec import (
     AlgorithmSpec,
@@ -15,7 +15,7 @@ from distkeras_grid.spec import (
     ScheduleSpec,
 )
 
-# Fields of `ServerPlace`.
+# Fields of `BindAddress`.
 PLACE = ("bind_host", "advertised_host", "port", "port_retries")
 
 
@@ -65,4 +65,4 @@ def make_settings(**changes: Any) -> ServerSettings:
     place = {"bind_host": "127.0.0.1", "advertised_host": "127.0.0.1"}
     place |= {name: changes.pop(name) for name in PLACE if name in changes}
     run = changes.pop("run", "test")
-    return ServerSettings(run=run, spec=make_spec(**changes), place=ServerPlace(**place))
+    return ServerSettings(run=run, spec=make_spec(**changes), place=BindAddress(**place))

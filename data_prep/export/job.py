@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from data_prep.export.places import Place, choose_place
+from data_prep.dataset.hugging_face import CARD, class_label, describe
+from data_prep.export.output_target import OutputTarget, choose_place
 from data_prep.export.samples import (
     ENCODING,
     LABEL,
@@ -18,16 +19,15 @@ from data_prep.export.samples import (
     folder_name,
     samples_of,
 )
-from data_prep.hugging_face import CARD, class_label, describe
-from data_prep.job import executor_errors
-from data_prep.task_status import task_progress
+from data_prep.spark.driver import executor_errors
+from data_prep.spark.progress import task_progress
 from distkeras_grid.errors import ConfigurationError, EmptyDataError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
+from distkeras_grid.spark.atomic_output import Output, OutputKind
 from distkeras_grid.spark.columns import map_batches, quoted, resolve_features
 from distkeras_grid.spark.dataframes import SPLIT_COLUMN
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors, package_versions
-from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _hugging_face_type(name: str) -> str:
     return kinds.get(name, "string")
 
 
-def folder_writer(field: Field, split: str, place: Place) -> Callable[[Batches], Batches]:
+def folder_writer(field: Field, split: str, place: OutputTarget) -> Callable[[Batches], Batches]:
     """Return the function of a task: it writes its rows, and returns numbers of rows and bytes."""
 
     def work(batches: Batches) -> Batches:

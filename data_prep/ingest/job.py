@@ -10,8 +10,8 @@ from dataclasses import field as described
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from data_prep.ingest.pictures import Look
-from data_prep.ingest.plan import Found, Plan, make_plan
+from data_prep.ingest.plan import Found, IngestPlan, make_plan
+from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.settings import GLOBS, IngestSettings
 from data_prep.ingest.stages import (
     Reading,
@@ -22,13 +22,20 @@ from data_prep.ingest.stages import (
     transform_rows,
 )
 from data_prep.ingest.transforms import Transform
-from data_prep.job import executor_errors, first_of, relative_to, tiling_versions
-from data_prep.labels import differing_by_case
-from data_prep.links import Walk
-from data_prep.listing import check_files, input_files, open_files, told_of, unseen_images, walked
-from data_prep.split import SPLITS
-from data_prep.stages import write_splits
-from data_prep.task_status import task_progress
+from data_prep.spark.broken_links import Walk
+from data_prep.spark.discovery import (
+    check_files,
+    input_files,
+    open_files,
+    reported_paths,
+    unseen_images,
+    walked,
+)
+from data_prep.spark.driver import executor_errors, relative_to, summarize_errors, tiling_versions
+from data_prep.spark.passes import write_splits
+from data_prep.spark.progress import task_progress
+from data_prep.splits.assign import SPLITS
+from data_prep.splits.labels import differing_by_case
 from distkeras_grid.errors import (
     EmptyDataError,
     ImageError,
@@ -38,9 +45,9 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say, format_bytes
+from distkeras_grid.spark.atomic_output import Output, OutputKind
 from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.outputs import Output, OutputKind
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage, escaped
 
@@ -158,14 +165,14 @@ def _look(
     if not found:
         raise EmptyDataError(
             f"No file below {settings.input} is of the format {settings.format} ({glob}). Check "
-            f"the folder, or give another --format.{told_of(hidden)}"
+            f"the folder, or give another --format.{reported_paths(hidden)}"
         )
     return found, hidden
 
 
 def _plan(
     storage: Storage, found: list[Found], settings: IngestSettings, slots: int, say: Say
-) -> Plan:
+) -> IngestPlan:
     below = relative_to(storage.resolve(settings.input))
     plan = make_plan(found, settings, below, storage.read_text, slots)
     for split, by_class in plan.counts.items():
@@ -186,10 +193,10 @@ def _refuse_empty(
         for uri in set(listed) - set(found)
     }
     if reasons:
-        raise ImageError(f"{first_of(reasons)} Nothing was written.")
+        raise ImageError(f"{summarize_errors(reasons)} Nothing was written.")
 
 
-def _check_space(plan: Plan, field: Field, free: int, output: str) -> None:
+def _check_space(plan: IngestPlan, field: Field, free: int, output: str) -> None:
     """Refuse if the rows might not fit, even without any compression by Parquet."""
     needed = plan.rows * field.nbytes
     if needed > free:
@@ -213,7 +220,7 @@ def _kept(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 def _fit(
-    spark: SparkSession, rows: DataFrame, look: Look, settings: IngestSettings, say: Say
+    spark: SparkSession, rows: DataFrame, look: TargetSize, settings: IngestSettings, say: Say
 ) -> Transform:
     say("fitting to the training split ...")
     with task_progress(spark, "fitting", say):
@@ -227,7 +234,7 @@ def _fit(
         )
 
 
-def _check_written(spark: SparkSession, plan: Plan, folder: str) -> None:
+def _check_written(spark: SparkSession, plan: IngestPlan, folder: str) -> None:
     """Count the rows that were written; the counts must be those of the plan."""
     rows = spark.read.parquet(escaped(folder)).groupBy("split", "label_name").count().collect()
     written = {(row["split"], row["label_name"]): row["count"] for row in rows}
@@ -253,7 +260,7 @@ def _origin(settings: IngestSettings, left_out: dict[str, str]) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _manifest(plan: Plan, field: Field) -> dict[str, Any]:
+def _manifest(plan: IngestPlan, field: Field) -> dict[str, Any]:
     return {
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

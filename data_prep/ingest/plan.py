@@ -1,7 +1,7 @@
 """Which rows come from which file, go into which split, and are read by which task; no I/O.
 
-A look at a file gives a `Found`; a plan divides what was found into `Unit`s. One task reads a unit
-in one piece.
+A look at a file gives a `Found`; a plan divides what was found into `IngestTask`s. One task reads a
+unit in one piece.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from data_prep.digests import pixel_digest
-from data_prep.images import decode_image
+from data_prep.dataset.plan import FILE_BYTES
+from data_prep.images.content_hash import pixel_digest
+from data_prep.images.open_image import decode_image
 from data_prep.ingest import cifar, idx
 from data_prep.ingest.settings import CIFAR10, FOLDER, IDX, IngestSettings, known_classes
-from data_prep.labels import annotate, class_names
-from data_prep.plan import FILE_BYTES
-from data_prep.split import SPLITS, Source, assign_splits, check_cells, copies
+from data_prep.splits.assign import SPLITS, SplitSource, assign_splits, check_cells, copies
+from data_prep.splits.labels import annotate, class_names
 from distkeras_grid.errors import DataError, LabelError, PathNotFoundError
 
 IDX_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Unit:
+class IngestTask:
     """Rows of one file that one task reads."""
 
     uri: str  # uri and source: The whole path, and the path below the input folder
@@ -57,10 +57,10 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class IngestPlan:
     """Everything that will be read."""
 
-    units: tuple[Unit, ...]  # Units in the order of their partitions
+    units: tuple[IngestTask, ...]  # Units in the order of their partitions
     classes: tuple[str, ...]
     # Height, width and channels in which images are read. Image files differ in size: they have 3
     # channels and no size here.
@@ -109,7 +109,7 @@ def make_plan(
     below: Callable[[str], str],
     read_text: Callable[[str], str],
     slots: int,
-) -> Plan:
+) -> IngestPlan:
     """Plan what to read.
 
     `found`: files, sorted by path.
@@ -135,7 +135,7 @@ def tasks_for(rows: int, row_bytes: int, slots: int) -> int:
 
 def _plan_idx(
     found: Sequence[Found], settings: IngestSettings, below: Callable[[str], str], slots: int
-) -> Plan:
+) -> IngestPlan:
     named: dict[tuple[str, str], Found] = {}
     for each in found:
         match = IDX_NAME.fullmatch(each.uri.rpartition("/")[2])
@@ -145,7 +145,7 @@ def _plan_idx(
         if key in named:
             raise DataError(f"{named[key].uri} and {each.uri} are the same. Keep one of them.")
         named[key] = each
-    units: list[Unit] = []
+    units: list[IngestTask] = []
     for prefix, split in PREFIXES.items():
         for what in ("images", "labels"):
             if (prefix, what) not in named:
@@ -158,7 +158,7 @@ def _plan_idx(
     if len(shapes) > 1:
         raise DataError(f"Training and test images differ in shape: {sorted(shapes)}.")
     highest = max(label for each in found for label in each.labels)
-    return Plan(_numbered(units), known_classes(settings, highest), shapes.pop())
+    return IngestPlan(_numbered(units), known_classes(settings, highest), shapes.pop())
 
 
 def _image_shape(images: Found) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ def _image_shape(images: Found) -> tuple[int, ...]:
 
 def _slices(
     images: Found, labels: Found, split: str, below: Callable[[str], str], slots: int
-) -> list[Unit]:
+) -> list[IngestTask]:
     count, *item = images.shape
     if count != len(labels.labels) or not count:
         raise DataError(
@@ -185,7 +185,7 @@ def _slices(
     tasks = tasks_for(count, math.prod(item), slots)
     edges = [count * number // tasks for number in range(tasks + 1)]
     return [
-        Unit(
+        IngestTask(
             *(images.uri, below(images.uri), split, start, stop),
             *(labels.labels[start:stop], number, images.sha256),
         )
@@ -195,18 +195,20 @@ def _slices(
 
 def _plan_cifar(
     found: Sequence[Found], settings: IngestSettings, below: Callable[[str], str]
-) -> Plan:
+) -> IngestPlan:
     units = []
     for number, each in enumerate(found):
         split = "test" if each.uri.endswith("/test_batch.bin") else "train"
         labels, rows = each.labels, each.shape[0]
-        units.append(Unit(each.uri, below(each.uri), split, 0, rows, labels, number, each.sha256))
+        units.append(
+            IngestTask(each.uri, below(each.uri), split, 0, rows, labels, number, each.sha256)
+        )
     missing = {"train", "test"} - {unit.split for unit in units}
     if missing:
         wanted = "test_batch.bin" if "test" in missing else "data_batch_1.bin to 5"
         raise PathNotFoundError(f"There is no {wanted} below {settings.input}. Unpack it there.")
     shape = (cifar.SIDE, cifar.SIDE, cifar.CHANNELS)
-    return Plan(tuple(units), known_classes(settings, 0), shape)
+    return IngestPlan(tuple(units), known_classes(settings, 0), shape)
 
 
 def _plan_images(
@@ -215,11 +217,11 @@ def _plan_images(
     below: Callable[[str], str],
     read_text: Callable[[str], str],
     slots: int,
-) -> Plan:
+) -> IngestPlan:
     uris = {below(each.uri): each for each in found}
     said = annotate(list(uris), settings.labels, read_text, settings.group)
     sources = [
-        Source(
+        SplitSource(
             *(path, each.sha256, said[path].label, said[path].group),
             _folder_split(path) if settings.split == FOLDER else said[path].split,
             each.pixel_sha256,
@@ -232,21 +234,21 @@ def _plan_images(
     classes = class_names([source.label for source in sources])
     numbers = {name: number for number, name in enumerate(classes)}
     left_out = copies(sources)
-    units: list[Unit] = []
+    units: list[IngestTask] = []
     size = settings.size or 0
     row_bytes = size * size * (1 if settings.gray else 3)
     for split in SPLITS:
         kept = [s for s in sources if splits[s.path] == split and s.path not in left_out]
         tasks = tasks_for(len(kept), row_bytes, slots)
         units += [
-            Unit(
+            IngestTask(
                 *(uris[source.path].uri, source.path, split, 0, 1),
                 *((numbers[source.label],), number * tasks // len(kept)),
                 *(source.sha256, source.group),
             )
             for number, source in enumerate(sorted(kept, key=lambda source: source.path))
         ]
-    return Plan(_numbered(units), classes, (0, 0, 3), left_out)
+    return IngestPlan(_numbered(units), classes, (0, 0, 3), left_out)
 
 
 def _folder_split(path: str) -> str:
@@ -259,7 +261,7 @@ def _folder_split(path: str) -> str:
     return folder
 
 
-def _numbered(units: Iterable[Unit]) -> tuple[Unit, ...]:
+def _numbered(units: Iterable[IngestTask]) -> tuple[IngestTask, ...]:
     """Give each partition of each split a number of its own, in order."""
     numbers: dict[tuple[str, int], int] = {}
     return tuple(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from data_prep.dataset.settings import suffix_glob
 from data_prep.ingest import cifar
-from data_prep.ingest.pictures import Look
+from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.transforms import PCA_SHAPE
-from data_prep.labels import compile_pattern, parse_rule
-from data_prep.settings import suffix_glob
-from data_prep.split import parse_fractions
+from data_prep.splits.assign import parse_fractions
+from data_prep.splits.labels import compile_pattern, parse_rule
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.schema import Field
 
@@ -49,7 +49,7 @@ class IngestSettings:
         Replace the pixels by the 784 principal components of the training split's gray pixels, as
         28x28x1 (float32); with `standardise`, each is divided by its standard deviation.
     labels : str, default "folder"
-        Labels of image files; see `data_prep.labels.annotate`.
+        Labels of image files; see `data_prep.splits.labels.annotate`.
     group : str, optional
         For image files: regular expression with a group named ``group``, searched in the path;
         images of one group share a split, and rows have the column ``group``.
@@ -126,14 +126,14 @@ class IngestSettings:
         """Whether the pixels become float32."""
         return self.standardise or self.pca
 
-    def look(self, shape: tuple[int, ...]) -> Look:
+    def look(self, shape: tuple[int, ...]) -> TargetSize:
         """Return the look for images of `shape`: height, width and channels."""
         height, width, channels = shape
         if self.size is not None:
             height = width = self.size
-        return Look(height, width, 1 if self.gray else channels)
+        return TargetSize(height, width, 1 if self.gray else channels)
 
-    def field(self, look: Look, classes: tuple[str, ...]) -> Field:
+    def field(self, look: TargetSize, classes: tuple[str, ...]) -> Field:
         """Return the description of the image column."""
         if not self.transforms:
             return pixel_field(look, classes)
@@ -145,7 +145,7 @@ class IngestSettings:
         return {**vars(self), "classes": list(self.classes)}
 
 
-def pixel_field(look: Look, classes: tuple[str, ...] = ()) -> Field:
+def pixel_field(look: TargetSize, classes: tuple[str, ...] = ()) -> Field:
     """Return the field of unchanged pixels; models see values from 0 to 1."""
     return Field(IMAGE_COLUMN, look.shape, dtype="uint8", scale=1 / 255, classes=classes)
 

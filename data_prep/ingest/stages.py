@@ -17,31 +17,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.images import decode_image
+from data_prep.images.crash_isolation import LATER
+from data_prep.images.open_image import decode_image
 from data_prep.ingest import cifar, idx
-from data_prep.ingest.pictures import Look
-from data_prep.ingest.plan import Found, Plan, Unit, look_at
+from data_prep.ingest.plan import Found, IngestPlan, IngestTask, look_at
+from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.settings import CIFAR10, IDX, IMAGE_COLUMN, pixel_field
 from data_prep.ingest.transforms import (
     COMPONENTS,
     PASSES,
     PCA_SHAPE,
     Floats,
-    Moments,
+    PixelMoments,
     Transform,
     first_columns,
     orthonormal,
     principal_components,
     through_covariance,
 )
-from data_prep.isolation import LATER
-from data_prep.stages import CHANGED, settings
+from data_prep.spark.passes import CHANGED, settings
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.groups import GROUP_COLUMN
-from distkeras_grid.spark.launch import small_pieces
 from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.worker_jobs import limit_arrow_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ class Reading:
     """How files become rows."""
 
     kind: str
-    look: Look
+    look: TargetSize
     classes: tuple[str, ...]
     has_groups: bool = False  # Whether rows have the column `group`
 
@@ -91,7 +91,7 @@ class Reading:
 def small_batches(spark: SparkSession) -> Iterator[None]:
     """Pass few rows at a time to Python; the default is up to 10,000 in one piece of memory."""
     few = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
-    with settings(spark, few), small_pieces(spark):
+    with settings(spark, few), limit_arrow_batch(spark):
         yield
 
 
@@ -125,7 +125,9 @@ def _looker(kind: str) -> Callable[[Batches], Batches]:
     return look
 
 
-def read_rows(spark: SparkSession, files: DataFrame, plan: Plan, reading: Reading) -> DataFrame:
+def read_rows(
+    spark: SparkSession, files: DataFrame, plan: IngestPlan, reading: Reading
+) -> DataFrame:
     """Return all rows with uint8 pixels, one partition for each task, in the plan's order."""
     from pyspark.sql import functions as F
 
@@ -166,7 +168,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
 
     `content`: bytes of the unit's file.
     """
-    unit = Unit(
+    unit = IngestTask(
         *(row["path"], row["source"], row["split"], row["start"], row["stop"]),
         *(tuple(row["labels"]), 0, row["sha256"], row["group"]),
     )
@@ -180,7 +182,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
         at += len(pixels)
 
 
-def images_of(content: bytes, unit: Unit, reading: Reading) -> Iterator[NDArray[Any]]:
+def images_of(content: bytes, unit: IngestTask, reading: Reading) -> Iterator[NDArray[Any]]:
     """Yield the images of a unit as they are in its file, some at a time.
 
     Shape of the result: (n, height, width, 1 or 3).
@@ -202,7 +204,7 @@ def images_of(content: bytes, unit: Unit, reading: Reading) -> Iterator[NDArray[
 def record_batch(
     pixels: NDArray[np.uint8],
     labels: tuple[int, ...],
-    unit: Unit,
+    unit: IngestTask,
     at: int,
     reading: Reading,
 ) -> pa.RecordBatch:
@@ -242,13 +244,19 @@ def spark_schema(field: Field, columns: Sequence[tuple[str, str, str]]) -> Struc
 
 
 def fit(
-    spark: SparkSession, train: DataFrame, look: Look, *, standardise: bool, pca: bool, slots: int
+    spark: SparkSession,
+    train: DataFrame,
+    look: TargetSize,
+    *,
+    standardise: bool,
+    pca: bool,
+    slots: int,
 ) -> Transform:
     """Fit the transform to the rows of the training split."""
     images = train.select(IMAGE_COLUMN).coalesce(min(slots, SUMMING_TASKS))
     field = pixel_field(look)
     sums = _sums(images, field, partial(_moments, size=field.size))
-    moments = Moments.added([Moments.from_vector(np.frombuffer(each)) for each in sums])
+    moments = PixelMoments.added([PixelMoments.from_vector(np.frombuffer(each)) for each in sums])
     mean = moments.mean()
     if not pca:
         return Transform(mean, None, moments.deviation(), look.shape)
@@ -280,7 +288,7 @@ def _sums(
 
 
 def _moments(batches: Iterable[NDArray[np.uint8]], size: int) -> NDArray[np.float64]:
-    return Moments.of(batches, size).to_vector()
+    return PixelMoments.of(batches, size).to_vector()
 
 
 def _passed(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Any) -> Floats:

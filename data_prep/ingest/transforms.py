@@ -31,7 +31,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Moments:
+class PixelMoments:
     """Exact sums over rows: whole numbers below 2**53."""
 
     count: int  # Number of rows

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result, report
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.ls import shown
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.status import moment
+from distkeras_grid.cli.status import format_time
 from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: applications(flags))
+    return run_command(lambda: applications(flags))
 
 
 def applications(flags: argparse.Namespace) -> None:
@@ -55,11 +55,11 @@ def applications(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--limit must be at least 1. Received: {flags.limit}.")
     with resource_manager(keytabs.named(flags)) as manager:
         known = manager.applications()
-    found = chosen(known, running=flags.running, queue=flags.queue, user=flags.user)
+    found = filter_applications(known, running=flags.running, queue=flags.queue, user=flags.user)
     for line in table(found[: flags.limit]):
-        tell(line)
+        print_result(line)
     if len(found) > flags.limit:
-        tell(f"... and {len(found) - flags.limit} older ones (--limit)")
+        print_result(f"... and {len(found) - flags.limit} older ones (--limit)")
     report(
         applications=[
             {"id": each.id, "state": each.state, "final": each.final, "queue": each.queue}
@@ -68,7 +68,7 @@ def applications(flags: argparse.Namespace) -> None:
     )
 
 
-def chosen(
+def filter_applications(
     known: Sequence[Application], *, running: bool, queue: str | None, user: str | None
 ) -> list[Application]:
     """Return those of a list that are asked for."""
@@ -93,7 +93,7 @@ def table(found: Sequence[Application]) -> list[str]:
                 each.user,
                 str(each.containers),
                 str(each.memory_mb),
-                moment(each.started),
+                format_time(each.started),
                 shown(each.name),
             )
             for each in found

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.doing import doing
-from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.spinner import doing
 
 DESCRIPTION = """\
 Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. If the
@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: cancel(flags))
+    return run_command(lambda: cancel(flags))
 
 
 def cancel(flags: argparse.Namespace) -> ExitCode:
@@ -39,5 +39,5 @@ def cancel(flags: argparse.Namespace) -> ExitCode:
     check_id(flags.id)
     with doing(f"stopping {flags.id}"), resource_manager(keytabs.named(flags)) as manager:
         application = manager.cancel(flags.id)
-    tell(f"{application.id}  {application.state}  {application.final}")
+    print_result(f"{application.id}  {application.state}  {application.final}")
     return ExitCode.OK

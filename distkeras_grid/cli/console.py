@@ -103,19 +103,19 @@ class _Foreign(io.TextIOBase):
         return len(text)
 
 
-def tell(text: str) -> None:
+def print_result(text: str) -> None:
     """Write lines to standard output."""
     for line in text.split("\n"):
         OUTPUT.info("%s", line)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Write lines to standard error."""
     for line in text.split("\n"):
         NOTES.info("%s", line)
 
 
-def tell_error(message: str) -> None:
+def print_error(message: str) -> None:
     """Write the line by which a command ends, to standard error."""
     _fields["error"] = message
     NOTES.error("%s", message, extra={"event": "error"})
@@ -123,12 +123,12 @@ def tell_error(message: str) -> None:
 
 def tell_defect() -> None:
     """Write the exception that is being handled, with its traceback, as one record."""
-    tell_error(traceback.format_exc().strip())
+    print_error(traceback.format_exc().strip())
 
 
 def output() -> progress.Surface:
     """Return where a command tells its progress among its lines: it moves on a terminal."""
-    return progress.surface(sys.stdout) if sys.stdout.isatty() else progress.Lines(tell)
+    return progress.surface(sys.stdout) if sys.stdout.isatty() else progress.Lines(print_result)
 
 
 # What the last line of the command that runs shall say, too.

@@ -17,19 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distkeras_grid.cli import early
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.doing import doing
-from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli import preflight
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.spinner import doing
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.traffic import WINDOW, Traffic
+from distkeras_grid.model_parallel.communication_cost import WINDOW, Traffic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from distkeras_grid.model_parallel.traffic import Kind
-    from distkeras_grid.spark.doctor import Finding
+    from distkeras_grid.model_parallel.communication_cost import Kind
+    from distkeras_grid.spark.doctor import CheckResult
     from distkeras_grid.spark.memory import ModelSize
     from distkeras_grid.spark.storage import Storage
 
@@ -128,10 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
     check_early(flags)
-    return guarded(lambda: doctor(flags))
+    return run_command(lambda: doctor(flags))
 
 
-def check_early(flags: argparse.Namespace, _: early.DriverPlace = early.HERE) -> None:
+def check_early(flags: argparse.Namespace, _: preflight.DriverEnvironment = preflight.HERE) -> None:
     """Refuse flags that do not go together; the cluster itself is looked at by the driver."""
     parser = build_parser()
     if kind := sharing(flags):
@@ -198,7 +198,7 @@ def doctor(flags: argparse.Namespace) -> ExitCode:
     began = time.monotonic()
     levels = [_tell(finding) for finding in _before_spark(flags)]
     if "bad" in levels:
-        tell("Spark was not started: mend this first.")
+        print_result("Spark was not started: mend this first.")
         return ExitCode.CLUSTER
     from distkeras_grid.spark.session import build_session
 
@@ -206,28 +206,28 @@ def doctor(flags: argparse.Namespace) -> ExitCode:
         spark = build_session("distkeras-grid doctor", master=flags.master)
     levels += [_tell(finding) for finding in _in_session(flags, spark)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in ("bad", "warn", "ok"))
-    tell(f"{counts} in {time.monotonic() - began:.0f} s")
+    print_result(f"{counts} in {time.monotonic() - began:.0f} s")
     return ExitCode.CLUSTER if "bad" in levels else ExitCode.OK
 
 
-def _tell(finding: Finding) -> str:
+def _tell(finding: CheckResult) -> str:
     """Print a finding; return its level."""
     # What is bad stands out in a page of lines.
     mark = "BAD" if finding.level == "bad" else str(finding.level)
-    tell(f"{mark:<4}  {finding.subject:<15}  {finding.text}")
+    print_result(f"{mark:<4}  {finding.subject:<15}  {finding.text}")
     return str(finding.level)
 
 
-def _before_spark(flags: argparse.Namespace) -> Iterator[Finding]:
+def _before_spark(flags: argparse.Namespace) -> Iterator[CheckResult]:
     """Look at what Spark itself needs to start."""
-    from distkeras_grid.spark.doctor import Finding, Level, check_hadoop, check_kerberos
+    from distkeras_grid.spark.doctor import CheckLevel, CheckResult, check_hadoop, check_kerberos
     from distkeras_grid.spark.session import planned_settings
 
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
         text = f"{where}: install Java 17 or later, and set JAVA_HOME."
-        yield Finding("java", Level.BAD, text)
+        yield CheckResult("java", CheckLevel.BAD, text)
         return
     folder = os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")
     files = _readable(Path(folder)) if folder else []
@@ -261,13 +261,13 @@ def has_ticket() -> bool | None:
     return asked.returncode == 0
 
 
-def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Finding]:
+def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[CheckResult]:
     from distkeras_grid.engine.registry import BACKENDS, backend_named, configured_backend
     from distkeras_grid.spark.addresses import place_server
     from distkeras_grid.spark.doctor import (
-        Finding,
-        Level,
-        caught,
+        CheckLevel,
+        CheckResult,
+        as_check_result,
         check_encryption,
         check_gpus,
         check_java,
@@ -283,7 +283,7 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         check_executors,
         training_packages,
     )
-    from distkeras_grid.spark.session import settled_slots
+    from distkeras_grid.spark.session import stable_slot_count
     from distkeras_grid.spark.storage import Storage
 
     context = spark.sparkContext
@@ -291,19 +291,19 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
     jvm: Any = context._jvm
     yield check_java(str(jvm.java.lang.System.getProperty("java.version")))
     about = f"Spark {spark.version} on {context.master}, {context.applicationId}"
-    yield Finding("session", Level.OK, about)
+    yield CheckResult("session", CheckLevel.OK, about)
     kind = sharing(flags)
     wanted = getattr(flags, kind) if kind else flags.workers
-    slots = settled_slots(spark, wanted)
+    slots = stable_slot_count(spark, wanted)
     yield check_slots(slots, wanted)
     slots = max(1, slots)
     yield from check_scheduling(setting)
     yield from check_threads(os.environ)
     yield from check_gpus(setting)
     backend = configured_backend()
-    yield caught("backend", lambda: f"Keras runs on {backend_named(backend).packages[0]}")
+    yield as_check_result("backend", lambda: f"Keras runs on {backend_named(backend).packages[0]}")
     packages = training_packages(backend) if backend in BACKENDS else TRAINING_PACKAGES
-    yield caught(
+    yield as_check_result(
         "executors", lambda: describe_executors(check_executors(spark, packages), sys.executable)
     )
     place = place_server(spark, flags.host, flags.port)
@@ -313,11 +313,11 @@ def _in_session(flags: argparse.Namespace, spark: SparkSession) -> Iterator[Find
         port = f"port {place.port}" if place.port else "any free port"
         return f"executors reach the parameter server's place: {place.advertised_host}, {port}"
 
-    yield caught("server", reach)
+    yield as_check_result("server", reach)
     yield check_encryption(setting, place.advertised_host)
     storage = Storage(spark)
     if flags.storage:
-        yield caught("storage", lambda: check_storage(storage, flags.storage))
+        yield as_check_result("storage", lambda: check_storage(storage, flags.storage))
         yield from check_renames(storage.resolve(flags.storage))
     model = model_size(flags.model, storage)
     traffic = _traffic(flags, model.weights, storage)
@@ -351,7 +351,7 @@ def _memory(
     model: ModelSize,
     slots: int,
     traffic: Traffic | None,
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Compare the memory of this machine or of the containers with the model."""
     from distkeras_grid.spark.memory import check_containers, check_machine, megabytes
     from distkeras_grid.spark.session import executor_slots, local_cores
@@ -385,30 +385,30 @@ def _network(
     workers: int,
     bind_host: str,
     traffic: Traffic | None,
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Say what passes the link of the driver, or of the master of one model."""
-    from distkeras_grid.spark.doctor import Finding, Level
-    from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
+    from distkeras_grid.spark.doctor import CheckLevel, CheckResult
+    from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate, link_speed
 
     if traffic is not None:
         available, seconds = link_speed(bind_host), flags.batch_seconds
         slow = seconds is not None and not traffic.fits(available, seconds)
         told = traffic.sentence(available, seconds)
-        yield Finding("network", Level.WARN if slow else Level.OK, told)
+        yield CheckResult("network", CheckLevel.WARN if slow else CheckLevel.OK, told)
         return
-    need = NetworkNeed(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
-    yield Finding(
+    need = BandwidthEstimate(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
+    yield CheckResult(
         "network",
-        Level.OK,
+        CheckLevel.OK,
         f"{4 * model.weights / 1e6:.3g} MB of weights x {workers} workers: windows that take "
         f"{need.shortest_window:.2g} s or longer do not wait for a link of "
         f"{need.available / 1e9:.3g} GB/s",
     )
     if flags.servers > 1:
         each = need.ways * need.available / flags.servers
-        yield Finding(
+        yield CheckResult(
             "servers",
-            Level.OK,
+            CheckLevel.OK,
             f"each of {flags.servers} has {4 * model.weights / flags.servers / 1e6:.3g} MB of the "
             f"weights, and folds, receives and sends {each / 1e6:.3g} MB a second at such windows",
         )

@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.ls import ADDRESS, shown
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 if TYPE_CHECKING:
-    from distkeras_grid.webhdfs.answers import Summary
+    from distkeras_grid.webhdfs.responses import Summary
 
 DESCRIPTION = """\
 Show how much space a directory on HDFS takes, over HTTP (WebHDFS): a line for each of its entries
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: du(flags))
+    return run_command(lambda: du(flags))
 
 
 def du(flags: argparse.Namespace) -> None:
@@ -50,7 +50,7 @@ def du(flags: argparse.Namespace) -> None:
 
     total, entries = disk_usage(flags.path, url=flags.url, kerberos=kerberos_of(flags))
     for line in format_usage(total, entries):
-        tell(line)
+        print_result(line)
 
 
 def format_usage(total: Summary, entries: Sequence[Summary]) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import note, report, tell
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_note, print_result, report
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.progress import format_bytes
 
@@ -86,7 +86,7 @@ def days(text: str) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: environments(flags))
+    return run_command(lambda: environments(flags))
 
 
 def environments(flags: argparse.Namespace) -> None:
@@ -100,11 +100,11 @@ def environments(flags: argparse.Namespace) -> None:
         if flags.verb == "prune":
             found = outdated(found, flags.older_than, now)
         for line in table(found, now):
-            tell(line)
+            print_result(line)
         if flags.verb == "prune" and not flags.plan:
             for each in found:
                 delete(each, hadoop.storage)
-                note(f"deleted {each.uri}")
+                print_note(f"deleted {each.uri}")
     report(archives=[{"path": each.uri, "bytes": each.size} for each in found])
 
 
@@ -137,7 +137,7 @@ def _find(folder: str | None, hadoop: HadoopClient, keytab: Keytab | None) -> li
     """Return the archives of this machine, then those of the cluster."""
     from distkeras_grid.submission.archive import cache_folder, this_environment
     from distkeras_grid.submission.archives import archives_in
-    from distkeras_grid.submission.placement import FOLDER
+    from distkeras_grid.submission.upload import FOLDER
 
     home = hadoop.home()
     if folder is None and home is not None:

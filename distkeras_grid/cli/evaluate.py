@@ -7,16 +7,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from distkeras_grid.cli import early
+from distkeras_grid.cli import preflight
 from distkeras_grid.cli.columns import columns
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.doing import doing, started
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
-from distkeras_grid.cli.recorded import model_file, recorded_columns, recorded_predictions
+from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
+from distkeras_grid.cli.spinner import doing, start_spark
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
-from distkeras_grid.evaluation.levels import COMBINES, Combine, Evaluation
+from distkeras_grid.evaluation.classification import COMBINES, Combine, Evaluation
 from distkeras_grid.evaluation.regression import RegressionEvaluation
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: evaluate(flags))
+    return run_command(lambda: evaluate(flags))
 
 
 def evaluate(flags: argparse.Namespace) -> None:
@@ -114,7 +114,7 @@ def evaluate(flags: argparse.Namespace) -> None:
 
     check_early(flags)
     source = model_file(flags.model) if flags.model else None
-    spark = started("distkeras-grid evaluate", flags.master)
+    spark = start_spark("distkeras-grid evaluate", flags.master)
     storage = Storage(spark)
     if flags.output and not flags.overwrite and storage.exists(flags.output):
         raise OutputExistsError(
@@ -130,11 +130,11 @@ def evaluate(flags: argparse.Namespace) -> None:
         label = flags.label or found.get("label", "label")
         by = [flags.by] if isinstance(flags.by, str) else flags.by
         report = report_of(frame, prediction, label, by, flags.combine)
-    tell(str(report))
+    print_result(str(report))
     if flags.output:
         text = json.dumps(report.to_json()) + "\n"
         storage.write_text(flags.output, text, overwrite=flags.overwrite)
-        tell(f"wrote {flags.output}")
+        print_result(f"wrote {flags.output}")
 
 
 def report_of(
@@ -152,19 +152,21 @@ def report_of(
     return of_classes.report_of(counts, frame, by, combine=combine)
 
 
-def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+def check_early(
+    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
+) -> None:
     """Refuse what can be known before Spark starts."""
-    early.check_fold(flags.split, flags.fold)
-    early.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
+    preflight.check_fold(flags.split, flags.fold)
+    preflight.check_output_file(flags.output, overwrite=flags.overwrite, place=place)
     if flags.features and not flags.model:
         raise ConfigurationError(
             "--features are the columns that --model predicts from. Received: --features without "
             "--model. Add --model, or leave --features out."
         )
-    early.check_input(model_file(flags.model) if flags.model else None, "--model", place)
-    early.check_input(flags.data, "--data", place)
+    preflight.check_input(model_file(flags.model) if flags.model else None, "--model", place)
+    preflight.check_input(flags.data, "--data", place)
     if flags.fold is None and flags.data_version is None:
-        early.check_splits(flags.data, (flags.split,), place)
+        preflight.check_splits(flags.data, (flags.split,), place)
 
 
 def predicted(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from enum import IntEnum
 
-from distkeras_grid.cli.console import tell_error
+from distkeras_grid.cli.console import print_error
 from distkeras_grid.errors import (
     BusyError,
     ClusterError,
@@ -108,7 +108,7 @@ def exit_codes_help() -> str:
     )
 
 
-def guarded(command: Callable[[], object]) -> int:
+def run_command(command: Callable[[], object]) -> int:
     """Run a command; turn a `GridError` or an exception of Spark into one line and an exit code.
 
     The exception's notes stand in that line, too. Any other exception is a defect and passes with
@@ -136,7 +136,7 @@ def guarded(command: Callable[[], object]) -> int:
 
 def _interrupted(error: BaseException) -> int:
     """Stop what Spark still does, and say so."""
-    from distkeras_grid.spark.stopping import stop_work
+    from distkeras_grid.spark.cancel import stop_work
 
     stop_work()
     _tell("interrupted", error)
@@ -146,7 +146,7 @@ def _interrupted(error: BaseException) -> int:
 def _tell(message: str, error: BaseException) -> None:
     notes: list[str] = getattr(error, "__notes__", [])
     told = "; ".join([message.removesuffix("."), *notes]) if notes else message
-    tell_error(told)
+    print_error(told)
 
 
 def _is_of_spark(error: BaseException | None) -> bool:
@@ -164,7 +164,7 @@ def _error_of_spark(error: Exception) -> GridError | None:
     from pyspark.sql import SparkSession
 
     from distkeras_grid.spark.driver_jvm import resolves
-    from distkeras_grid.spark.launch import job_error, spark_reason
+    from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 
     if not isinstance(error, Py4JJavaError | PySparkException):
         return None

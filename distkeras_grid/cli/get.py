@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_transfer_flags, kerberos_of, summary
 
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: get(flags))
+    return run_command(lambda: get(flags))
 
 
 def get(flags: argparse.Namespace) -> None:
@@ -61,4 +61,4 @@ def get(flags: argparse.Namespace) -> None:
         overwrite=flags.overwrite,
         kerberos=kerberos_of(flags),
     )
-    tell(summary("fetched", done, f"in {flags.local}"))
+    print_result(summary("fetched", done, f"in {flags.local}"))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import note, tell
-from distkeras_grid.cli.doing import doing
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_note, print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.status import looked_up
+from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.status import find_application
 from distkeras_grid.errors import (
     ClusterError,
     ConfigurationError,
@@ -66,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: logs(flags))
+    return run_command(lambda: logs(flags))
 
 
 def logs(flags: argparse.Namespace) -> None:
@@ -78,10 +78,10 @@ def logs(flags: argparse.Namespace) -> None:
     if flags.output and Path(flags.output).exists():
         raise OutputExistsError(f"{flags.output} exists. Give a new folder.")
     keytab = keytabs.named(flags)
-    application = looked_up(flags.id, keytab)
+    application = find_application(flags.id, keytab)
     with source_of(application, keytab) as source:
         with doing("looking for the logs"):
-            files = chosen(source.files(), flags)
+            files = filter_containers(source.files(), flags)
         if not files:
             raise PathNotFoundError(
                 f"{flags.id} has no such log. Received: {_asked(flags)}. Look at all: "
@@ -89,12 +89,12 @@ def logs(flags: argparse.Namespace) -> None:
             )
         if flags.listed:
             for file in files:
-                tell(f"{file.container}  {file.node}  {file.size:>10}  {file.name}")
+                print_result(f"{file.container}  {file.node}  {file.size:>10}  {file.name}")
         elif flags.output:
             store(source, files, Path(flags.output))
         else:
             if application.ended and application.final != "SUCCEEDED":
-                tell(cause_in(source) or application.diagnostics or "no log tells why")
+                print_result(cause_in(source) or application.diagnostics or "no log tells why")
             show(source, files, flags.lines)
 
 
@@ -110,10 +110,10 @@ def source_of(application: Application, keytab: Keytab | None) -> Iterator[LogSo
             yield CollectedLogs(hadoop, application)
         return
     with resource_manager(keytab) as manager:
-        yield RunningLogs(manager, application.id, note)
+        yield RunningLogs(manager, application.id, print_note)
 
 
-def chosen(files: Sequence[LogFile], flags: argparse.Namespace) -> list[LogFile]:
+def filter_containers(files: Sequence[LogFile], flags: argparse.Namespace) -> list[LogFile]:
     """Return the files that the flags ask for; a list has all, and a view no empty ones."""
     from distkeras_grid.submission.container_logs import OUTPUTS
 
@@ -134,11 +134,13 @@ def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
 
     for file in files:
         role = "application master" if file.is_drivers else "executor"
-        tell(f"\n== {file.container} ({role}) on {file.node}: {file.name}, {file.size} bytes")
+        print_result(
+            f"\n== {file.container} ({role}) on {file.node}: {file.name}, {file.size} bytes"
+        )
         text = text_of(source, file, LINE_BYTES * lines or None).rstrip("\n")
         kept = text.split("\n")[-lines:]  # of 0 lines: all
         if text:
-            tell("\n".join(kept))
+            print_result("\n".join(kept))
 
 
 def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
@@ -155,7 +157,7 @@ def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
             f"The logs cannot be stored in {folder}: {error}. Give another --output, and delete "
             "what is there."
         ) from error
-    note(f"stored {len(files)} files in {folder}")
+    print_note(f"stored {len(files)} files in {folder}")
 
 
 def _plain(name: str) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 if TYPE_CHECKING:
-    from distkeras_grid.webhdfs.answers import FileStatus
+    from distkeras_grid.webhdfs.responses import FileStatus
 
 DESCRIPTION = """\
 List a directory or a file on HDFS over HTTP (WebHDFS): mode, owner, group, bytes, local time of the
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: ls(flags))
+    return run_command(lambda: ls(flags))
 
 
 def ls(flags: argparse.Namespace) -> None:
@@ -54,7 +54,7 @@ def ls(flags: argparse.Namespace) -> None:
     for line in format_listing(
         list_directory(flags.path, url=flags.url, kerberos=kerberos_of(flags))
     ):
-        tell(line)
+        print_result(line)
 
 
 def format_listing(found: Sequence[FileStatus]) -> list[str]:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 import distkeras_grid
-from distkeras_grid.cli.console import tell, tell_error
+from distkeras_grid.cli.common_options import run
+from distkeras_grid.cli.console import print_error, print_result
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help
-from distkeras_grid.cli.running import run
 from distkeras_grid.cli.verbs import VERBS
 
 
@@ -29,16 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        tell(usage().rstrip("\n"))
+        print_result(usage().rstrip("\n"))
         return ExitCode.OK if arguments else ExitCode.USAGE
     if arguments[0] == "--version":
-        tell(f"distkeras_grid {distkeras_grid.__version__}")
+        print_result(f"distkeras_grid {distkeras_grid.__version__}")
         return ExitCode.OK
     name, *rest = arguments
     if name not in VERBS:
         near = difflib.get_close_matches(name, VERBS, n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
-        tell_error(f"distkeras-grid: no verb {name!r}{meant}. Known: {', '.join(VERBS)}.")
+        print_error(f"distkeras-grid: no verb {name!r}{meant}. Known: {', '.join(VERBS)}.")
         return ExitCode.USAGE
     module = VERBS[name].load()
     # `submit` takes the flags of a job behind its own.

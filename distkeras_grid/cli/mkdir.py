@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.ls import ADDRESS
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags, kerberos_of
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: mkdir(flags))
+    return run_command(lambda: mkdir(flags))
 
 
 def mkdir(flags: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from distkeras_grid.cli.console import tell_error
+from distkeras_grid.cli.console import print_error
 from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help
 
 
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Report a mistake in one line, and exit with the code of wrong flags."""
-        tell_error(f"{self.prog}: {message}. See {self.prog} --help.")
+        print_error(f"{self.prog}: {message}. See {self.prog} --help.")
         raise SystemExit(int(ExitCode.USAGE))
 
     def _flags(self) -> dict[str, argparse.Action]:

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.cli import early
+from distkeras_grid.cli import preflight
 from distkeras_grid.cli.columns import columns
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.doing import doing, started
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.recorded import MANIFEST, model_file, recorded_columns
+from distkeras_grid.cli.run_metadata import MANIFEST, model_file, recorded_columns
+from distkeras_grid.cli.spinner import doing, start_spark
 from distkeras_grid.engine.registry import current_backend
-from distkeras_grid.spark.outputs import Output, OutputKind
+from distkeras_grid.spark.atomic_output import Output, OutputKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: predict(flags))
+    return run_command(lambda: predict(flags))
 
 
 def predict(flags: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ def predict(flags: argparse.Namespace) -> None:
 
     check_early(flags)
     source = model_file(flags.model)
-    spark = started("distkeras-grid predict", flags.master)
+    spark = start_spark("distkeras-grid predict", flags.master)
     storage = Storage(spark)
     output = Output(storage, flags.output, PREDICTIONS, overwrite=flags.overwrite)
     output.check(flags.data)
@@ -118,19 +118,21 @@ def predict(flags: argparse.Namespace) -> None:
         storage.write_text(
             f"{folder}/{MANIFEST}", json.dumps(manifest(flags, recorded.labels, count), indent=1)
         )
-    tell(f"predicted {count} rows; wrote {flags.output}")
+    print_result(f"predicted {count} rows; wrote {flags.output}")
 
 
-def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+def check_early(
+    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
+) -> None:
     """Refuse what can be known before Spark starts."""
-    early.check_fold(flags.split, flags.fold)
-    early.check_output(
+    preflight.check_fold(flags.split, flags.fold)
+    preflight.check_output(
         flags.output, PREDICTIONS, flags.data, overwrite=flags.overwrite, place=place
     )
-    early.check_input(model_file(flags.model), "--model", place)
-    early.check_input(flags.data, "--data", place)
+    preflight.check_input(model_file(flags.model), "--model", place)
+    preflight.check_input(flags.data, "--data", place)
     if flags.fold is None and flags.data_version is None:
-        early.check_splits(flags.data, (flags.split,), place)
+        preflight.check_splits(flags.data, (flags.split,), place)
 
 
 def rows_of(
@@ -143,7 +145,7 @@ def rows_of(
     """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    early.check_fold(split, fold)
+    preflight.check_fold(split, fold)
     if split is not None:
         return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
     return read_parquet(spark, data, version=version)

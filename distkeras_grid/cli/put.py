@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def add_transfer_flags(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: put(flags))
+    return run_command(lambda: put(flags))
 
 
 def put(flags: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ def put(flags: argparse.Namespace) -> None:
         overwrite=flags.overwrite,
         kerberos=kerberos_of(flags),
     )
-    tell(summary("sent", done, f"in {flags.target}"))
+    print_result(summary("sent", done, f"in {flags.target}"))
 
 
 def summary(verb: str, done: Transferred, where: str) -> str:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 import msgspec
 
 from distkeras_grid.checkpoints import Driver, numbers_of
-from distkeras_grid.cli import early, train
-from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.doing import doing
-from distkeras_grid.cli.exit_codes import exit_codes_help, guarded
+from distkeras_grid.cli import preflight, train
+from distkeras_grid.cli.console import print_result, report
+from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
+from distkeras_grid.cli.spinner import doing
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.spark import dataframes
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.presence import Presence
+from distkeras_grid.spark.folder_lease import FolderLease
 from distkeras_grid.spark.versions import Version
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TiledSource(msgspec.Struct, frozen=True):
         return self.status == "tiled" and self.tiles > 0 and self.set_aside is None
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class RetrainManifest(msgspec.Struct, frozen=True):
     """What is needed of ``_dataset.json``; an update of None tells that it has no numbers."""
 
     sources: tuple[TiledSource, ...]
@@ -139,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: retrain(flags))
+    return run_command(lambda: retrain(flags))
 
 
 def retrain(flags: argparse.Namespace) -> None:
@@ -151,7 +151,7 @@ def retrain(flags: argparse.Namespace) -> None:
     with doing("starting Spark"):
         spark = build_session("distkeras-grid retrain", master=flags.master)
     storage = Storage(spark)
-    with Runs(storage, flags.output.rstrip("/"), tell):
+    with ModelRuns(storage, flags.output.rstrip("/"), print_result):
         _add_run(storage, flags, this_driver(spark))
 
 
@@ -180,15 +180,15 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
         manifest = until(manifest, begun.update)
         # It may be whole. Nevertheless it is not one of the former ones.
         names = [name for name in names if name != begun.run]
-        tell(f"going on with the run {begun.run}")
+        print_result(f"going on with the run {begun.run}")
     latest = read_latest(storage, runs, names)
     new = new_sources(manifest, flags.split, latest)
     told = f"since {latest.run}" if latest else "in all"
     report(new_images=len(new), output=flags.output)
     if not new:
-        tell(f"no new images {told}; nothing to train")
+        print_result(f"no new images {told}; nothing to train")
         return
-    tell(f"{len(new):,} new images {told}")
+    print_result(f"{len(new):,} new images {told}")
     name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
     now = Begun(name, manifest.last_update or 0, driver, left)
     storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
@@ -237,7 +237,7 @@ class Checkpoints:
         return argparse.Namespace(**vars(flags) | own)
 
 
-class Runs(Presence):
+class ModelRuns(FolderLease):
     """The right to add to a folder of runs.
 
     What dead commands left there is deleted. The sign of life of a living one ends this one, so
@@ -251,16 +251,18 @@ class Runs(Presence):
         super().take_over(dead)
 
 
-def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+def check_early(
+    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
+) -> None:
     """Refuse what can be known before Spark starts."""
     check(flags)
-    early.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
-    early.check_model(flags.model, place)
-    early.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master, place)
-    early.check_input(flags.data, "--data", place)
-    early.check_input(flags.validation_data, "--validation-data", place)
+    preflight.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
+    preflight.check_model(flags.model, place)
+    preflight.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master, place)
+    preflight.check_input(flags.data, "--data", place)
+    preflight.check_input(flags.validation_data, "--validation-data", place)
     if flags.fold is None:
-        early.check_splits(flags.data, (flags.split, flags.validation_split), place)
+        preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
 
 
 def check(flags: argparse.Namespace) -> None:
@@ -277,11 +279,11 @@ def check(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 
 
-def read_manifest(storage: Storage, data: str, version: int | None = None) -> Manifest:
+def read_manifest(storage: Storage, data: str, version: int | None = None) -> RetrainManifest:
     """Return what a data set of tiles says of itself, or of a version that it keeps."""
     uri = f"{data.rstrip('/')}/{MANIFEST}"
     text = None if version is None else dataframes.read_manifest(storage, data.rstrip("/"), version)
-    manifest = parse(storage.read_text(uri) if text is None else text, Manifest, uri)
+    manifest = parse(storage.read_text(uri) if text is None else text, RetrainManifest, uri)
     if manifest.last_update is None:
         raise ConfigurationError(
             f"{data} does not tell what is new in it. Make it by `distkeras-grid tile`."
@@ -319,16 +321,19 @@ def read_begun(storage: Storage, runs: str, names: Sequence[str]) -> Begun | Non
         return None
 
 
-def until(manifest: Manifest, update: int) -> Manifest:
+def until(manifest: RetrainManifest, update: int) -> RetrainManifest:
     """Return a data set's manifest without the images of later updates.
 
     Examples
     --------
-    >>> manifest = Manifest((TiledSource("tiled", update=3), TiledSource("tiled", update=4)), 4)
-    >>> until(manifest, 3) == Manifest((TiledSource("tiled", update=3),), 3)
+    >>> both = TiledSource("tiled", update=3), TiledSource("tiled", update=4)
+    >>> manifest = RetrainManifest(both, 4)
+    >>> until(manifest, 3) == RetrainManifest((TiledSource("tiled", update=3),), 3)
     True
     """
-    return Manifest(tuple(each for each in manifest.sources if each.update <= update), update)
+    return RetrainManifest(
+        tuple(each for each in manifest.sources if each.update <= update), update
+    )
 
 
 def model_of(runs: str, name: str) -> str:
@@ -336,7 +341,7 @@ def model_of(runs: str, name: str) -> str:
     return f"{runs}/{name}/model.keras"
 
 
-def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) -> list[str]:
+def new_sources(manifest: RetrainManifest, split: str | None, latest: Latest | None) -> list[str]:
     """Return the digests of a split's images with rows that the latest run has not seen.
 
     Examples
@@ -344,7 +349,7 @@ def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) ->
     >>> old, new = "a" * 64, "b" * 64
     >>> sources = (TiledSource("tiled", old, "train", 0), TiledSource("tiled", new, "train", 3))
     >>> latest = Latest("2026-11-21T020000Z", update=2)
-    >>> new_sources(Manifest(sources, 3), "train", latest) == [new]
+    >>> new_sources(RetrainManifest(sources, 3), "train", latest) == [new]
     True
     """
     since = latest.update if latest else -1
@@ -391,9 +396,9 @@ def delete_run(storage: Storage, uri: str) -> None:
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     if strangers := SAVED_RUN.strangers(storage.list_names(uri)):
-        tell(f"kept {uri}: it holds {strangers[0]}, too")
+        print_result(f"kept {uri}: it holds {strangers[0]}, too")
         return
     aside = storage.hidden_beside(uri, "old")
     storage.rename(uri, aside)
     storage.delete(aside)
-    tell(f"deleted {uri}")
+    print_result(f"deleted {uri}")

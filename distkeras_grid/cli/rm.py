@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.ls import ADDRESS
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags, kerberos_of
@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: rm(flags))
+    return run_command(lambda: rm(flags))
 
 
 def rm(flags: argparse.Namespace) -> None:

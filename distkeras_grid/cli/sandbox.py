@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from distkeras_grid.cli.console import tell
-from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.console import print_result
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.sandbox.cluster import Sandbox, default_folder
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = build_parser().parse_args(argv)
     commands = (start, stop, restart, repair, delete, status)
     command = next(each for each in commands if each.__name__ == flags.verb)
-    return guarded(lambda: command(flags))
+    return run_command(lambda: command(flags))
 
 
 def start(flags: argparse.Namespace) -> ExitCode:
@@ -76,7 +76,7 @@ def start(flags: argparse.Namespace) -> ExitCode:
         flags.folder,
         datanodes=flags.datanodes,
         memory_mb=flags.memory,
-        say=lambda text: tell(f"{text} ..."),
+        say=lambda text: print_result(f"{text} ..."),
     )
     sandbox.start()
     _tell_ready(sandbox)
@@ -85,32 +85,34 @@ def start(flags: argparse.Namespace) -> ExitCode:
 
 def restart(flags: argparse.Namespace) -> ExitCode:
     """Stop the sandbox of a folder, and start it with the same memory and DataNodes."""
-    sandbox = Sandbox(flags.folder, say=lambda text: tell(f"{text} ..."))
+    sandbox = Sandbox(flags.folder, say=lambda text: print_result(f"{text} ..."))
     sandbox.start_anew()
     _tell_ready(sandbox)
     return ExitCode.OK
 
 
 def _tell_ready(sandbox: Sandbox) -> None:
-    tell(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
+    print_result(f"ready: a file was written and read, a container ran\n\n{describe(sandbox)}")
 
 
 def repair(flags: argparse.Namespace) -> ExitCode:
     """Start the daemons of a folder that have ended."""
-    sandbox = Sandbox(flags.folder, say=lambda text: tell(f"{text} ..."))
+    sandbox = Sandbox(flags.folder, say=lambda text: print_result(f"{text} ..."))
     started = sandbox.repair()
-    tell(f"started: {', '.join(started)}" if started else "nothing is missing: all daemons run")
+    print_result(
+        f"started: {', '.join(started)}" if started else "nothing is missing: all daemons run"
+    )
     return ExitCode.OK
 
 
 def delete(flags: argparse.Namespace) -> ExitCode:
     """Stop the sandbox of a folder, and delete all that it has written there."""
     sandbox = Sandbox(flags.folder)
-    tell("stopping and deleting ...")
+    print_result("stopping and deleting ...")
     others = sandbox.delete()
     root = sandbox.layout.root
     names = ", ".join(path.name for path in others)
-    tell(f"deleted; what else is in {root} stays: {names}" if others else f"deleted {root}")
+    print_result(f"deleted; what else is in {root} stays: {names}" if others else f"deleted {root}")
     return ExitCode.OK
 
 
@@ -118,9 +120,9 @@ def stop(flags: argparse.Namespace) -> ExitCode:
     """Stop the sandbox of a folder."""
     sandbox = Sandbox(flags.folder)
     count = sum(sandbox.status().values())
-    tell(f"stopping {count} daemons (up to half a minute) ...")
+    print_result(f"stopping {count} daemons (up to half a minute) ...")
     sandbox.stop()
-    tell(f"stopped; {sandbox.layout.root} stays. Delete it: distkeras-grid sandbox delete")
+    print_result(f"stopped; {sandbox.layout.root} stays. Delete it: distkeras-grid sandbox delete")
     return ExitCode.OK
 
 
@@ -129,14 +131,14 @@ def status(flags: argparse.Namespace) -> ExitCode:
     sandbox = Sandbox(flags.folder)
     daemons = sandbox.status()
     for name, runs in daemons.items():
-        tell(f"{name:<16} {'runs' if runs else 'has ended'}")
+        print_result(f"{name:<16} {'runs' if runs else 'has ended'}")
     if daemons and all(daemons.values()):
-        tell(f"\n{describe(sandbox)}")
+        print_result(f"\n{describe(sandbox)}")
         return ExitCode.OK
     if not daemons:
-        tell(f"stopped; its data are in {sandbox.layout.root}")
+        print_result(f"stopped; its data are in {sandbox.layout.root}")
     elif any(daemons.values()):
-        tell("\nStart what has ended: distkeras-grid sandbox repair")
+        print_result("\nStart what has ended: distkeras-grid sandbox repair")
     return ExitCode.CLUSTER
 
 

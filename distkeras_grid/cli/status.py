@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import note, report, tell
-from distkeras_grid.cli.exit_codes import ExitCode, guarded
+from distkeras_grid.cli.console import print_note, print_result, report
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
 
 if TYPE_CHECKING:
@@ -34,24 +34,24 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: status(flags))
+    return run_command(lambda: status(flags))
 
 
 def status(flags: argparse.Namespace) -> int:
     """Print how an application is; return the exit code."""
     from distkeras_grid.cli.submit import verdict
 
-    application = looked_up(flags.id, keytabs.named(flags))
+    application = find_application(flags.id, keytabs.named(flags))
     report(application=application.id, state=application.state, final=application.final)
-    tell(describe(application))
+    print_result(describe(application))
     if not application.ended or application.final == "SUCCEEDED":
         return ExitCode.OK
     code, why = verdict(application)
-    note(f"{why}\nwhat it wrote: distkeras-grid logs {application.id}")
+    print_note(f"{why}\nwhat it wrote: distkeras-grid logs {application.id}")
     return code
 
 
-def looked_up(identifier: str, keytab: Keytab | None) -> Application:
+def find_application(identifier: str, keytab: Keytab | None) -> Application:
     """Return the state of an application; see `ResourceManager.application`."""
     from distkeras_grid.submission.applications import check_id
     from distkeras_grid.submission.resource_manager import resource_manager
@@ -69,14 +69,14 @@ def describe(application: Application) -> str:
         "user": f"{application.user}, queue {application.queue}",
         "state": f"{application.state}{ended}",
         "uses": f"{application.containers} containers, {application.memory_mb} MB",
-        "started": moment(application.started),
-        "finished": moment(application.finished),
+        "started": format_time(application.started),
+        "finished": format_time(application.finished),
         "page": application.tracking_url,
     }
     return "\n".join(f"{name:<12} {value}" for name, value in lines.items() if value)
 
 
-def moment(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Return a time for a person, in the zone of this machine; nothing for 0."""
     if not seconds:
         return ""

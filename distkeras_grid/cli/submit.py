@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distkeras_grid
-from distkeras_grid.cli import lock, running, whereabouts
-from distkeras_grid.cli.console import note, tell
-from distkeras_grid.cli.doing import doing
-from distkeras_grid.cli.exit_codes import HELP, ExitCode, guarded
+from distkeras_grid.cli import common_options, lock, yarn_lookup
+from distkeras_grid.cli.console import print_note, print_result
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.submitted import SubmittedDriver
+from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.submit_options import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import ClusterError, ConfigurationError
@@ -159,7 +159,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the flags of submit, the job's name included, and those of the job."""
     parser = build_parser()
-    running.add_flags(parser)
+    common_options.add_flags(parser)
     flags = parser.parse_args(argv)
     if flags.lock and flags.detach:
         parser.error("--lock is held until submit ends, which --detach does at once; give one")
@@ -170,7 +170,7 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: submit(flags))
+    return run_command(lambda: submit(flags))
 
 
 def submit(flags: argparse.Namespace) -> int:
@@ -194,7 +194,7 @@ def submit(flags: argparse.Namespace) -> int:
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)
         if flags.dry_run:
-            tell(shlex.join(command))
+            print_result(shlex.join(command))
             return ExitCode.OK
         if submission.in_cluster:
             return in_cluster(command, submission, hadoop, flags)
@@ -203,7 +203,7 @@ def submit(flags: argparse.Namespace) -> int:
 
 def planned(flags: argparse.Namespace) -> Submission:
     """Return what is to be submitted, but for the paths of what goes with it."""
-    program, arguments, name = the_job(flags.job, flags.arguments)
+    program, arguments, name = resolve_job(flags.job, flags.arguments)
     files = [file for text in flags.py_files for file in text.split(",")]
     for file in [program, *files]:
         if "://" not in file and not Path(file).is_file():
@@ -232,7 +232,7 @@ def planned(flags: argparse.Namespace) -> Submission:
     )
 
 
-def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
+def resolve_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
     """Return the file that Spark starts, its arguments, and a name for the application.
 
     The flags of a verb are also parsed here, so that a misspelt one is reported at once.
@@ -245,7 +245,7 @@ def the_job(job: str, arguments: Sequence[str]) -> tuple[str, list[str], str]:
     if job not in JOBS:
         known = ", ".join(JOBS)
         raise ConfigurationError(f"A job is one of {known}, or FILE.py. Received: {job!r}.")
-    common, rest = running.parse(job, arguments)
+    common, rest = common_options.parse(job, arguments)
     if common.lock:
         raise ConfigurationError(
             f"--lock stands before the job, for submit holds it: submit --lock {common.lock} {job}."
@@ -261,7 +261,7 @@ def check_job(flags: argparse.Namespace, submission: Submission) -> None:
     """
     if flags.job not in JOBS:
         return
-    _, rest = running.parse(flags.job, flags.arguments)
+    _, rest = common_options.parse(flags.job, flags.arguments)
     verb: Any = VERBS[flags.job].load()
     place = SubmittedDriver(submission, own_packages=flags.environment is None)
     verb.check_early(verb.build_parser().parse_args(rest), place)
@@ -271,7 +271,7 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
     """Put the environment and the project where the nodes find them; return the submission."""
     from distkeras_grid.submission.archive import this_environment
     from distkeras_grid.submission.package import write_package
-    from distkeras_grid.submission.placement import archive_place, check_own, place
+    from distkeras_grid.submission.upload import archive_place, check_own, place
 
     package = write_package(distkeras_grid.__version__)
     submission = replace(submission, py_files=[str(package), *submission.py_files])
@@ -283,9 +283,9 @@ def shipped(submission: Submission, flags: argparse.Namespace, hadoop: HadoopCli
     uri = archive_place(environment, flags.environments, hadoop.home())
     if flags.dry_run:
         if not hadoop.storage.exists(uri):
-            note(f"without --dry-run the environment is packed and put to {uri}")
+            print_note(f"without --dry-run the environment is packed and put to {uri}")
     else:
-        note(f"looking for the environment at {uri}")
+        print_note(f"looking for the environment at {uri}")
         place(environment, uri, hadoop.storage, surface())
     return replace(submission, environment=uri)
 
@@ -300,16 +300,16 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
 
     holding, keytab = lock.current(), keytab_in(submission.client_settings)
     try:
-        look = whereabouts.waiting(submission.tag, keytab) if submission.on_yarn else None
+        look = yarn_lookup.waiting(submission.tag, keytab) if submission.on_yarn else None
         code = follow(command, [holding.descriptor] if holding else (), look)
     except KeyboardInterrupt:
         # Spark tells YARN when it ends in order; one that was killed does not.
         if submission.on_yarn:
-            with whereabouts.tag_on_error(submission.tag), resource_manager(keytab) as manager:
+            with yarn_lookup.tag_on_error(submission.tag), resource_manager(keytab) as manager:
                 stop(manager, submission.tag)
         raise
     if submission.on_yarn:
-        whereabouts.tell_at_end(submission.tag, keytab)
+        yarn_lookup.tell_at_end(submission.tag, keytab)
     return code
 
 
@@ -323,14 +323,14 @@ def in_cluster(
     keytab = keytab_in(submission.client_settings)
     with resource_manager(keytab) as manager:
         try:
-            identifier = handed_over(command, tag, manager)
-            note(f"stop it: distkeras-grid cancel {identifier}")
+            identifier = forward_arguments(command, tag, manager)
+            print_note(f"stop it: distkeras-grid cancel {identifier}")
             if flags.detach:
                 return ExitCode.OK
-            line = whereabouts.driver_line(identifier, keytab)
-            application = wait(manager, identifier, note, line)
+            line = yarn_lookup.driver_line(identifier, keytab)
+            application = wait(manager, identifier, print_note, line)
         except KeyboardInterrupt as interrupt:
-            with whereabouts.tag_on_error(tag):
+            with yarn_lookup.tag_on_error(tag):
                 if flags.keep_running and (known := manager.tagged(tag)):
                     interrupt.add_note(f"{known.id} goes on; ask: distkeras-grid status {known.id}")
                 else:
@@ -342,7 +342,7 @@ def in_cluster(
             holding.forget_application()
     code = ending(application, hadoop)
     if code != ExitCode.OK and (way := checkpoint_left(flags, hadoop)):
-        note(way)
+        print_note(way)
     return code
 
 
@@ -351,12 +351,12 @@ def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | No
     if flags.job != "train":
         return None
     verb: Any = VERBS["train"].load()
-    job = verb.build_parser().parse_args(running.parse("train", flags.arguments)[1])
+    job = verb.build_parser().parse_args(common_options.parse("train", flags.arguments)[1])
     folder = verb.trainer_arguments(job).get("checkpoint_dir")
-    return whereabouts.way_on(hadoop.storage, folder) if folder else None
+    return yarn_lookup.way_on(hadoop.storage, folder) if folder else None
 
 
-def handed_over(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
+def forward_arguments(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
     """Hand an application over to YARN, write its id to standard output, and return it.
 
     From before it starts, the lock names the application by its tag, and spark-submit holds the
@@ -368,17 +368,17 @@ def handed_over(command: Sequence[str], tag: str, manager: ResourceManager) -> s
     if holding:
         holding.add_application(tag)
     try:
-        hand_over(command, note, [holding.descriptor] if holding else ())
+        hand_over(command, print_note, [holding.descriptor] if holding else ())
     except ClusterError as error:
-        if not whereabouts.add_name(error, tag, manager) and holding:
+        if not yarn_lookup.add_name(error, tag, manager) and holding:
             holding.forget_application()
         raise
-    with whereabouts.tag_on_error(tag):
+    with yarn_lookup.tag_on_error(tag):
         found = manager.tagged(tag)
         if found is None:
             raise ClusterError("YARN has accepted the application, but does not list it.")
     # Before anything else can fail.
-    tell(found.id)
+    print_result(found.id)
     if holding:
         holding.add_application(found.id)
     return found.id
@@ -388,9 +388,9 @@ def stop(manager: ResourceManager, tag: str) -> None:
     """Stop the application with a tag, if there is one that goes on; tell how it ended."""
     found = manager.tagged(tag)
     if found is not None and not found.ended:
-        note(f"stopping {found.id}")
+        print_note(f"stopping {found.id}")
         found = manager.cancel(found.id)
-        note(f"{found.id}  {found.state}  {found.final}")
+        print_note(f"{found.id}  {found.state}  {found.final}")
 
 
 def ending(application: Application, hadoop: HadoopClient) -> int:
@@ -410,19 +410,19 @@ def ending(application: Application, hadoop: HadoopClient) -> int:
     if logs and (files := outputs_of_driver(logs)):
         written = end(text_of(logs, files[0], SEARCHED_BYTES), LAST_LINES)
         if written:
-            note(f"the end of what the program wrote:\n{written}")
+            print_note(f"the end of what the program wrote:\n{written}")
     # What counts comes last, where it is read.
     code: int = ExitCode.OK
     if application.final != "SUCCEEDED":
         if logs and (line := cause_in(logs)):
-            note(line)
+            print_note(line)
         code, why = verdict(application)
-        note(f"{application.id} {application.final}: {why}")
+        print_note(f"{application.id} {application.final}: {why}")
     if logs:
-        note(f"all of it: distkeras-grid logs {application.id}")
+        print_note(f"all of it: distkeras-grid logs {application.id}")
     elif page := application.log_page:
         # Nothing was collected, so it still lies on the node.
-        note(f"what the program wrote: {page}/stdout\nwhat Spark wrote: {page}/stderr")
+        print_note(f"what the program wrote: {page}/stdout\nwhat Spark wrote: {page}/stderr")
     return code
 
 

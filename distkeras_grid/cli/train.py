@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from distkeras_grid.cli import early
+from distkeras_grid.cli import preflight
 from distkeras_grid.cli.columns import columns
-from distkeras_grid.cli.console import report, tell
-from distkeras_grid.cli.doing import doing, started
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.console import print_result, report
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.model_functions import not_a_model
 from distkeras_grid.cli.parser import Parser, verb_parser
-from distkeras_grid.cli.whereabouts import way_on
+from distkeras_grid.cli.spinner import doing, start_spark
+from distkeras_grid.cli.yarn_lookup import way_on
 from distkeras_grid.errors import (
     ClusterError,
     ConfigurationError,
@@ -401,7 +401,7 @@ def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: train(flags))
+    return run_command(lambda: train(flags))
 
 
 def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Trainer | None:
@@ -410,8 +410,8 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     `build`: builds the model for the feature column, where the flags name none.
     """
     import distkeras_grid
+    from distkeras_grid.spark.atomic_output import Output
     from distkeras_grid.spark.columns import resolve_features
-    from distkeras_grid.spark.outputs import Output
     from distkeras_grid.spark.session import this_driver
     from distkeras_grid.spark.storage import Storage
     from distkeras_grid.trainers.saved_run import SAVED_RUN, is_of_former_attempt
@@ -421,13 +421,15 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     shown = arguments.get("progress") is not False
     asked = {name: arguments[name] for name in ("start_timeout",) if name in arguments}
     seconds = LimitsSpec.checked(**asked).start_timeout
-    spark = started("distkeras-grid train", flags.master, seconds=seconds, shown=shown)
+    spark = start_spark("distkeras-grid train", flags.master, seconds=seconds, shown=shown)
     storage = Storage(spark)
     output = Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite)
     output.finish_replacement()
     if is_of_former_attempt(storage, flags.output, this_driver(spark)):
         report(output=flags.output)
-        tell(f"{flags.output} is complete: an earlier attempt of this application has written it")
+        print_result(
+            f"{flags.output} is complete: an earlier attempt of this application has written it"
+        )
         return None
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     output.check(*inputs)
@@ -457,26 +459,28 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         raise
     save(trainer, flags)
     report(output=flags.output, samples=trainer.history.samples, updates=trainer.num_updates)
-    tell(summary(trainer, flags.output))
+    print_result(summary(trainer, flags.output))
     return trainer
 
 
-def check_early(flags: argparse.Namespace, place: early.DriverPlace = early.HERE) -> None:
+def check_early(
+    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
+) -> None:
     """Refuse what can be known before Spark starts."""
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     arguments = trainer_arguments(flags)
-    early.check_model(getattr(flags, "model", None), place)
+    preflight.check_model(getattr(flags, "model", None), place)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
-    early.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite, place=place)
-    early.check_input(flags.data, "--data", place)
-    early.check_input(flags.validation_data, "--validation-data", place)
+    preflight.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite, place=place)
+    preflight.check_input(flags.data, "--data", place)
+    preflight.check_input(flags.validation_data, "--validation-data", place)
     if flags.fold is None and flags.data_version is None and flags.local_sets is None:
-        early.check_splits(flags.data, (flags.split, flags.validation_split), place)
+        preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
     check_local_sets(flags)
-    early.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
+    preflight.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
     # Last: where names of losses are given, Keras is asked, too.
-    early.check_trainer(flags.trainer, arguments, flags.master, place)
+    preflight.check_trainer(flags.trainer, arguments, flags.master, place)
 
 
 def read_data(

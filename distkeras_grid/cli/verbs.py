@@ -17,7 +17,7 @@ class Verb:
     """One verb of the command line."""
 
     # Has ``main`` and ``build_parser``, and if it runs on a cluster ``check_early``: it takes the
-    # parsed flags and the `DriverPlace`, and refuses what can be known before Spark starts
+    # parsed flags and the `DriverEnvironment`, and refuses what can be known before Spark starts
     module: str
     description: str  # One line of the help text
     on_cluster: bool = False  # Whether it is a Spark job, which `submit` can run on a cluster
@@ -35,12 +35,12 @@ class Verb:
 # In the order in which the help text names them.
 VERBS = {
     "tile": Verb(
-        "data_prep.command",
+        "data_prep.cli.tile",
         "cut microscopy images into overlapping, rotated tiles (Parquet)",
         on_cluster=True,
     ),
     "ingest": Verb(
-        "data_prep.ingest.command",
+        "data_prep.cli.ingest",
         "store Fashion-MNIST, CIFAR-10 or folders of images as Parquet",
     ),
     "train": Verb(
@@ -58,28 +58,28 @@ VERBS = {
         "distkeras_grid.cli.evaluate", "compare predictions with labels", on_cluster=True
     ),
     "check-leaks": Verb(
-        "data_prep.leak_check",
+        "data_prep.splits.leak_check",
         "prove that nothing stands in two splits, also of data sets of others",
     ),
     "folds": Verb(
-        "data_prep.fold_command",
+        "data_prep.cli.folds",
         "divide a data set of tiles into folds for cross-validation",
     ),
     "revise": Verb(
-        "data_prep.revise_command",
+        "data_prep.cli.revise",
         "change labels, groups, splits and exclusions of a data set of tiles, without a tile",
     ),
     "compact": Verb(
-        "data_prep.compact_command",
+        "data_prep.cli.compact",
         "copy the small shards of many nights into fewer ones",
         on_cluster=True,
     ),
     "versions": Verb(
-        "data_prep.version_command",
+        "data_prep.cli.versions",
         "list the versions of a data set of tiles, with the hashes that a paper can cite",
     ),
     "export": Verb(
-        "data_prep.export.command",
+        "data_prep.cli.export",
         "copy a data set to PNG folders or for Hugging Face",
         on_cluster=True,
     ),

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from distkeras_grid.records import WindowResult
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.weights import StateSection, Vector, WeightLayout
 
 #: An engine's state, under names that only the engine knows, for `Engine.restore`.
@@ -36,7 +36,7 @@ class Engine(Protocol):
         """Return a copy of the model's weights as a flat vector."""
         ...
 
-    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window from the weights `before` and write the new ones into `after`.
 
         `before, after`: shape ``(layout.size,)``, ``float32``, in separate memory. They are used
@@ -46,7 +46,7 @@ class Engine(Protocol):
         """
         ...
 
-    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+    def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of weights on rows, without a step.
 
         `weights`: shape ``(layout.size,)``, ``float32``.
@@ -99,7 +99,7 @@ class Engine(Protocol):
 class ModelEngine(Engine, Protocol):
     """An engine of a real model: what an executor needs in addition to the training itself."""
 
-    def warm_up(self, block: Block) -> float:
+    def warm_up(self, block: RowBlock) -> float:
         """Compile what windows of such blocks need, without changing the state."""
         ...
 

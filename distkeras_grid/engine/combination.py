@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from distkeras_grid.engine.ends import declared
+from distkeras_grid.engine.model_io import model_tensors
 from distkeras_grid.errors import ConfigurationError
 
 COMBINATIONS = ("mean", "vote", "geometric")
@@ -53,7 +53,7 @@ class Combination(keras.layers.Layer):  # type: ignore[misc]
 
 def check_combinable(model: Any) -> None:
     """Refuse a model that cannot be a member of an ensemble."""
-    inputs, outputs = declared(model, "inputs"), declared(model, "outputs")
+    inputs, outputs = model_tensors(model, "inputs"), model_tensors(model, "outputs")
     if len(inputs) != 1 or len(outputs) != 1:
         raise ConfigurationError(
             "An ensemble combines models that declare one input and one output. "

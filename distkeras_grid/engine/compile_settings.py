@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.ends import declared, packed
+from distkeras_grid.engine.model_io import model_tensors, pack_like_model
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules.parameters import check_positive
 
@@ -165,11 +165,11 @@ def adds_losses(model: Any) -> bool:
 
     Keras knows them only after a call with data. The call made here changes nothing in the model.
     """
-    inputs = declared(model, "inputs")
+    inputs = model_tensors(model, "inputs")
     if not inputs:
         return True
     examples = [np.zeros(_example_shape(x.shape), x.dtype) for x in inputs]
-    given = packed(model, "input", examples)
+    given = pack_like_model(model, "input", examples)
     trained, others = (
         [variable.value for variable in variables]
         for variables in (model.trainable_variables, model.non_trainable_variables)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.keras_engine import KerasEngine
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.weights import Vector
 
 
@@ -46,7 +46,9 @@ class JaxEngine(KerasEngine):
         self._compiled: tuple[int, _Functions] | None = None
         self._compiled_test: Callable[..., Any] | None = None
 
-    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+    def _trained(
+        self, before: Vector, blocks: Iterable[RowBlock], after: Vector
+    ) -> Mapping[str, Any]:
         import jax
 
         state: Any = None

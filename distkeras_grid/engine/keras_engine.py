@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import State
 from distkeras_grid.engine.compile_settings import compile_model, has_own_train_step
-from distkeras_grid.engine.ends import declared, input_dtypes, packed
 from distkeras_grid.engine.jit import decide_jit, serves_xla
 from distkeras_grid.engine.keras_model import (
     counters,
@@ -27,7 +26,7 @@ from distkeras_grid.engine.keras_model import (
     state_section,
     weight_layout,
 )
-from distkeras_grid.engine.local_steps import install
+from distkeras_grid.engine.local_optimizers import install
 from distkeras_grid.engine.metric_state import (
     LogSources,
     as_numbers,
@@ -36,6 +35,7 @@ from distkeras_grid.engine.metric_state import (
     metric_state,
     metric_variables,
 )
+from distkeras_grid.engine.model_io import input_dtypes, model_tensors, pack_like_model
 from distkeras_grid.engine.optimizers import (
     follow_schedules_from,
     has_own_rate,
@@ -44,7 +44,7 @@ from distkeras_grid.engine.optimizers import (
 from distkeras_grid.engine.outcome import left_by
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.spec import OptimizerState
 from distkeras_grid.weights import StateSection, Vector
@@ -85,7 +85,7 @@ class KerasEngine(ABC):
         self.jit = decide_jit(model, jit, self._serves) and block_shape is not None
         self._inputs = input_dtypes(model, len(scaling))
         self._scaling = scaling or [AS_IT_IS] * len(self._inputs)
-        outputs = max(1, len(declared(model, "outputs")))
+        outputs = max(1, len(model_tensors(model, "outputs")))
         self._labels = [AS_IT_IS] * outputs if labels is None else list(labels)
         self._block_shape = block_shape
         self._variables = model_variables(model).all
@@ -106,7 +106,7 @@ class KerasEngine(ABC):
         """Return a copy of the model's weights as a flat vector."""
         return self.layout.flatten([np.asarray(variable) for variable in self._variables])
 
-    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window from the weights `before` and write the new ones into `after`.
 
         `before, after`: shape ``(layout.size,)``, ``float32``. `LocalSteps` says what the trainable
@@ -130,7 +130,9 @@ class KerasEngine(ABC):
         )
 
     @abstractmethod
-    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+    def _trained(
+        self, before: Vector, blocks: Iterable[RowBlock], after: Vector
+    ) -> Mapping[str, Any]:
         """Train the blocks, write the flat weights into `after`, and return the metrics."""
 
     @abstractmethod
@@ -180,7 +182,7 @@ class KerasEngine(ABC):
         """Return newly drawn initial weights as a flat vector; the model is left alone."""
         return fresh_weights(self.model, seed)
 
-    def warm_up(self, block: Block) -> float:
+    def warm_up(self, block: RowBlock) -> float:
         """Compile what windows of such blocks need, and leave the state as it was."""
         state = [(variable, variable.numpy()) for variable in self._state()]
         before, after = self.weights(), np.empty(self.layout.size, np.float32)
@@ -198,7 +200,7 @@ class KerasEngine(ABC):
             variable.assign(value)
         return seconds
 
-    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+    def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of weights on rows, by Keras' own ``test_step``."""
         self._load(weights)
         logs: Mapping[str, Any] = {}
@@ -275,7 +277,7 @@ class KerasEngine(ABC):
         held = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
         return [*held, *metric_variables(self.model)]
 
-    def _build_metrics(self, block: Block) -> None:
+    def _build_metrics(self, block: RowBlock) -> None:
         """Create the variables of loss and metrics, which a compiled function may not do."""
         import keras
 
@@ -333,22 +335,24 @@ class KerasEngine(ABC):
         x, rest = arrays[: len(self._inputs)], iter(arrays[len(self._inputs) :])
         self._steps.weigh(keras.ops.shape(arrays[0])[0])
         y = [None if each is None else _target(next(rest), each) for each in self._labels]
-        targets = None if all(each is None for each in y) else packed(self.model, "output", y)
+        targets = (
+            None if all(each is None for each in y) else pack_like_model(self.model, "output", y)
+        )
         return keras.utils.pack_x_y_sample_weight(self._features(x), targets, *rest)
 
     def _features(self, arrays: Sequence[Any]) -> Any:
         scaled = [_scaled(*each) for each in zip(arrays, self._inputs, self._scaling, strict=True)]
-        return packed(self.model, "input", scaled)
+        return pack_like_model(self.model, "input", scaled)
 
 
 class _Counted:
     """Blocks, and what has been taken of them."""
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    def __init__(self, blocks: Iterable[RowBlock]) -> None:
         self._blocks = blocks
         self.steps, self.samples = 0, 0
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[RowBlock]:
         for block in self._blocks:
             self.steps, self.samples = self.steps + block.steps, self.samples + block.samples
             yield block

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.engine.optimizers import making_steps
-from distkeras_grid.engine.own_classes import (
+from distkeras_grid.engine.custom_classes import (
     accept_parts,
     compile_as_described,
     described,
@@ -24,6 +23,7 @@ from distkeras_grid.engine.own_classes import (
     is_of_keras,
     rebuilding,
 )
+from distkeras_grid.engine.optimizers import leaf_optimizers
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import Rule
 from distkeras_grid.weights import StateSection, Variable, WeightLayout
@@ -118,7 +118,7 @@ def optimizer_slots(model: Any) -> tuple[Any, ...]:
         model.optimizer.build(model.trainable_variables)
     return tuple(
         variable
-        for optimizer in making_steps(model.optimizer)
+        for optimizer in leaf_optimizers(model.optimizer)
         for variable in optimizer.variables
         # A schedule's rate is a tensor, not one of the variables.
         if variable is not optimizer.learning_rate and variable.dtype == "float32"
@@ -147,7 +147,7 @@ def shared_section(model: Any) -> StateSection:
 
 
 def kept_limit(model: Any) -> int:
-    """Return how many bytes a worker's own state may have, as `OwnState` packs it.
+    """Return how many bytes a worker's own state may have, as `WorkerState` packs it.
 
     It has the weights, compression's residual and velocity, the optimizer with a vector of sums or
     of momentum, counters and random generators.

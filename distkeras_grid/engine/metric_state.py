@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.bounds import STATE_LIMIT
 from distkeras_grid.engine.compile_settings import has_own_train_step
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.field_types import STATE_LIMIT
 
 #: As the state travels.
 STATE_TYPE = np.dtype("<f8")

@@ -20,7 +20,7 @@ AVERAGES = "averages"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainOutcome:
     """What one worker's training has left."""
 
     worker: int  # worker and rows: Number of the worker, and of its rows
@@ -38,7 +38,7 @@ def left_by(model: Any, optimizer: Any) -> dict[str, NDArray[Any]]:
     return found
 
 
-def take_outcomes(model: Any, outcomes: Sequence[Outcome]) -> None:
+def take_outcomes(model: Any, outcomes: Sequence[TrainOutcome]) -> None:
     """Put what the workers' training has left into the driver's model.
 
     Variables that are no floats become those of the first worker: a sum or a mean of flags and

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distkeras_grid.engine.keras_engine import KerasEngine
-from distkeras_grid.rows import ALIGNMENT, Block
+from distkeras_grid.rows import ALIGNMENT, RowBlock
 from distkeras_grid.weights import Vector
 
 # Of each array of a block: its type, and its shape without steps and batch.
@@ -42,7 +42,9 @@ class TensorFlowEngine(KerasEngine):
         self._swap: Callable[..., Any] | None = None
         self._compiled_test: Callable[..., Any] | None = None
 
-    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+    def _trained(
+        self, before: Vector, blocks: Iterable[RowBlock], after: Vector
+    ) -> Mapping[str, Any]:
         """Train the blocks. `before` is not copied if `aligned_empty` made it."""
         import tensorflow as tf
 
@@ -101,7 +103,7 @@ class TensorFlowEngine(KerasEngine):
         logs: Mapping[str, Any] = test(*(tf.constant(array) for array in arrays))
         return logs
 
-    def _function(self, block: Block) -> Callable[..., Any]:
+    def _function(self, block: RowBlock) -> Callable[..., Any]:
         signature = tuple((array.dtype.name, array.shape[2:]) for array in block.arrays)
         if signature not in self._functions:
             self._build_metrics(block)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from distkeras_grid.engine.jit import serves_tracing
 from distkeras_grid.engine.keras_engine import KerasEngine
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.weights import Vector
 
 # Of each array of a batch: its type and its shape.
@@ -50,7 +50,9 @@ class TorchEngine(KerasEngine):
         # Seed and number of windows.
         self._drawn = keras.Variable(_process_seed(), dtype="int64", trainable=False, name="drawn")
 
-    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+    def _trained(
+        self, before: Vector, blocks: Iterable[RowBlock], after: Vector
+    ) -> Mapping[str, Any]:
         import torch
 
         logs: Mapping[str, Any] = {}
@@ -167,7 +169,7 @@ class TorchEngine(KerasEngine):
     def _state(self) -> list[Any]:
         return [self._drawn, *super()._state()]
 
-    def _begin(self, before: Vector, block: Block) -> None:
+    def _begin(self, before: Vector, block: RowBlock) -> None:
         """Prepare for a window from some weights."""
         import torch
 

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
+from distkeras_grid.evaluation.classification import ROW, ResamplingUnits, units_of
 from distkeras_grid.evaluation.intervals import Figure, Numbers, with_interval
-from distkeras_grid.evaluation.levels import ROW, Units, units_of
 
 #: The figures, as Spark ML names them.
 METRICS = ("mae", "rmse", "r2")
 
 
 @dataclass(frozen=True)
-class Moments:
+class ErrorMoments:
     """What the rows of one unit say; all numbers are means over them."""
 
     units: tuple[str | None, ...]  # The units of the rows, the smallest first
@@ -87,7 +87,7 @@ class RegressionEvaluation:
         return regression_as_text(self)
 
 
-def evaluate_moments(moments: Sequence[Moments], by: Sequence[str]) -> RegressionEvaluation:
+def evaluate_moments(moments: Sequence[ErrorMoments], by: Sequence[str]) -> RegressionEvaluation:
     """Return the figures of predicted numbers.
 
     `moments`: those of the smallest units, or, without `by`, of parts of the rows.
@@ -100,11 +100,11 @@ def evaluate_moments(moments: Sequence[Moments], by: Sequence[str]) -> Regressio
     moments = sorted(moments, key=lambda each: tuple(unit or "" for unit in each.units))
     levels = units_of([each.units for each in moments], by)
     names = [str(number) for number in range(len(moments))]
-    clusters = levels[-1] if levels else Units(names, np.arange(len(moments)))
+    clusters = levels[-1] if levels else ResamplingUnits(names, np.arange(len(moments)))
     found = [_level(ROW, moments, clusters)]
     for name, units in zip(by, levels, strict=True):
         _, first = np.unique(units.of, return_index=True)
-        lying = Units(clusters.names, clusters.of[first])
+        lying = ResamplingUnits(clusters.names, clusters.of[first])
         found.append(_level(name, _combined(moments, units), lying))
     rows = found[0].count
     return RegressionEvaluation(
@@ -112,7 +112,7 @@ def evaluate_moments(moments: Sequence[Moments], by: Sequence[str]) -> Regressio
     )
 
 
-def _combined(moments: Sequence[Moments], units: Units) -> list[Moments]:
+def _combined(moments: Sequence[ErrorMoments], units: ResamplingUnits) -> list[ErrorMoments]:
     """Return each unit as one row: the mean label and the mean prediction of its rows."""
     count = np.array([each.count for each in moments], np.float64)
     rows = np.bincount(units.of, count)
@@ -121,12 +121,14 @@ def _combined(moments: Sequence[Moments], units: Units) -> list[Moments]:
         for name in ("label", "prediction")
     )
     return [
-        Moments((), 1, true, said, 0.0, abs(said - true), (said - true) ** 2)
+        ErrorMoments((), 1, true, said, 0.0, abs(said - true), (said - true) ** 2)
         for true, said in zip(label.tolist(), prediction.tolist(), strict=True)
     ]
 
 
-def _level(name: str, moments: Sequence[Moments], clusters: Units) -> RegressionLevel:
+def _level(
+    name: str, moments: Sequence[ErrorMoments], clusters: ResamplingUnits
+) -> RegressionLevel:
     given = {
         key: np.array([getattr(each, key) for each in moments], np.float64)
         for key in ("count", "label", "variance", "absolute", "squared")

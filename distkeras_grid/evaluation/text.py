@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from distkeras_grid.evaluation.levels import BY_CLASS, Evaluation, Level
+from distkeras_grid.evaluation.classification import BY_CLASS, Evaluation, EvaluationLevel
 from distkeras_grid.evaluation.regression import RegressionEvaluation
 
 TITLES = {"mae": "MAE", "rmse": "RMSE", "r2": "R2"}
@@ -80,7 +80,7 @@ def format_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str] = ()) -
     return _table((HEAD, *names), lines, right=True)
 
 
-def _by_class(level: Level) -> str:
+def _by_class(level: EvaluationLevel) -> str:
     lines = [
         (each.name, f"{each.count:,}", *(str(getattr(each, name)) for name in BY_CLASS))
         for each in level.classes
@@ -113,7 +113,7 @@ def drawn_from(clusters: int, cluster: str) -> list[str]:
     ]
 
 
-def _without_interval(level: Level) -> bool:
+def _without_interval(level: EvaluationLevel) -> bool:
     by_class = (getattr(each, name) for each in level.classes for name in BY_CLASS)
     figures = (level.accuracy, level.balanced, *by_class)
     return any(figure.value is not None and figure.low is None for figure in figures)

@@ -1,9 +1,10 @@
 """Which rows of a seat are in which batch, window and epoch, the same in every attempt.
 
-A `Policy` returns positions of rows and does not know the rows. `Epochs` is the one that training
-uses. Its order depends only on (seed, seat, epoch), so a task that runs again can start at any
-window; the server tells it how many are folded. No row is left out: the last batch of an epoch may
-have fewer rows, and its last window fewer batches, or one more (`ScheduleSpec.windows_per_epoch`).
+A `BatchSampler` returns positions of rows and does not know the rows. `EpochSampler` is the one
+that training uses. Its order depends only on (seed, seat, epoch), so a task that runs again can
+start at any window; the server tells it how many are folded. No row is left out: the last batch of
+an epoch may have fewer rows, and its last window fewer batches, or one more
+(`ScheduleSpec.windows_per_epoch`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Window:
         return sum(len(block) for block in self.blocks)
 
 
-class Policy(Protocol):
+class BatchSampler(Protocol):
     """The windows of one seat, in order.
 
     `tests.contracts.test_policies` holds every policy to what is said here.
@@ -62,12 +63,12 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Epochs:
+class EpochSampler:
     """Every row once in each epoch.
 
     Examples
     --------
-    >>> first, last = Epochs(rows=5, batch_size=2, window=2, shuffle=False).windows()
+    >>> first, last = EpochSampler(rows=5, batch_size=2, window=2, shuffle=False).windows()
     >>> [block.tolist() for block in first.blocks], [block.tolist() for block in last.blocks]
     ([[[0, 1], [2, 3]]], [[[4]]])
     """
@@ -91,7 +92,7 @@ class Epochs:
     windows_per_epoch: int | None = None
 
     def windows(self, start: int = 0) -> Iterator[Window]:
-        """Yield the windows from the one of number `start` on; see `Policy`."""
+        """Yield the windows from the one of number `start` on; see `BatchSampler`."""
         if self.rows == 0:
             return iter(())
         kept = bootstrap_sample(self.rows, self.seed, self.seat) if self.bootstrap else None
@@ -106,7 +107,7 @@ class Epochs:
 
         Examples
         --------
-        >>> policy = Epochs(rows=50, batch_size=10, window=2)
+        >>> policy = EpochSampler(rows=50, batch_size=10, window=2)
         >>> [policy.steps_before(sequence) for sequence in range(5)]
         [0, 2, 4, 5, 7]
         """
@@ -150,9 +151,9 @@ class Epochs:
             yield Window(sequence, epoch + 1, number, blocks_of(part, self.batch_size, window))
 
 
-def policy_of(schedule: ScheduleSpec, rows: int, seat: int) -> Epochs:
+def policy_of(schedule: ScheduleSpec, rows: int, seat: int) -> EpochSampler:
     """Return the policy of a seat according to a run's schedule."""
-    return Epochs(
+    return EpochSampler(
         rows=rows,
         batch_size=schedule.batch_size,
         window=schedule.window,

@@ -53,7 +53,7 @@ class Field:
     encoding : {"raw", "padded", "jpeg", "png", "difference", "bgr", "tile"}, default "raw"
         ``raw`` is the array's bytes in C order; ``jpeg`` and ``png`` are the bytes of an image
         file; ``difference`` is the bytes of an array in which each row of the image is its
-        difference from the row above (`distkeras_grid.feeding.differences`); ``bgr`` is what
+        difference from the row above (`distkeras_grid.feeding.delta_encoding`); ``bgr`` is what
         Spark's ``image`` source gives, blue first, and the model sees RGB; ``tile`` says where a
         tile lies in an image, and it is cut when it is read (`data_prep.cut`). A ``padded`` value
         is an array that may be shorter than the shape says, and gets zeros at its end.

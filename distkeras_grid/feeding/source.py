@@ -1,8 +1,8 @@
-"""Rows by position: a `Source` returns mini-batches, wherever the rows are stored.
+"""Rows by position: a `RowSource` returns mini-batches, wherever the rows are stored.
 
 The training loop asks a source for rows and does not know where they come from. Two things are kept
-apart: a source knows its rows and no order, and a `distkeras_grid.feeding.batches.Policy` knows the
-order and no rows. So an epoch depends only on the policy.
+apart: a source knows its rows and no order, and a `distkeras_grid.feeding.batches.BatchSampler`
+knows the order and no rows. So an epoch depends only on the policy.
 
 There are places for extensions:
 
@@ -10,8 +10,8 @@ There are places for extensions:
   of their column (`distkeras_grid.feeding.encodings`). `data_prep.cut` is one. It works wherever a
   column is read, so a worker's spool needs nothing else.
 - Rows at another place, as a table of indices over files that a worker reads by itself: a class
-  with the methods of `Source`. `blocks` is given the places of a whole window at once, so that such
-  a source can reach for a window's rows file by file.
+  with the methods of `RowSource`. `blocks` is given the places of a whole window at once, so that
+  such a source can reach for a window's rows file by file.
 - Another order: a class with the methods of `Policy`. It may know what it wants of the rows, such
   as their labels; minds and loop see windows only. `distkeras_grid.local_sets.policy` is one.
 
@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import DataError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.rows import Block, aligned_empty, check_places, take
+from distkeras_grid.rows import RowBlock, aligned_empty, check_places, take
 
 #: Which rows make the mini-batches of a block, shape ``(steps, batch)``.
 Places: TypeAlias = NDArray[np.int64]
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """The rows of one seat.
 
     A place always means the same row, in every attempt of a task. Nothing else is promised about
@@ -56,7 +56,7 @@ class Source(Protocol):
         """Rows; 0 for an empty seat."""
         ...
 
-    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
         """Yield the rows of a window, one block for each array of places, in their order.
 
         At most one block at a time is made. A source whose rows are expensive to reach may look at
@@ -131,10 +131,10 @@ class ArraySource:
         """Rows."""
         return self._rows
 
-    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
-        """Yield the rows of a window; see `Source`."""
+    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
+        """Yield the rows of a window; see `RowSource`."""
         for places in window:
-            yield Block(
+            yield RowBlock(
                 x=tuple(take(array, places) for array in self.features),
                 y=tuple(take(array, places) for array in self.labels),
                 weight=None if self.weights is None else take(self.weights, places),
@@ -156,7 +156,7 @@ class Selection:
     [[[3.0], [2.0]]]
     """
 
-    source: Source  # Where the rows are
+    source: RowSource  # Where the rows are
     places: Places  # Which they are, shape ``(rows,)``, int64. A row may occur more than once.
 
     def __post_init__(self) -> None:
@@ -176,8 +176,8 @@ class Selection:
         """Rows that were selected."""
         return len(self.places)
 
-    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
-        """Yield the rows of a window; see `Source`."""
+    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
+        """Yield the rows of a window; see `RowSource`."""
         for places in window:
             check_places(places, len(self))
         return self.source.blocks([self.places[places] for places in window])
@@ -201,7 +201,7 @@ class ClassWeighted:
     [[2.0, 1.5]]
     """
 
-    source: Source  # The rows
+    source: RowSource  # The rows
     # Weight of the samples of each class, 1 for classes that are not named
     class_weight: Mapping[int, float]
 
@@ -219,8 +219,8 @@ class ClassWeighted:
         """Rows of the source."""
         return len(self.source)
 
-    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
-        """Yield the rows of a window; see `Source`."""
+    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
+        """Yield the rows of a window; see `RowSource`."""
         # The source may fetch the rows now, and not with the first block.
         return self._weighted(self.source.blocks(window))
 
@@ -228,10 +228,10 @@ class ClassWeighted:
         """Close the source."""
         self.source.close()
 
-    def _weighted(self, blocks: Iterator[Block]) -> Iterator[Block]:
+    def _weighted(self, blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
         for block in blocks:
             (label,) = block.y
-            yield Block(block.x, block.y, self._weights(label, block.weight))
+            yield RowBlock(block.x, block.y, self._weights(label, block.weight))
 
     def _weights(
         self, label: NDArray[Any], weight: NDArray[np.float32] | None
@@ -246,7 +246,7 @@ class ClassWeighted:
         return out
 
 
-def weighted_by(source: Source, class_weight: Mapping[int, float] | None) -> Source:
+def weighted_by(source: RowSource, class_weight: Mapping[int, float] | None) -> RowSource:
     """Return a source whose rows have the weights of their classes, or the source for None."""
     return source if class_weight is None else ClassWeighted(source, class_weight)
 

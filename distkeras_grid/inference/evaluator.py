@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from distkeras_grid.errors import EmptyDataError, LabelError
-from distkeras_grid.evaluation.levels import Combine, Evaluation, evaluate_tallies
-from distkeras_grid.inference.naming import (
+from distkeras_grid.evaluation.classification import Combine, Evaluation, evaluate_tallies
+from distkeras_grid.inference.class_expressions import (
     check_columns,
     predicted_class,
     single_number,
     true_class,
 )
-from distkeras_grid.inference.tallies import Counted, class_names, has_scores, tallies_of
+from distkeras_grid.inference.vote_counts import Counted, class_names, has_scores, tallies_of
 from distkeras_grid.metrics import confusion_from_counts
 from distkeras_grid.spark.groups import GROUP_COLUMN, SOURCE_COLUMN
 

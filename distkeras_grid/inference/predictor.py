@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.own_objects import objects_of, travelling_objects
+from distkeras_grid.engine.custom_objects import objects_of, serializable_objects
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port, check_fit, match, outputs_of
@@ -165,7 +165,7 @@ def ship_model(
     )
 
     archive = model_to_bytes(model)
-    objects = travelling_objects(archive, custom_objects)
+    objects = serializable_objects(archive, custom_objects)
     backend = current_backend()
     ship_backend(spark, backend)
     check_executors(spark, training_packages(backend))
@@ -225,7 +225,7 @@ def model_inputs(model: Any, fields: Sequence[Field], columns: Sequence[pa.Array
     """Return columns of a batch as a model's inputs, scaled as in training."""
     import pyarrow as pa
 
-    from distkeras_grid.engine.ends import input_dtypes, packed
+    from distkeras_grid.engine.model_io import input_dtypes, pack_like_model
     from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
 
     seen = []
@@ -237,7 +237,7 @@ def model_inputs(model: Any, fields: Sequence[Field], columns: Sequence[pa.Array
             else column
         )
         seen.append(as_model_sees(features_from_arrow(held, field), field, dtype))
-    return packed(model, "input", seen)
+    return pack_like_model(model, "input", seen)
 
 
 def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:

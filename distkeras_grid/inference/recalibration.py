@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from distkeras_grid.engine.custom_objects import objects_of
 from distkeras_grid.engine.keras_model import normalizations
-from distkeras_grid.engine.own_objects import objects_of
 from distkeras_grid.errors import ConfigurationError, EmptyDataError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import check_fit

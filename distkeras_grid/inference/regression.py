@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError, LabelError
 from distkeras_grid.evaluation.regression import (
     METRICS,
-    Moments,
+    ErrorMoments,
     RegressionEvaluation,
     evaluate_moments,
 )
+from distkeras_grid.inference.class_expressions import check_columns, single_number
 from distkeras_grid.inference.evaluator import default_units
-from distkeras_grid.inference.naming import check_columns, single_number
 from distkeras_grid.spark.columns import quoted
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class RegressionEvaluator:
         check_columns(df, (self.prediction_col, self.label_col, *by))
         return evaluate_moments(self._moments(df, by), by)
 
-    def _moments(self, df: DataFrame, by: Sequence[str]) -> list[Moments]:
+    def _moments(self, df: DataFrame, by: Sequence[str]) -> list[ErrorMoments]:
         from pyspark.sql import functions as F
 
         keys = [F.col(quoted(name)).cast("string").alias(f"unit_{i}") for i, name in enumerate(by)]
@@ -119,7 +119,7 @@ class RegressionEvaluator:
         self._check({name: sum(row[name] for row in table) for name in found.columns[-3:]}, table)
         numbers = ("count", "label", "prediction", "variance", "absolute", "squared")
         return [
-            Moments(
+            ErrorMoments(
                 tuple(row[f"unit_{i}"] for i in range(len(by))), *(row[name] for name in numbers)
             )
             for row in table

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from distkeras_grid.local_sets.drawing import Drawing
-from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.local_sets.sampler import TileSampler
+from distkeras_grid.local_sets.tile_index import TileIndex
 
 
-def expected_coverage(pool: Pool, local_train: int, sets: int) -> float:
+def expected_coverage(pool: TileIndex, local_train: int, sets: int) -> float:
     """Return the share of a pool's tiles that local training sets are expected to reach.
 
     It is exact if all images of a class have the same number of tiles, or sets draw from all
@@ -26,7 +26,7 @@ def expected_coverage(pool: Pool, local_train: int, sets: int) -> float:
     --------
     The run of Kurochkin (GRID'2021), if it drew from all 4,559,688 tiles:
 
-    >>> tiles = Pool.of(tiles=[6972] * 654, images=range(654), labels=[0] * 654, classes=1)
+    >>> tiles = TileIndex.of(tiles=[6972] * 654, images=range(654), labels=[0] * 654, classes=1)
     >>> round(expected_coverage(tiles, 6000, sets=18 * 5), 3)
     0.112
     """
@@ -35,7 +35,7 @@ def expected_coverage(pool: Pool, local_train: int, sets: int) -> float:
     return float(np.average(reached, weights=pool.class_sizes))
 
 
-def coverage(drawing: Drawing, sets: Iterable[tuple[int, int]]) -> float:
+def coverage(drawing: TileSampler, sets: Iterable[tuple[int, int]]) -> float:
     """Return the share of the tiles that some local training sets reached."""
     reached = np.zeros(drawing.training.end, np.bool_)
     for iteration, worker in sorted(sets):

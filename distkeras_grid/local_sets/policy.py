@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from distkeras_grid.feeding.batches import Epochs
-from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.feeding.batches import EpochSampler
+from distkeras_grid.local_sets.sampler import TileSampler
 from distkeras_grid.spec import ScheduleSpec
 
 if TYPE_CHECKING:
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iterations(Epochs):
+class LocalSetSampler(EpochSampler):
     """Windows with one local training set in each epoch; an epoch is an iteration.
 
     Positions are tile numbers in the pool. They may exceed `rows`, which is the size of a set.
     """
 
-    drawing: Drawing  # The local sets of the run
+    drawing: TileSampler  # The local sets of the run
 
     @classmethod
-    def of(cls, drawing: Drawing, schedule: ScheduleSpec, seat: int) -> Self:
+    def of(cls, drawing: TileSampler, schedule: ScheduleSpec, seat: int) -> Self:
         """Return the policy of a seat according to a run's schedule."""
         return cls(
             rows=drawing.spec.local_train,

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from distkeras_grid.errors import GridError
 from distkeras_grid.feeding.local_file import LocalFile, local_folder
+from distkeras_grid.feeding.row_cache import MAPPED_BYTES
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import Places
-from distkeras_grid.feeding.spool import MAPPED_BYTES
-from distkeras_grid.local_sets.pool import Numbers
 from distkeras_grid.local_sets.store import TileReader, TileStore
-from distkeras_grid.rows import Block, check_places, take
+from distkeras_grid.local_sets.tile_index import Numbers
+from distkeras_grid.rows import RowBlock, check_places, take
 
 
 class LocalRows:
-    """All tiles of a data set as a `distkeras_grid.feeding.source.Source`, fetched when needed.
+    """All tiles of a data set as a `distkeras_grid.feeding.source.RowSource`, fetched when needed.
 
     `blocks` fetches the tiles of a window before it returns, each once, into a local file without
     a name. It drops them when the next window comes.
@@ -58,7 +58,7 @@ class LocalRows:
         """Return the number of tiles in the data set."""
         return self._store.pool.end
 
-    def blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
         """Fetch the tiles of a window, and yield them; see `Source`."""
         for places in window:
             check_places(places, len(self))
@@ -72,10 +72,10 @@ class LocalRows:
             self._file.close()
         self._file, self._held = None, np.empty(0, np.int64)
 
-    def _blocks(self, window: Sequence[Places]) -> Iterator[Block]:
+    def _blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
         for places in window:
             label = self._store.pool.labels[self._store.pool.runs_of(places.ravel())]
-            yield Block(
+            yield RowBlock(
                 x=(self._gathered(places),),
                 y=(take(label, np.arange(label.size).reshape(places.shape)),),
             )
@@ -118,7 +118,7 @@ class LocalRows:
         self.seconds += time.perf_counter() - clock
 
 
-class Readings:
+class ReadStatistics:
     """Measures what is read after this object was made."""
 
     def __init__(self, reader: TileReader, *rows: LocalRows) -> None:

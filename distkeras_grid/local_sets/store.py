@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.local_sets.drawing import Drawing
-from distkeras_grid.local_sets.pool import Numbers, Pool
+from distkeras_grid.local_sets.sampler import TileSampler
+from distkeras_grid.local_sets.tile_index import Numbers, TileIndex
 
 
 class TileReader(Protocol):
@@ -37,7 +37,7 @@ class TileReader(Protocol):
 class TileStore(Protocol):
     """A data set from which local sets are read: a value that travels to the workers."""
 
-    pool: Pool  # All tiles
+    pool: TileIndex  # All tiles
     field: Field  # The feature: shape, type and scaling of a tile
     label_name: str  # Name of the label column
     locations: tuple[str, ...]  # Locations from which the data are read
@@ -56,4 +56,4 @@ class LocalPlan:
     """What a worker needs in place of rows: where the tiles are, and how sets are drawn."""
 
     store: TileStore = field(repr=False)  # The data set
-    drawing: Drawing = field(repr=False)  # The local sets of the run
+    drawing: TileSampler = field(repr=False)  # The local sets of the run

@@ -20,7 +20,7 @@ from distkeras_grid.rows import ALIGNMENT
 Array = NDArray[np.float32]
 
 
-class Part:
+class UnitRange:
     """Some units of a layer, for one batch.
 
     `x`: the input channels that these units need, shape ``(batch, *spatial, channels)``.

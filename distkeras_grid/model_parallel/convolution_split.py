@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.directory import Guide
 from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.tasks import SplitPlan, run_device, run_master
+from distkeras_grid.model_parallel.master_registry import RegistryAddress
+from distkeras_grid.model_parallel.tasks import SplitJob, run_device, run_master
 from distkeras_grid.model_parallel.time_model import Layers
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, settle
-from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow, checked_whole
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.trainers.preparation import PreparedRun
-    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.preparation import TrainingJob
+    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 
@@ -84,7 +84,7 @@ class ConvolutionSplit(Trainer):
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse layers that cannot be divided, and more devices than task slots."""
-        from distkeras_grid.model_parallel.described import find_convolutions
+        from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 
         check_tensorflow(type(self).__name__)
         layers = self._layers()
@@ -98,14 +98,14 @@ class ConvolutionSplit(Trainer):
                 f"{whole or 'a model without convolutions'}. Train it with another trainer."
             )
         spark, wanted = active_session(), self.num_workers
-        settle([check_slots(settled_slots(spark, wanted), wanted)])
+        settle([check_slots(stable_slot_count(spark, wanted), wanted)])
 
-    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+    def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and devices to the end; see `Trainer.execute`."""
-        count = self.num_workers or settled_slots(active_session(), None)
+        count = self.num_workers or stable_slot_count(active_session(), None)
 
-        def plan(guide: Guide) -> SplitPlan:
-            return SplitPlan(guide=guide, count=count, spec=prepared.spec, layers=self._layers())
+        def plan(guide: RegistryAddress) -> SplitJob:
+            return SplitJob(guide=guide, count=count, spec=prepared.spec, layers=self._layers())
 
         return run_devices(prepared, progress, count, plan, run_master, run_device)
 

@@ -29,10 +29,10 @@ from distkeras_grid.model_parallel.schedule import (
     timetable,
 )
 from distkeras_grid.spark.memory import VECTORS
-from distkeras_grid.spec import Value
+from distkeras_grid.spec import FrozenStruct
 
 
-class Piece(Value, frozen=True):
+class LayerGroup(FrozenStruct, frozen=True):
     """A part of a model that cannot be cut, and what it costs."""
 
     name: str  # Name of its last layer, after which the model can be cut
@@ -45,7 +45,7 @@ class Piece(Value, frozen=True):
     weights: int = 0  # Bytes of one copy of its weights, also of those that are not trained
 
 
-class Stage(Value, frozen=True):
+class Stage(FrozenStruct, frozen=True):
     """A stage of a placement."""
 
     start: int  # start and stop: Its pieces, from `start` up to `stop` without it
@@ -62,7 +62,7 @@ class Stage(Value, frozen=True):
         return self.forward + self.backward
 
 
-class Placement(Value, frozen=True):
+class Placement(FrozenStruct, frozen=True):
     """Which pieces are on which stage."""
 
     stages: tuple[Stage, ...]  # In the order of the model
@@ -86,7 +86,7 @@ class Placement(Value, frozen=True):
         Examples
         --------
         >>> costs = {"held": 3_000_000, "weights": 1_000_000, "kept": 2_000_000, "sent": 8000}
-        >>> pieces = [Piece(name=n, forward=0.01, backward=0.02, **costs) for n in ("a", "b")]
+        >>> pieces = [LayerGroup(name=n, forward=0.01, backward=0.02, **costs) for n in ("a", "b")]
         >>> print("\n".join(choose_cuts(pieces, 2, 3).table()))
         stage  up to layer  a micro-batch  MB at most  MB sent on
         0      a                  0.030 s           8       0.008
@@ -113,7 +113,7 @@ class Placement(Value, frozen=True):
 
 
 def choose_cuts(
-    pieces: Sequence[Piece],
+    pieces: Sequence[LayerGroup],
     stages: int,
     micro_batches: int,
     *,
@@ -146,7 +146,7 @@ def choose_cuts(
 
 
 def given_cuts(
-    pieces: Sequence[Piece],
+    pieces: Sequence[LayerGroup],
     names: Sequence[str],
     micro_batches: int,
     *,
@@ -173,7 +173,7 @@ def given_cuts(
 
 
 def _placement(
-    pieces: Sequence[Piece],
+    pieces: Sequence[LayerGroup],
     bounds: Sequence[int],
     micro_batches: int,
     given: int,

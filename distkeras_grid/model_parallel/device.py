@@ -10,32 +10,32 @@ from typing import Protocol
 import msgspec
 
 from distkeras_grid.errors import RemoteProtocolError
-from distkeras_grid.model_parallel.arithmetic import Array, Part
-from distkeras_grid.model_parallel.duplex import Duplex
+from distkeras_grid.model_parallel.arithmetic import Array, UnitRange
+from distkeras_grid.model_parallel.duplex_channel import Duplex
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.messages import (
     Backward,
     Echo,
     Failed,
-    Finish,
+    FinishDevice,
     Forward,
+    ForwardResult,
     InputGradient,
     KernelGradient,
-    Output,
 )
+from distkeras_grid.parameter_server.array_channel import ArrayChannel
 from distkeras_grid.parameter_server.messages import LONGEST_FAILURE
-from distkeras_grid.parameter_server.wire import ArrayChannel
 
 #: Seconds to send the last answers.
 FINISH_SECONDS = 5.0
 
 
-class Computer:
+class ConvolutionWorker:
     """Computes the units that one message after the other asks for."""
 
     def __init__(self, layers: Sequence[Convolution]) -> None:
         self._layers: Mapping[str, Convolution] = {layer.name: layer for layer in layers}
-        self._kept: dict[str, tuple[int, Part]] = {}
+        self._kept: dict[str, tuple[int, UnitRange]] = {}
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
         """Compute, and send the results."""
@@ -53,7 +53,7 @@ class Computer:
         self._kept[message.layer] = message.call, part
         clock = time.perf_counter()
         y = part.output()
-        duplex.send(Output(seconds=self._elapsed(clock)), [y])
+        duplex.send(ForwardResult(seconds=self._elapsed(clock)), [y])
 
     def _backward(self, message: Backward, arrays: list[Array], duplex: Duplex) -> None:
         number, part = self._kept.get(message.layer, (-1, None))
@@ -74,7 +74,7 @@ class Computer:
         gradient = part.kernel_gradient(dy)
         duplex.send(KernelGradient(seconds=self._elapsed(clock)), [gradient])
 
-    def _part(self, name: str, operands: list[Array]) -> Part:
+    def _part(self, name: str, operands: list[Array]) -> UnitRange:
         """Check the shapes of the operands, and return the part of a layer."""
         layer = self._layers.get(name)
         if layer is None or len(operands) != 2:
@@ -92,13 +92,13 @@ class Computer:
             raise RemoteProtocolError(
                 f"Input and kernel of {name!r} do not fit. Received: {x.shape} and {kernel.shape}."
             )
-        return Part(layer, x, kernel)
+        return UnitRange(layer, x, kernel)
 
     def _elapsed(self, since: float) -> float:
         return time.perf_counter() - since
 
 
-class Computing(Protocol):
+class RequestHandler(Protocol):
     """What answers a master's requests."""
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
@@ -106,7 +106,7 @@ class Computing(Protocol):
         ...
 
 
-def serve(channel: ArrayChannel, computer: Computing) -> bool:
+def serve(channel: ArrayChannel, computer: RequestHandler) -> bool:
     """Answer the master's requests until it releases the device, or the line ends.
 
     The next request is received while one is computed, and answers are sent meanwhile.
@@ -117,7 +117,7 @@ def serve(channel: ArrayChannel, computer: Computing) -> bool:
     duplex.start()
     try:
         while (request := inbox.get()) is not None:
-            if isinstance(request[0], Finish):
+            if isinstance(request[0], FinishDevice):
                 return True
             computer.answer(*request, duplex)
         return False

@@ -18,24 +18,24 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from distkeras_grid.model_parallel.arithmetic import Array, Part
+from distkeras_grid.model_parallel.arithmetic import Array, UnitRange
+from distkeras_grid.model_parallel.device_connection import Answer, DeviceConnection
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.line import Answer, Line
-from distkeras_grid.model_parallel.members import Members
 from distkeras_grid.model_parallel.messages import (
     Backward,
     Echo,
     Forward,
+    ForwardResult,
     InputGradient,
     KernelGradient,
-    Output,
 )
-from distkeras_grid.model_parallel.shares import divide, ranges
+from distkeras_grid.model_parallel.proportional_split import divide, ranges
 from distkeras_grid.model_parallel.time_model import (
     Layers,
-    Link,
-    Pace,
-    Plan,
+    NetworkLink,
+    SplitPlan,
+    UnitTime,
     divided_seconds,
     plan_layers,
 )
@@ -63,7 +63,7 @@ class _Pass:
     backward: dict[int, float] = field(default_factory=dict)
     gradients: dict[int, Future[Answer]] = field(default_factory=dict)
     # The connections to the devices that have kept the input and their kernel.
-    kept: dict[int, Line] = field(default_factory=dict)
+    kept: dict[int, DeviceConnection] = field(default_factory=dict)
     own: Array | None = None
     arrays: tuple[Array, Array, Array] | None = None
 
@@ -72,17 +72,17 @@ class _Pass:
         """Devices with units, without the master."""
         return [device for device, units in enumerate(self.units) if device and units]
 
-    def pace(self, device: int) -> Pace | None:
+    def pace(self, device: int) -> UnitTime | None:
         """Return how long a device took for a unit; None if it has not answered."""
         if device not in self.forward or device not in self.backward:
             return None
         units = len(self.units[device])
         # A clock that does not move would make a device infinitely fast.
         forward, backward = (max(each[device], 1e-9) for each in (self.forward, self.backward))
-        return Pace(forward=forward / units, backward=backward / units)
+        return UnitTime(forward=forward / units, backward=backward / units)
 
 
-class Devices(Members):
+class Devices(DeviceGroup):
     """The master and the other devices, as one device that computes convolutions.
 
     `layers`: layers that may be divided.
@@ -111,16 +111,16 @@ class Devices(Members):
         self._numbers = itertools.count(1)
         # Paces while all work at once, and the master's while the others wait. On one machine they
         # differ: the first are for divided layers, the second is for whole ones.
-        self._paces: dict[str, list[Pace | None]] = {}
-        self._alone: dict[str, Pace | None] = {}
-        self._link = Link(bandwidth=float("inf"))
+        self._paces: dict[str, list[UnitTime | None]] = {}
+        self._alone: dict[str, UnitTime | None] = {}
+        self._link = NetworkLink(bandwidth=float("inf"))
         self._overheads: dict[str, float] = {}
         self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
-        self.plan = Plan(layers=())
+        self.plan = SplitPlan(layers=())
 
     # Decisions
 
-    def measure(self) -> Plan:
+    def measure(self) -> SplitPlan:
         """Measure the line and the layers, on all devices at once and on the master; then plan.
 
         Devices on one machine slow each other down, so a layer that is divided is measured on all
@@ -150,7 +150,7 @@ class Devices(Members):
 
     def _timed_passes(
         self, name: str, x: Array, kernel: Array, dy: Array
-    ) -> tuple[float, list[Pace | None]]:
+    ) -> tuple[float, list[UnitTime | None]]:
         """Pass through a layer as it is shared now; return the time [s] and each device's pace."""
         taken, paces = [], []
         for _ in range(1 + OBSERVATIONS):
@@ -165,7 +165,7 @@ class Devices(Members):
         return statistics.median(taken[1:]), medians
 
     def _note_overhead(
-        self, layer: Convolution, seconds: float, paces: Sequence[Pace | None]
+        self, layer: Convolution, seconds: float, paces: Sequence[UnitTime | None]
     ) -> None:
         """Note how much longer a measured pass took than computing and sending alone."""
         shares = self._shares[layer.name]
@@ -174,14 +174,14 @@ class Devices(Members):
         expected = divided_seconds(layer, self._batch, shares, paces, self._link)
         self._overheads[layer.name] = max(0.0, seconds - expected)
 
-    def adopt(self, plan: Plan) -> None:
+    def adopt(self, plan: SplitPlan) -> None:
         """Divide as a plan says, from the next pass of each layer on."""
         with self._changed:
             self.plan = plan
             self._shares |= {layer.layer: layer.shares for layer in plan.layers}
 
     @property
-    def link(self) -> Link:
+    def link(self) -> NetworkLink:
         """The measured connection to the devices."""
         return self._link
 
@@ -190,7 +190,7 @@ class Devices(Members):
         with self._changed:
             self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
 
-    def divide_again(self, unsplit: float, through: float) -> Plan:
+    def divide_again(self, unsplit: float, through: float) -> SplitPlan:
         """Divide as planned, unless a batch of the model as it is takes no longer.
 
         `unsplit`: time of a batch of the model as it is [s].
@@ -203,8 +203,8 @@ class Devices(Members):
         self.adopt(plan)
         return plan
 
-    def _planned(self, rest: float = 0.0, unsplit: float | None = None) -> Plan:
-        """Return the plan that follows from what was measured; the times are as of `Plan`."""
+    def _planned(self, rest: float = 0.0, unsplit: float | None = None) -> SplitPlan:
+        """Return the plan that follows from what was measured; the times are as of `SplitPlan`."""
         return plan_layers(
             list(self._layers.values()),
             self._batch,
@@ -220,7 +220,7 @@ class Devices(Members):
     def _all_mine(self, layer: Convolution) -> tuple[int, ...]:
         return (layer.units, *[0] * (self._expected - 1))
 
-    def _measured_link(self) -> Link:
+    def _measured_link(self) -> NetworkLink:
         with self._changed:
             lines = list(self._lines.values())
         if not lines:
@@ -230,9 +230,9 @@ class Devices(Members):
         self._echo(lines, large)
         seconds = statistics.median(self._echo(lines, large) for _ in range(OBSERVATIONS))
         moved = 2 * ECHO_BYTES * len(lines)
-        return Link(bandwidth=moved / max(seconds - 2 * latency, 1e-9), latency=latency)
+        return NetworkLink(bandwidth=moved / max(seconds - 2 * latency, 1e-9), latency=latency)
 
-    def _echo(self, lines: Sequence[Line], array: Array) -> float:
+    def _echo(self, lines: Sequence[DeviceConnection], array: Array) -> float:
         clock = time.perf_counter()
         asked = [(line, line.ask(Echo(), [array])[0]) for line in lines]
         for line, future in asked:
@@ -268,9 +268,9 @@ class Devices(Members):
             shape = (len(x), *layer.output_shape[:-1], len(units) * layer.unit_channels)
             part = None
             if device in asked:
-                part = self._answer(device, asked[device], Output, shape, this.forward)
+                part = self._answer(device, asked[device], ForwardResult, shape, this.forward)
             if part is None:
-                part = Part(layer, *_operands(layer, units, x, kernel)).output()
+                part = UnitRange(layer, *_operands(layer, units, x, kernel)).output()
             y[..., layer.output_part(units)] = part
         return y, this.number
 
@@ -298,7 +298,7 @@ class Devices(Members):
                 part = self._answer(device, first[device], InputGradient, shape, this.backward)
             if part is None:
                 a, b, c = self._parts(layer, this, device)
-                part = Part(layer, a, b).input_gradient(c)
+                part = UnitRange(layer, a, b).input_gradient(c)
             dx = _added(layer, dx, part, units, x.shape)
         return dx
 
@@ -319,7 +319,7 @@ class Devices(Members):
                 part = self._answer(device, future, KernelGradient, shape, this.backward)
             if part is None:
                 a, b, c = self._parts(layer, this, device)
-                part = Part(layer, a, b).kernel_gradient(c)
+                part = UnitRange(layer, a, b).kernel_gradient(c)
             gradient[layer.kernel_part(units)] = part
         return gradient
 
@@ -327,7 +327,7 @@ class Devices(Members):
         if not this.units[0]:
             return None
         clock = time.perf_counter()
-        y = Part(layer, *_operands(layer, this.units[0], x, kernel)).output()
+        y = UnitRange(layer, *_operands(layer, this.units[0], x, kernel)).output()
         this.forward[0] = time.perf_counter() - clock
         return y
 
@@ -337,7 +337,7 @@ class Devices(Members):
             return None
         clock = time.perf_counter()
         x, kernel, dy = self._parts(layer, this, 0)
-        part = Part(layer, x, kernel)
+        part = UnitRange(layer, x, kernel)
         dx = part.input_gradient(dy) if layer.input_gradient else None
         this.own = part.kernel_gradient(dy)
         this.backward[0] = time.perf_counter() - clock
@@ -399,12 +399,12 @@ class Devices(Members):
         return arrays[0]
 
 
-def _median(paces: Sequence[Pace | None]) -> Pace | None:
+def _median(paces: Sequence[UnitTime | None]) -> UnitTime | None:
     """Return the median pace of several passes; None if the device has missed one."""
     known = [pace for pace in paces if pace is not None]
     if len(known) < len(paces):
         return None
-    return Pace(
+    return UnitTime(
         forward=statistics.median(pace.forward for pace in known),
         backward=statistics.median(pace.backward for pace in known),
     )

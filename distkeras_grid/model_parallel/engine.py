@@ -9,10 +9,10 @@ from typing import Any
 
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.model_parallel.devices import OBSERVATIONS, Devices
-from distkeras_grid.model_parallel.divided import install, uninstall
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.time_model import Plan
-from distkeras_grid.rows import Block
+from distkeras_grid.model_parallel.split_convolution_layer import install, uninstall
+from distkeras_grid.model_parallel.time_model import SplitPlan
+from distkeras_grid.rows import RowBlock
 
 
 class DividedEngine(TensorFlowEngine):
@@ -23,7 +23,7 @@ class DividedEngine(TensorFlowEngine):
         model: Any,
         layers: Sequence[tuple[Any, Convolution]],
         devices: Devices,
-        planned: Callable[[Plan], None],
+        planned: Callable[[SplitPlan], None],
         **options: Any,
     ) -> None:
         super().__init__(model, **options)
@@ -31,7 +31,7 @@ class DividedEngine(TensorFlowEngine):
         self._devices = devices
         self._planned = planned
 
-    def warm_up(self, block: Block) -> float:
+    def warm_up(self, block: RowBlock) -> float:
         """Compile and measure the model as it is and then divided; return a block's time [s].
 
         If dividing does not pay, the model is as it was again, with what was compiled for it.
@@ -48,7 +48,7 @@ class DividedEngine(TensorFlowEngine):
         self._planned(plan)
         return plan.divided * block.steps
 
-    def _seconds(self, block: Block) -> float:
+    def _seconds(self, block: RowBlock) -> float:
         """Return the time of a batch: a median, because a block may be a single batch."""
         times = math.ceil(OBSERVATIONS / block.steps)
         taken = [super(DividedEngine, self).warm_up(block) for _ in range(times)]

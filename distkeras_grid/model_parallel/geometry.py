@@ -20,7 +20,7 @@ import math
 from typing import Literal, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import Value
+from distkeras_grid.spec import FrozenStruct
 
 #: Bytes of a number on the wire.
 NUMBER = 4
@@ -29,7 +29,7 @@ Kind: TypeAlias = Literal["convolution", "depthwise"]
 Padding: TypeAlias = Literal["same", "valid", "causal"]
 
 
-class Convolution(Value, frozen=True):
+class Convolution(FrozenStruct, frozen=True):
     """A convolution layer, as far as its arithmetic goes; channels come last.
 
     Examples

@@ -8,29 +8,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distkeras_grid.errors import GridError, StartTimeoutError
-from distkeras_grid.model_parallel.directory import Directory, Guide
-from distkeras_grid.model_parallel.meeting import DEVICE_SCHEMA, DevicesPlan, number_of
+from distkeras_grid.model_parallel.master_registry import MasterRegistry, RegistryAddress
+from distkeras_grid.model_parallel.rendezvous import DEVICE_SCHEMA, DevicesPlan, number_of
 from distkeras_grid.model_parallel.reports import Recorder
 from distkeras_grid.parameter_server.auth import new_key, seat_key
-from distkeras_grid.parameter_server.settings import ServerPlace
-from distkeras_grid.spark.launch import Launch
+from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.spark.session import active_session
+from distkeras_grid.spark.worker_jobs import WorkerJobs
 
 if TYPE_CHECKING:
     import keras
     import pyarrow as pa
 
-    from distkeras_grid.trainers.preparation import PreparedRun
+    from distkeras_grid.trainers.preparation import TrainingJob
     from distkeras_grid.trainers.run_status import RunProgress
 
 _Plan = TypeVar("_Plan", bound=DevicesPlan)
 
 
 def run_devices(
-    prepared: PreparedRun,
+    prepared: TrainingJob,
     progress: RunProgress,
     count: int,
-    plan_of: Callable[[Guide], _Plan],
+    plan_of: Callable[[RegistryAddress], _Plan],
     master: Callable[..., Any],
     device: Callable[..., Any],
     parts: Sequence[bytes] = (),
@@ -40,14 +40,14 @@ def run_devices(
     told = Recorder((prepared.description, prepared.history.params), progress.note)
     place, model = _next_port(prepared.settings.place), parts[0] if parts else None
     all_keys = partial(seat_key, key)
-    with Directory(place, all_keys, run, told, dict(enumerate(parts))) as directory:
-        work = partial(master, plan_of(Guide(run, all_keys, directory.address)))
+    with MasterRegistry(place, all_keys, run, told, dict(enumerate(parts))) as directory:
+        work = partial(master, plan_of(RegistryAddress(run, all_keys, directory.address)))
         if count == 1:
             return prepared.execute(progress, work=work, model=model)
         frame = spark.range(0, count - 1, numPartitions=count - 1)
-        launch = Launch(
+        launch = WorkerJobs(
             frame,
-            partial(_with_key, device, plan_of(Guide(run, _no_key, directory.address))),
+            partial(_with_key, device, plan_of(RegistryAddress(run, _no_key, directory.address))),
             DEVICE_SCHEMA,
             f"{run} devices",
             key_of=lambda partition: all_keys(number_of(partition)),
@@ -74,9 +74,9 @@ def _with_key(
     return device(replace(plan, guide=replace(plan.guide, key_of=lambda _: key)), batches)
 
 
-def _next_port(place: ServerPlace) -> ServerPlace:
+def _next_port(place: BindAddress) -> BindAddress:
     """Return the place of the directory: the port after the parameter server's, or a free one."""
     if not place.port:
         return place
     port = min(place.port + 1, 65535)
-    return ServerPlace(place.bind_host, place.advertised_host, port, place.port_retries)
+    return BindAddress(place.bind_host, place.advertised_host, port, place.port_retries)

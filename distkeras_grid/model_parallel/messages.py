@@ -10,11 +10,11 @@ from typing import Annotated
 
 import msgspec
 
-from distkeras_grid.bounds import Count, Name, Seconds
+from distkeras_grid.field_types import Count, Name, Seconds
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.schedule import TimedPass
+from distkeras_grid.parameter_server.message_schema import ArrayMessage, MessageSchema
 from distkeras_grid.parameter_server.messages import LONGEST_FAILURE
-from distkeras_grid.parameter_server.vocabulary import Envelope, Vocabulary
 
 #: Most characters of a line of a report.
 LINE_LENGTH = 1000
@@ -22,20 +22,20 @@ LINE_LENGTH = 1000
 MOST_PASSES = 4000
 
 
-class Welcome(Envelope, frozen=True):
+class Welcome(ArrayMessage, frozen=True):
     """The other end has proved that it has the key."""
 
     layers: tuple[Convolution, ...] = ()  # The layers that the master may ask for
 
 
-class Forward(Envelope, frozen=True):
+class Forward(ArrayMessage, frozen=True):
     """Compute the output of some units; the input and their kernel follow."""
 
     layer: Name  # Name of the layer
     call: Count  # Number of this pass through the layer
 
 
-class Backward(Envelope, frozen=True):
+class Backward(ArrayMessage, frozen=True):
     """Compute the gradients of a pass; the gradient of its output follows."""
 
     # layer and call: As in `Forward`. If the device has kept another pass, input and kernel follow,
@@ -44,40 +44,40 @@ class Backward(Envelope, frozen=True):
     call: Count
 
 
-class Output(Envelope, frozen=True):
+class ForwardResult(ArrayMessage, frozen=True):
     """The output of the units; it took `seconds` to compute."""
 
     seconds: Seconds
 
 
-class InputGradient(Envelope, frozen=True):
+class InputGradient(ArrayMessage, frozen=True):
     """The part of the input's gradient, or nothing if it is not needed."""
 
     seconds: Seconds
 
 
-class KernelGradient(Envelope, frozen=True):
+class KernelGradient(ArrayMessage, frozen=True):
     """The gradient of the units' kernel."""
 
     seconds: Seconds
 
 
-class Echo(Envelope, frozen=True):
+class Echo(ArrayMessage, frozen=True):
     """Send these arrays back; this measures the line."""
 
 
-class Failed(Envelope, frozen=True):
+class Failed(ArrayMessage, frozen=True):
     """The device cannot compute what was asked; `error` is the class name of the exception."""
 
     error: Name
     message: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE)]
 
 
-class Finish(Envelope, frozen=True):
+class FinishDevice(ArrayMessage, frozen=True):
     """There is nothing more to compute."""
 
 
-class Announce(Envelope, frozen=True):
+class Announce(ArrayMessage, frozen=True):
     """The master accepts devices at this address."""
 
     host: Name
@@ -85,11 +85,11 @@ class Announce(Envelope, frozen=True):
     unix_path: Name | None
 
 
-class Locate(Envelope, frozen=True):
+class Locate(ArrayMessage, frozen=True):
     """The device asks where the master is."""
 
 
-class Located(Envelope, frozen=True):
+class Located(ArrayMessage, frozen=True):
     """The master is at this address; it is not known yet if there is no host."""
 
     host: Name | None = None  # host and port and unix_path: As in `Announce`
@@ -98,11 +98,11 @@ class Located(Envelope, frozen=True):
     released: bool = False  # Whether a master of this run has said `Release`
 
 
-class Release(Envelope, frozen=True):
+class Release(ArrayMessage, frozen=True):
     """The master needs no devices until the end of the run."""
 
 
-class Report(Envelope, frozen=True):
+class Report(ArrayMessage, frozen=True):
     """What the master tells the user."""
 
     # Lines to show
@@ -116,119 +116,119 @@ class Report(Envelope, frozen=True):
     passes: Annotated[tuple[TimedPass, ...], msgspec.Meta(max_length=MOST_PASSES)] = ()
 
 
-class Noted(Envelope, frozen=True):
+class Acknowledged(ArrayMessage, frozen=True):
     """The driver has recorded the message."""
 
 
-class TowerForward(Envelope, frozen=True):
+class TowerForward(ArrayMessage, frozen=True):
     """Compute the output of a tower or a stage; the input follows."""
 
     call: Count  # Number of this pass
     training: bool  # Whether it is a pass of the training, for which a gradient will follow
 
 
-class TowerBackward(Envelope, frozen=True):
+class TowerBackward(ArrayMessage, frozen=True):
     """Take the tower's step for a pass; the gradient of its output follows."""
 
     call: Count  # Number of the pass
 
 
-class Stepped(Envelope, frozen=True):
+class Stepped(ArrayMessage, frozen=True):
     """The tower has taken its step; gradients and step took `seconds`."""
 
     seconds: Seconds
 
 
-class Begin(Envelope, frozen=True):
+class StartDevice(ArrayMessage, frozen=True):
     """Begin with a new optimizer, and with the random numbers of the model as it was loaded."""
 
 
-class BeginAfter(Envelope, frozen=True):
+class DeviceScheduleOffset(ArrayMessage, frozen=True):
     """Let schedules of the learning rate go on after this number of batches."""
 
     steps: Count
 
 
-class PutWeights(Envelope, frozen=True):
+class PutWeights(ArrayMessage, frozen=True):
     """Go on with these weights, a flat vector that follows."""
 
 
-class PutState(Envelope, frozen=True):
-    """Go on with what `FetchState` returned, which follows."""
+class PutState(ArrayMessage, frozen=True):
+    """Go on with what `GetDeviceState` returned, which follows."""
 
     size: Count
 
 
-class SetRate(Envelope, frozen=True):
+class SetRate(ArrayMessage, frozen=True):
     """Set the learning rate of the tower's optimizer."""
 
     value: float
 
 
-class FetchWeights(Envelope, frozen=True):
+class FetchWeights(ArrayMessage, frozen=True):
     """Send the tower's weights back as a flat vector."""
 
 
-class FetchState(Envelope, frozen=True):
+class GetDeviceState(ArrayMessage, frozen=True):
     """Send back what the tower changes besides its weights: optimizer, counters, generators."""
 
 
-class TowerState(Envelope, frozen=True):
+class TowerState(ArrayMessage, frozen=True):
     """A packed tree of `size` bytes, padded to whole ``float32`` numbers."""
 
     size: Count
 
 
-class StageBackward(Envelope, frozen=True):
+class StageBackward(ArrayMessage, frozen=True):
     """Add a stage's gradients for a pass to their sum; the gradient of its output follows."""
 
     call: Count  # Number of the pass
 
 
-class StageStep(Envelope, frozen=True):
+class StageStep(ArrayMessage, frozen=True):
     """Take a stage's step with the sum of the gradients."""
 
 
-class FetchModel(Envelope, frozen=True):
+class FetchModel(ArrayMessage, frozen=True):
     """The device asks the driver for its part of the model."""
 
 
-class Archive(Envelope, frozen=True):
+class ModelArchive(ArrayMessage, frozen=True):
     """A ``.keras`` archive of `size` bytes, padded to whole ``float32`` numbers."""
 
     size: Count
 
 
-_MESSAGES: tuple[type[Envelope], ...] = (
+_MESSAGES: tuple[type[ArrayMessage], ...] = (
     Welcome,
     Forward,
     Backward,
-    Output,
+    ForwardResult,
     InputGradient,
     KernelGradient,
     Echo,
     Failed,
-    Finish,
+    FinishDevice,
     Announce,
     Locate,
     Located,
     Report,
-    Noted,
+    Acknowledged,
     TowerForward,
     TowerBackward,
     Stepped,
-    Begin,
+    StartDevice,
     PutWeights,
     PutState,
     SetRate,
     FetchWeights,
-    FetchState,
+    GetDeviceState,
     TowerState,
     StageBackward,
     StageStep,
     FetchModel,
-    Archive,
-    BeginAfter,
+    ModelArchive,
+    DeviceScheduleOffset,
     Release,
 )
-VOCABULARY = Vocabulary(b"DKGM", 3, _MESSAGES)
+VOCABULARY = MessageSchema(b"DKGM", 3, _MESSAGES)

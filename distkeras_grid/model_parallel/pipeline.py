@@ -21,11 +21,11 @@ import numpy as np
 
 from distkeras_grid.errors import RemoteProtocolError, ServerUnreachableError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.line import Answer, Line
-from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.device_connection import Answer, DeviceConnection
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.messages import (
+    ForwardResult,
     InputGradient,
-    Output,
     StageBackward,
     StageStep,
     TowerForward,
@@ -44,7 +44,7 @@ class RemoteStages(RemoteParts):
     `stages`: number of stages, without the master's own.
     """
 
-    def __init__(self, members: Members, stages: int, limits: LimitsSpec) -> None:
+    def __init__(self, members: DeviceGroup, stages: int, limits: LimitsSpec) -> None:
         super().__init__(members, stages, limits)
         self._calls = itertools.count(1)
 
@@ -84,7 +84,9 @@ class _Batch:
     Answers come in threads of the lines. Each one may let the next pass of a stage begin.
     """
 
-    def __init__(self, lines: Sequence[Line], inputs: Sequence[Array], first_call: int) -> None:
+    def __init__(
+        self, lines: Sequence[DeviceConnection], inputs: Sequence[Array], first_call: int
+    ) -> None:
         self._lines, self._first_call = lines, first_call
         self._last = len(lines)
         schedule = one_forward_one_backward(self._last + 1, len(inputs))
@@ -151,7 +153,7 @@ class _Batch:
     def _pass_on(self, step: Pass, answer: Answer) -> None:
         message, arrays = answer
         expected = int(not step.backward or step.stage > 0)
-        if not isinstance(message, InputGradient if step.backward else Output) or (
+        if not isinstance(message, InputGradient if step.backward else ForwardResult) or (
             len(arrays) != expected
         ):
             raise RemoteProtocolError(f"An answer to {step!r} is expected. Received: {message!r}.")

@@ -14,10 +14,10 @@ from distkeras_grid.engine.keras_model import get_flat_weights, set_flat_weights
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
+from distkeras_grid.model_parallel.pipeline_partition import FullModelLayout, gather, scatter
 from distkeras_grid.model_parallel.schedule import TimedPass
 from distkeras_grid.model_parallel.stage import GradientSum
-from distkeras_grid.model_parallel.staged import Whole, gather, scatter
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.weights import Vector
 
 #: Called with the passes of a batch, once.
@@ -39,7 +39,7 @@ class PlacedEngine(TensorFlowEngine):
     def __init__(
         self,
         model: Any,
-        whole: Whole,
+        whole: FullModelLayout,
         remote: RemoteStages | None,
         micro_batches: int,
         *,
@@ -67,7 +67,7 @@ class PlacedEngine(TensorFlowEngine):
         self._collect(vector)
         return vector
 
-    def warm_up(self, block: Block) -> float:
+    def warm_up(self, block: RowBlock) -> float:
         """Compile on all stages, and leave them as they were; see `ModelEngine`."""
         before = self.weights()
         self._warming = True
@@ -106,7 +106,9 @@ class PlacedEngine(TensorFlowEngine):
         names = [f"stage {number}" for number in range(len(self._places) - 1)]
         self._reached(lambda remote: remote.put_state([state[name] for name in names]))
 
-    def _trained(self, before: Vector, blocks: Iterable[Block], after: Vector) -> Mapping[str, Any]:
+    def _trained(
+        self, before: Vector, blocks: Iterable[RowBlock], after: Vector
+    ) -> Mapping[str, Any]:
         self._load(before)
         # The stages take steps during the window, also if it fails.
         self._digests = []
@@ -193,10 +195,10 @@ class PlacedEngine(TensorFlowEngine):
             for gradient, value in zip(gradients, values, strict=True)
         ]
 
-    def _build_metrics(self, block: Block) -> None:
+    def _build_metrics(self, block: RowBlock) -> None:
         given = np.zeros((1, 1, *self.model.inputs[0].shape[1:]), np.float32)
         sample = block.part(slice(1), slice(1))
-        super()._build_metrics(Block((given,), sample.y, sample.weight))
+        super()._build_metrics(RowBlock((given,), sample.y, sample.weight))
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         x, *rest = arrays

@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, given_cuts
-from distkeras_grid.model_parallel.directory import Guide
 from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stage, run_stage
-from distkeras_grid.model_parallel.rows_apart import check_mean_loss
-from distkeras_grid.model_parallel.staged import (
+from distkeras_grid.model_parallel.master_registry import RegistryAddress
+from distkeras_grid.model_parallel.pipeline_partition import (
     Cut,
-    Whole,
+    FullModelLayout,
     check_stageable,
     find_cuts,
-    places_of,
     stages_of,
+    weight_slices,
 )
+from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stage, run_stage
+from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 from distkeras_grid.model_parallel.towers import check_separable
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, settle
-from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow, checked_positive, checked_whole
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.trainers.preparation import PreparedRun
-    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.preparation import TrainingJob
+    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 #: Micro-batches for each worker, unless the user gives their number.
@@ -113,7 +113,7 @@ class PlacedLayers(Trainer):
         """Refuse models that cannot be cut, and more stages than task slots."""
         check_tensorflow(type(self).__name__)
         spark, wanted = active_session(), self._stages_asked()
-        count = settled_slots(spark, wanted)
+        count = stable_slot_count(spark, wanted)
         settle([check_slots(count, wanted)])
         stages = wanted or count
         check_stageable(self.keras_model, self._micro_batches(stages))
@@ -126,7 +126,7 @@ class PlacedLayers(Trainer):
                 "fewer workers (num_workers)."
             )
 
-    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+    def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run all stages to the end; see `Trainer.execute`."""
         import keras
 
@@ -142,7 +142,7 @@ class PlacedLayers(Trainer):
         if cuts != "auto":
             count = len(cuts) + 1
         else:
-            count = self._stages_asked() or settled_slots(active_session(), None)
+            count = self._stages_asked() or stable_slot_count(active_session(), None)
         micro_batches = self._micro_batches(count)
         check_separable(compiled.model.optimizer)
         check_mean_loss(compiled.model, micro_batches)
@@ -160,11 +160,13 @@ class PlacedLayers(Trainer):
         stages = stages_of(model, [known[name] for name in placement.cuts])
         with keras.saving.custom_object_scope(dict(prepared.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
-        whole = Whole(weight_layout(model), tuple(places_of(model, stage) for stage in stages))
+        whole = FullModelLayout(
+            weight_layout(model), tuple(weight_slices(model, stage) for stage in stages)
+        )
         optimizer = keras.optimizers.serialize(compiled.model.optimizer)
         *others, last = map(model_to_bytes, stages)
 
-        def plan(guide: Guide) -> PlacedPlan:
+        def plan(guide: RegistryAddress) -> PlacedPlan:
             return PlacedPlan(
                 guide=guide,
                 count=count,
@@ -197,7 +199,7 @@ class PlacedLayers(Trainer):
         micro_batches: int,
         cuts: Literal["auto"] | Sequence[str],
     ) -> Placement:
-        from distkeras_grid.model_parallel.piece_costs import measure_pieces, unmeasured_pieces
+        from distkeras_grid.model_parallel.layer_profiler import measure_pieces, unmeasured_pieces
 
         if cuts != "auto" and not self._measures(cuts):
             return given_cuts(unmeasured_pieces(model, found), cuts, micro_batches)

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from distkeras_grid.model_parallel.meeting import (
+from distkeras_grid.model_parallel.device_group import DeviceGroup
+from distkeras_grid.model_parallel.messages import MOST_PASSES, Welcome
+from distkeras_grid.model_parallel.pipeline_partition import FullModelLayout
+from distkeras_grid.model_parallel.rendezvous import (
     CONNECT_SECONDS,
+    DeviceRendezvous,
     DevicesPlan,
-    Meeting,
     device_task,
     task_numbers,
 )
-from distkeras_grid.model_parallel.members import Members
-from distkeras_grid.model_parallel.messages import MOST_PASSES, Welcome
 from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.model_parallel.schedule import TimedPass, bubble_share
-from distkeras_grid.model_parallel.staged import Whole
 from distkeras_grid.worker.task import (
     WorkerPlan,
     engine_options,
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.model_parallel.device import Computing
+    from distkeras_grid.model_parallel.device import RequestHandler
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedPlan(DevicesPlan):
     """What the tasks of a run of `PlacedLayers` must know; the stages themselves are not in it."""
 
-    whole: Whole  # The whole model's vector
+    whole: FullModelLayout  # The whole model's vector
     micro_batches: int  # Parts of a batch
     # Configuration of the optimizer, as `keras.optimizers.serialize` returns it
     optimizer: dict[str, Any]
@@ -51,7 +51,7 @@ def run_last_stage(
 
     The model of `worker` is the last stage.
     """
-    with Meeting(plan) as meeting, Reports(meeting.report) as reports:
+    with DeviceRendezvous(plan) as meeting, Reports(meeting.report) as reports:
         yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
 
 
@@ -65,7 +65,7 @@ def run_stage(plan: PlacedPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     )
 
 
-def _stage(plan: PlacedPlan, number: int) -> Computing:
+def _stage(plan: PlacedPlan, number: int) -> RequestHandler:
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.model_parallel.stage import StageComputer
 
@@ -76,7 +76,7 @@ def _stage(plan: PlacedPlan, number: int) -> Computing:
 
 
 def _build(
-    plan: PlacedPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
+    plan: PlacedPlan, meeting: DeviceRendezvous, reports: Reports, worker: WorkerPlan, _seat: int
 ) -> ModelEngine:
     from distkeras_grid.engine.compile_settings import compile_model
     from distkeras_grid.engine.keras_model import model_from_bytes
@@ -87,7 +87,7 @@ def _build(
     compile_model(model)
     remote = None
     if plan.count > 1:
-        members = Members(plan.count, lambda line: reports.say([line]))
+        members = DeviceGroup(plan.count, lambda line: reports.say([line]))
         meeting.admit(members, Welcome())
         remote = RemoteStages(members, plan.count - 1, plan.spec.limits)
 

@@ -8,33 +8,33 @@ from contextlib import contextmanager
 
 import msgspec
 
+from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.line import Answer, Line
-from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.device_connection import Answer, DeviceConnection
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.messages import (
-    Begin,
-    BeginAfter,
-    FetchState,
+    DeviceScheduleOffset,
     FetchWeights,
+    GetDeviceState,
     PutState,
     PutWeights,
     SetRate,
+    StartDevice,
     TowerState,
 )
-from distkeras_grid.parameter_server.byte_arrays import as_bytes, as_numbers
+from distkeras_grid.parameter_server.byte_packing import as_bytes, as_numbers
 from distkeras_grid.spec import LimitsSpec
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 
 class RemoteParts:
-    """The parts on other devices, numbered from 1; each is a `TrainedPart`.
+    """The parts on other devices, numbered from 1; each is a `RemoteModule`.
 
     `count`: number of parts, without the master's own.
     """
 
-    def __init__(self, members: Members, count: int, limits: LimitsSpec) -> None:
+    def __init__(self, members: DeviceGroup, count: int, limits: LimitsSpec) -> None:
         self._members = members
         self._count = count
         self._limits = limits
@@ -73,11 +73,11 @@ class RemoteParts:
 
     def begin(self) -> None:
         """Let the parts begin with new optimizers."""
-        self._tell_each([(Begin(), [])] * self._count)
+        self._tell_each([(StartDevice(), [])] * self._count)
 
     def begin_after(self, steps: int) -> None:
         """Let schedules of the parts' learning rates go on after so many batches."""
-        self._tell_each([(BeginAfter(steps=steps), [])] * self._count)
+        self._tell_each([(DeviceScheduleOffset(steps=steps), [])] * self._count)
 
     def put_state(self, states: Sequence[Packed]) -> None:
         """Let the parts go on with what `fetch_state` returned."""
@@ -85,7 +85,7 @@ class RemoteParts:
 
     def fetch_state(self) -> list[Packed]:
         """Return all that the parts change besides their weights, packed."""
-        found = [self._result(future) for future in self._ask([FetchState()] * self._count, [])]
+        found = [self._result(future) for future in self._ask([GetDeviceState()] * self._count, [])]
         return [
             as_bytes(array, message.size)
             for message, (array,) in found
@@ -118,7 +118,7 @@ class RemoteParts:
             for number, message in enumerate(messages, start=1)
         ]
 
-    def _line(self, number: int) -> Line:
+    def _line(self, number: int) -> DeviceConnection:
         with self._noticing():
             return self._members.line(number)
 
@@ -143,7 +143,7 @@ class RemoteParts:
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:
-        """Remember that a device is lost: `Members` may learn of it later than this thread."""
+        """Remember that a device is lost: `DeviceGroup` may learn of it later than this thread."""
         try:
             yield
         except OSError:

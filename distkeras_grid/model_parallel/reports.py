@@ -19,12 +19,12 @@ LAST_SECONDS = 30.0
 Shares = Mapping[str, tuple[int, ...]]
 
 
-class Lines:
+class DeviceLines:
     """The first and the newest of many lines, and how many between them are left out.
 
     Examples
     --------
-    >>> lines = Lines(str(number) for number in range(1000))
+    >>> lines = DeviceLines(str(number) for number in range(1000))
     >>> len(lines.kept), lines.kept[400]
     (801, '(200 lines left out)')
     """
@@ -57,7 +57,7 @@ class Recorder:
     """Shows the reports of a run, and keeps them in its history and description."""
 
     def __init__(self, records: Sequence[dict[str, Any]], note: Callable[[str], None]) -> None:
-        self._records = [(record, Lines(record.get("devices", ()))) for record in records]
+        self._records = [(record, DeviceLines(record.get("devices", ()))) for record in records]
         self._note = note
         self._lock = threading.Lock()
 
@@ -78,7 +78,7 @@ class Recorder:
                     record["passes"] = [each.to_json() for each in report.passes]
 
 
-class Send(Protocol):
+class SendReport(Protocol):
     """Sends a report, and waits until it has arrived; see `Meeting.report`."""
 
     def __call__(
@@ -95,10 +95,10 @@ class Reports:
     said meanwhile goes with the next report, in order.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: SendReport) -> None:
         self._send = send
         self._changed = threading.Condition()
-        self._lines = Lines()
+        self._lines = DeviceLines()
         self._shares: Shares | None = None
         self._passes: Sequence[TimedPass] = ()
         self._waits = self._ended = False
@@ -153,5 +153,5 @@ class Reports:
             if not self._waits:
                 return None
             found = self._lines.kept, self._shares, self._passes
-            self._lines, self._shares, self._passes, self._waits = Lines(), None, (), False
+            self._lines, self._shares, self._passes, self._waits = DeviceLines(), None, (), False
             return found

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import Value
+from distkeras_grid.spec import FrozenStruct
 
 
-class Pass(Value, frozen=True):
+class Pass(FrozenStruct, frozen=True):
     """A stage computes a micro-batch, forward or backward."""
 
     stage: int  # stage and micro_batch: Their numbers, from 0
@@ -43,7 +43,7 @@ class Pass(Value, frozen=True):
         return (own,) if self.stage == stages - 1 else (own, _at(self, self.stage + 1))
 
 
-class TimedPass(Value, frozen=True):
+class TimedPass(FrozenStruct, frozen=True):
     """A pass with its time."""
 
     stage: int  # stage and micro_batch and backward: As in `Pass`

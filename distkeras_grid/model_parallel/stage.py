@@ -11,16 +11,16 @@ import numpy as np
 
 from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.duplex import Duplex
+from distkeras_grid.model_parallel.duplex_channel import Duplex
 from distkeras_grid.model_parallel.messages import (
+    ForwardResult,
     InputGradient,
-    Output,
     StageBackward,
     StageStep,
     Stepped,
     TowerForward,
 )
-from distkeras_grid.model_parallel.trained_part import TrainedPart
+from distkeras_grid.model_parallel.remote_module import RemoteModule
 
 
 class GradientSum:
@@ -56,7 +56,7 @@ class GradientSum:
         return sums
 
 
-class StageComputer(TrainedPart):
+class StageComputer(RemoteModule):
     """Answers the master's requests with a stage.
 
     It keeps what the backward pass needs for each micro-batch in flight. It does not compute the
@@ -79,7 +79,7 @@ class StageComputer(TrainedPart):
         match message, arrays:
             case TowerForward(), [x]:
                 y = self._forward(message, x)
-                duplex.send(Output(seconds=time.perf_counter() - clock), [y])
+                duplex.send(ForwardResult(seconds=time.perf_counter() - clock), [y])
             case StageBackward(), [dy]:
                 dx = self._backward(message, dy)
                 duplex.send(InputGradient(seconds=time.perf_counter() - clock), dx)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distkeras_grid.model_parallel.device import Computer
+from distkeras_grid.model_parallel.device import ConvolutionWorker
 from distkeras_grid.model_parallel.devices import Devices
-from distkeras_grid.model_parallel.meeting import (
+from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.rendezvous import (
+    DeviceRendezvous,
     DevicesPlan,
-    Meeting,
     allow_waiting_operations,
     device_task,
 )
-from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.reports import Reports
-from distkeras_grid.model_parallel.time_model import Layers, Plan
+from distkeras_grid.model_parallel.time_model import Layers, SplitPlan
 from distkeras_grid.worker.task import (
     WorkerPlan,
     engine_options,
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitPlan(DevicesPlan):
+class SplitJob(DevicesPlan):
     """What the tasks of a divided model must know."""
 
     layers: Layers  # Which layers are divided
 
 
 def run_master(
-    plan: SplitPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
+    plan: SplitJob, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Train the model as its only worker, with the help of the devices; see `run_worker`."""
-    with Meeting(plan) as meeting, Reports(meeting.report) as reports:
+    with DeviceRendezvous(plan) as meeting, Reports(meeting.report) as reports:
         yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
 
 
-def run_device(plan: SplitPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_device(plan: SplitJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Compute units for the master; see `device_task`."""
     yield from device_task(
         plan,
         batches,
         partial(prepare_worker_process, plan.spec),
-        lambda welcome, _: Computer(welcome.layers),
+        lambda welcome, _: ConvolutionWorker(welcome.layers),
     )
 
 
 def _build(
-    plan: SplitPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
+    plan: SplitJob, meeting: DeviceRendezvous, reports: Reports, worker: WorkerPlan, _seat: int
 ) -> ModelEngine:
     """Load the model, wait for the devices, measure them, and divide what pays.
 
@@ -66,7 +66,7 @@ def _build(
     from distkeras_grid.engine.compile_settings import compile_model
     from distkeras_grid.engine.keras_model import model_from_bytes
     from distkeras_grid.engine.registry import build_engine, current_backend
-    from distkeras_grid.model_parallel.described import find_convolutions
+    from distkeras_grid.model_parallel.convolution_finder import find_convolutions
     from distkeras_grid.model_parallel.engine import DividedEngine
 
     model = model_from_bytes(worker.model, worker.custom_objects)
@@ -90,7 +90,7 @@ def _build(
     )
     meeting.admit(devices, Welcome(layers=layers))
 
-    def planned(plan: Plan) -> None:
+    def planned(plan: SplitPlan) -> None:
         reports.say(plan.table(), plan.shares)
         if not plan.shares:
             meeting.release(devices)

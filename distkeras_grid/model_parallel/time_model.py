@@ -28,14 +28,14 @@ from typing import Literal, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.shares import divide
-from distkeras_grid.spec import Value
+from distkeras_grid.model_parallel.proportional_split import divide
+from distkeras_grid.spec import FrozenStruct
 
 #: Which layers are divided: those for which it pays, all possible ones, or those with these names.
 Layers: TypeAlias = Literal["auto", "all"] | tuple[str, ...]
 
 
-class Pace(Value, frozen=True):
+class UnitTime(FrozenStruct, frozen=True):
     """How long a device takes for one unit of a layer."""
 
     forward: float  # forward and backward: Seconds per unit, above 0
@@ -51,7 +51,7 @@ class Pace(Value, frozen=True):
         return self.forward + self.backward
 
 
-class Link(Value, frozen=True):
+class NetworkLink(FrozenStruct, frozen=True):
     """The master's connection to the other devices."""
 
     # Bytes per second, both directions together; infinity for a link that costs nothing
@@ -69,7 +69,7 @@ class Link(Value, frozen=True):
         return 2 * self.latency + moved / self.bandwidth if moved else 0.0
 
 
-class LayerPlan(Value, frozen=True):
+class LayerPlan(FrozenStruct, frozen=True):
     """What is decided about a layer, and why."""
 
     layer: str  # Name of the layer
@@ -85,7 +85,7 @@ class LayerPlan(Value, frozen=True):
         return any(self.shares[1:])
 
 
-class Plan(Value, frozen=True):
+class SplitPlan(FrozenStruct, frozen=True):
     """What is decided about all convolutions of a model."""
 
     layers: tuple[LayerPlan, ...]  # One plan for each layer, in the order of the model
@@ -113,7 +113,7 @@ class Plan(Value, frozen=True):
         """Whether the batch is faster as planned than on the master alone."""
         return self.divided < self.whole
 
-    def all_whole(self) -> Plan:
+    def all_whole(self) -> SplitPlan:
         """Return the plan that leaves all layers to the master."""
         layers = tuple(
             LayerPlan(
@@ -125,7 +125,7 @@ class Plan(Value, frozen=True):
             )
             for layer in self.layers
         )
-        return Plan(layers=layers, rest=self.rest, unsplit=self.unsplit)
+        return SplitPlan(layers=layers, rest=self.rest, unsplit=self.unsplit)
 
     @property
     def shares(self) -> dict[str, tuple[int, ...]]:
@@ -138,7 +138,7 @@ class Plan(Value, frozen=True):
         Examples
         --------
         >>> layer = LayerPlan(layer="c2", shares=(6, 4), whole=0.5, divided=0.4, moved=2_000_000)
-        >>> print("\n".join(Plan(layers=(layer,), rest=0.1).table()))
+        >>> print("\n".join(SplitPlan(layers=(layer,), rest=0.1).table()))
         layer       units of each device    whole  divided  MB a batch
         c2          6 4                   0.500 s  0.400 s           2
         other work                        0.100 s  0.100 s
@@ -188,7 +188,7 @@ class Plan(Value, frozen=True):
 
 
 #: The pace of a device without a share.
-_NONE = Pace(forward=1.0, backward=1.0)
+_NONE = UnitTime(forward=1.0, backward=1.0)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -206,7 +206,11 @@ def moved_bytes(layer: Convolution, batch: int, shares: Sequence[int]) -> tuple[
 
 
 def divided_seconds(
-    layer: Convolution, batch: int, shares: Sequence[int], paces: Sequence[Pace | None], link: Link
+    layer: Convolution,
+    batch: int,
+    shares: Sequence[int],
+    paces: Sequence[UnitTime | None],
+    link: NetworkLink,
 ) -> float:
     """Return the predicted time of a layer, forward and backward; see the module's equation.
 
@@ -225,12 +229,12 @@ def divided_seconds(
 def plan_layer(
     layer: Convolution,
     batch: int,
-    paces: Sequence[Pace | None],
-    link: Link,
+    paces: Sequence[UnitTime | None],
+    link: NetworkLink,
     *,
     always: bool = False,
     overhead: float = 0.0,
-    alone: Pace | None = None,
+    alone: UnitTime | None = None,
 ) -> LayerPlan:
     """Divide a layer over the devices that make it fastest, in proportion to their speeds.
 
@@ -259,15 +263,15 @@ def plan_layer(
 def plan_layers(
     layers: Sequence[Convolution],
     batch: int,
-    paces: Mapping[str, Sequence[Pace | None]],
-    link: Link,
+    paces: Mapping[str, Sequence[UnitTime | None]],
+    link: NetworkLink,
     *,
     which: Layers = "auto",
     rest: float = 0.0,
     unsplit: float | None = None,
     overheads: Mapping[str, float] | None = None,
-    alone: Mapping[str, Pace | None] | None = None,
-) -> Plan:
+    alone: Mapping[str, UnitTime | None] | None = None,
+) -> SplitPlan:
     """Decide which layers are divided, and how.
 
     `rest`: seconds of a batch outside of these layers.
@@ -297,4 +301,4 @@ def plan_layers(
                 moved=plan.moved,
             )
         )
-    return Plan(layers=tuple(plans), rest=rest, unsplit=unsplit)
+    return SplitPlan(layers=tuple(plans), rest=rest, unsplit=unsplit)

@@ -10,12 +10,17 @@ import numpy as np
 
 from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.duplex import Duplex
-from distkeras_grid.model_parallel.messages import Output, Stepped, TowerBackward, TowerForward
-from distkeras_grid.model_parallel.trained_part import TrainedPart
+from distkeras_grid.model_parallel.duplex_channel import Duplex
+from distkeras_grid.model_parallel.messages import (
+    ForwardResult,
+    Stepped,
+    TowerBackward,
+    TowerForward,
+)
+from distkeras_grid.model_parallel.remote_module import RemoteModule
 
 
-class TowerComputer(TrainedPart):
+class TowerComputer(RemoteModule):
     """Answers the master's requests with a tower, which takes a step with each gradient."""
 
     _kept: tuple[int, Any, Any] | None = None
@@ -25,7 +30,7 @@ class TowerComputer(TrainedPart):
         match message, arrays:
             case TowerForward(), [x]:
                 y = self._forward(message, x)
-                duplex.send(Output(seconds=time.perf_counter() - clock), [y])
+                duplex.send(ForwardResult(seconds=time.perf_counter() - clock), [y])
             case TowerBackward(), [dy]:
                 self._backward(message, dy)
                 duplex.send(Stepped(seconds=time.perf_counter() - clock))

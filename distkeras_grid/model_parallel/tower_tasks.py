@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from distkeras_grid.model_parallel.meeting import (
+from distkeras_grid.model_parallel.device_group import DeviceGroup
+from distkeras_grid.model_parallel.messages import Welcome
+from distkeras_grid.model_parallel.rendezvous import (
+    DeviceRendezvous,
     DevicesPlan,
-    Meeting,
     allow_waiting_operations,
     device_task,
 )
-from distkeras_grid.model_parallel.members import Members
-from distkeras_grid.model_parallel.messages import Welcome
 from distkeras_grid.model_parallel.reports import Reports
 from distkeras_grid.worker.task import (
     WorkerPlan,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.model_parallel.device import Computing
+    from distkeras_grid.model_parallel.device import RequestHandler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def run_towers_master(
     plan: TowersPlan, worker: WorkerPlan, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Train master and first tower as the run's only worker; see `run_worker`."""
-    with Meeting(plan) as meeting, Reports(meeting.report) as reports:
+    with DeviceRendezvous(plan) as meeting, Reports(meeting.report) as reports:
         yield from run_worker(worker, batches, partial(_build, plan, meeting, reports))
 
 
@@ -58,22 +58,22 @@ def run_tower(plan: TowersPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[p
     )
 
 
-def _tower(plan: TowersPlan, number: int) -> Computing:
+def _tower(plan: TowersPlan, number: int) -> RequestHandler:
     import keras
 
     from distkeras_grid.engine.keras_model import model_from_bytes
-    from distkeras_grid.model_parallel.stacked import apart
     from distkeras_grid.model_parallel.tower import TowerComputer
+    from distkeras_grid.model_parallel.tower_model import standalone_copy
 
     model = model_from_bytes(plan.model, plan.custom_objects)
     # Copies are built from descriptions, which contain only the names of the user's own classes.
     with keras.saving.custom_object_scope(dict(plan.custom_objects)):
-        tower = apart(model.get_layer(plan.towers[number]))
+        tower = standalone_copy(model.get_layer(plan.towers[number]))
     return TowerComputer(tower, keras.optimizers.serialize(model.optimizer), plan.custom_objects)
 
 
 def _build(
-    plan: TowersPlan, meeting: Meeting, reports: Reports, worker: WorkerPlan, _seat: int
+    plan: TowersPlan, meeting: DeviceRendezvous, reports: Reports, worker: WorkerPlan, _seat: int
 ) -> ModelEngine:
     import keras
 
@@ -85,7 +85,7 @@ def _build(
     model = model_from_bytes(worker.model, worker.custom_objects)
     compile_model(model)
     towers = [model.get_layer(name) for name in plan.towers]
-    members = Members(plan.count, lambda line: reports.say([line]))
+    members = DeviceGroup(plan.count, lambda line: reports.say([line]))
     meeting.admit(members, Welcome())
     remote = RemoteTowers(members, plan.count - 1, plan.spec.limits)
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):

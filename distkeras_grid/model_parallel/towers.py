@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.directory import Guide
 from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.stacked import stack
+from distkeras_grid.model_parallel.master_registry import RegistryAddress
+from distkeras_grid.model_parallel.tower_model import stack
 from distkeras_grid.model_parallel.tower_tasks import TowersPlan, run_tower, run_towers_master
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, settle
-from distkeras_grid.spark.session import active_session, settled_slots
+from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.trainers.preparation import PreparedRun
-    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.preparation import TrainingJob
+    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 
@@ -93,15 +93,15 @@ class Towers(Trainer):
         """Refuse more towers than task slots."""
         check_tensorflow(type(self).__name__)
         count = len(self.towers)
-        settle([check_slots(settled_slots(active_session(), count), count)])
+        settle([check_slots(stable_slot_count(active_session(), count), count)])
 
-    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+    def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and towers to the end; see `Trainer.execute`."""
         compiled = prepared.checked.compiled
         check_separable(compiled.model.optimizer)
         names = tuple(tower.name for tower in self.towers)
 
-        def plan(guide: Guide) -> TowersPlan:
+        def plan(guide: RegistryAddress) -> TowersPlan:
             return TowersPlan(
                 guide=guide,
                 count=len(names),

@@ -13,13 +13,13 @@ from distkeras_grid.engine.base import State
 from distkeras_grid.engine.keras_model import weight_layout
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.model_parallel.arithmetic import Array
-from distkeras_grid.model_parallel.line import Answer
-from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.device_connection import Answer
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.messages import TowerBackward, TowerForward
 from distkeras_grid.model_parallel.remote_parts import RemoteParts
-from distkeras_grid.model_parallel.stacked import apart, joined, places
+from distkeras_grid.model_parallel.tower_model import concatenate, places, standalone_copy
 from distkeras_grid.records import WindowResult
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.weights import Vector
 
@@ -30,7 +30,7 @@ class RemoteTowers(RemoteParts):
     `towers`: number of towers, without the master's own.
     """
 
-    def __init__(self, members: Members, towers: int, limits: LimitsSpec) -> None:
+    def __init__(self, members: DeviceGroup, towers: int, limits: LimitsSpec) -> None:
         super().__init__(members, towers, limits)
         self._numbers = itertools.count(1)
         self._outputs: dict[int, list[Future[Answer]]] = {}
@@ -68,7 +68,7 @@ def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTo
         x, call = send(given)
         first = towers[0](x)
         outputs = [first, *collect([call, first])]
-    local = keras.Model(given, joined(outputs, master))
+    local = keras.Model(given, concatenate(outputs, master))
     local.compile_from_config(model.get_compile_config())
     return local
 
@@ -137,7 +137,7 @@ class TowersEngine:
         remote: RemoteTowers,
         **options: Any,
     ) -> None:
-        first, head = apart(towers[0]), apart(master)
+        first, head = standalone_copy(towers[0]), standalone_copy(master)
         local = local_model(model, [first, *towers[1:]], head, remote)
         self._inner = TensorFlowEngine(local, **{**options, "jit": False})
         self._remote = remote
@@ -155,7 +155,7 @@ class TowersEngine:
         """Return an attribute of the engine of the master's part."""
         return getattr(self._inner, name)
 
-    def warm_up(self, block: Block) -> float:
+    def warm_up(self, block: RowBlock) -> float:
         """Compile, and leave master and towers as they were; see `ModelEngine`."""
         with self._remote.reaching():
             held = self._remote.fetch()
@@ -166,7 +166,7 @@ class TowersEngine:
         self._held = held
         return seconds
 
-    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
         own, found = aligned_empty(self._own.size), aligned_empty(self._own.size)
         np.take(before, self._own, out=own, mode="clip")
@@ -181,7 +181,7 @@ class TowersEngine:
             after[where] = vector
         return result
 
-    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+    def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of the whole model's weights on rows; see `Engine`."""
         with self._remote.reaching():
             self._put([weights[places] for places in self._theirs])

@@ -23,7 +23,7 @@ import secrets
 
 from distkeras_grid.errors import AuthenticationError
 from distkeras_grid.parameter_server.frames import fields_of
-from distkeras_grid.parameter_server.messages import DriverHello, Side, WorkerHello
+from distkeras_grid.parameter_server.messages import DriverHello, Endpoint, WorkerHello
 
 KEY_BYTES = 32
 _NONCE_DIGITS = 64
@@ -61,19 +61,23 @@ def new_nonce() -> str:
     return secrets.token_hex(_NONCE_DIGITS // 2)
 
 
-def prove(key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce: str) -> str:
+def prove(key: bytes, side: Endpoint, hello: WorkerHello | DriverHello, server_nonce: str) -> str:
     """Return one side's proof for one conversation."""
     claims = [_CONTEXT, side.value, type(hello).__name__, fields_of(hello).hex(), server_nonce]
     return hmac.new(key, json.dumps(claims).encode("ascii"), hashlib.sha256).hexdigest()
 
 
 def verify(
-    key: bytes, side: Side, hello: WorkerHello | DriverHello, server_nonce: str, proof: str
+    key: bytes,
+    side: Endpoint,
+    hello: WorkerHello | DriverHello,
+    server_nonce: str,
+    proof: str,
 ) -> None:
     """Check the other side's proof in constant time."""
     expected = prove(key, side, hello, server_nonce)
     if not hmac.compare_digest(expected.encode(), proof.encode("utf-8", "surrogatepass")):
-        other = "parameter server" if side is Side.SERVER else "client"
+        other = "parameter server" if side is Endpoint.SERVER else "client"
         raise AuthenticationError(
             f"The {other} does not hold the key of run {hello.run!r}:"
             " address and key must come from the same run."
@@ -82,10 +86,10 @@ def verify(
 
 def session_keys(
     key: bytes, hello: WorkerHello | DriverHello, server_nonce: str
-) -> dict[Side, bytes]:
+) -> dict[Endpoint, bytes]:
     """Return the keys that seal the frames of one conversation, by their sender."""
     session = f"{type(hello).__name__} {fields_of(hello).hex()} {server_nonce}"
-    return {side: _derive(key, f"frames of the {side.value}: {session}") for side in Side}
+    return {side: _derive(key, f"frames of the {side.value}: {session}") for side in Endpoint}
 
 
 #: Nonces that are remembered.

@@ -29,7 +29,7 @@ from distkeras_grid.errors import (
     RuleFailedError,
 )
 from distkeras_grid.rules import AsynchronousRule, CommitInfo, Memory, Rule, SynchronousRule
-from distkeras_grid.rules.magnitudes import Size, chunks, is_finite, is_small, size_of
+from distkeras_grid.rules.finite_checks import Magnitude, chunks, is_finite, is_small, size_of
 from distkeras_grid.rules.statistics import combine_statistics, fold_statistics
 from distkeras_grid.weights import Section, Vector, vector_size
 
@@ -74,7 +74,7 @@ class Center:
         np.copyto(self.vector, vector)
         self._small[0] = self._is_small(self.vector)
 
-    def fold(self, payload: Vector, commit: CommitInfo, size: Size | None = None) -> None:
+    def fold(self, payload: Vector, commit: CommitInfo, size: Magnitude | None = None) -> None:
         """Fold one commit, and turn it into its reply."""
         rule = self._rule
         if not isinstance(rule, AsynchronousRule):
@@ -100,7 +100,7 @@ class Center:
         self,
         payloads: Sequence[Vector],
         commits: Sequence[CommitInfo],
-        sizes: Sequence[Size] | None = None,
+        sizes: Sequence[Magnitude] | None = None,
     ) -> None:
         """Fold one round, and turn every commit of it into its reply.
 
@@ -150,14 +150,14 @@ class Center:
 
     # How a fold ends
 
-    def _change(self, seat: int, sizes: Sequence[Size], fold: Callable[[], bool]) -> None:
+    def _change(self, seat: int, sizes: Sequence[Magnitude], fold: Callable[[], bool]) -> None:
         """Fold completely or not at all; `fold` returns whether the center's numbers are small."""
         self._check()
-        if Size.NOT_FINITE in sizes:
+        if Magnitude.NOT_FINITE in sizes:
             raise NonFiniteCenterError("A commit holds NaN or infinity: nothing was folded.")
         place = self._place(seat)
         kept = [self._centers[place][span] for span in self._changing] + self._memory(seat)
-        if self._small[place] and all(size is Size.SMALL for size in sizes):
+        if self._small[place] and all(size is Magnitude.SMALL for size in sizes):
             with self._ruling():
                 small = fold()
                 if not small and not all(map(is_finite, kept)):
@@ -211,7 +211,7 @@ class Center:
         return small
 
     def _is_small(self, vector: Vector) -> bool:
-        return all(size_of(vector[span]) is Size.SMALL for span in self._changing)
+        return all(size_of(vector[span]) is Magnitude.SMALL for span in self._changing)
 
     def _place(self, seat: int) -> int:
         return seat if self._rule.traits.own_center else 0

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.liveness import STALL_SECONDS
-from distkeras_grid.parameter_server.messages import Content, Message, Road
+from distkeras_grid.parameter_server.messages import Message, PayloadKind, TransportName
 from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -52,17 +52,17 @@ class Channel:
 
         `message`: must be legal now.
         """
-        payload, content = memoryview(b""), Content.NOTHING
+        payload, content = memoryview(b""), PayloadKind.NOTHING
         if state is not None:
-            kept = Content.KEPT in message.carries
-            payload, content = state.data, Content.KEPT if kept else Content.STATE
+            kept = PayloadKind.KEPT in message.carries
+            payload, content = state.data, PayloadKind.KEPT if kept else PayloadKind.STATE
         elif vector is not None and self.connection.lends_for(type(message)):
-            head = self.connection.send(message, vector.nbytes, Content.LENT)
+            head = self.connection.send(message, vector.nbytes, PayloadKind.LENT)
             self.connection.lay(vector)
             self._send_whole(head, payload)
             return
         elif vector is not None:
-            payload, content = self.connection.packed(type(message), vector), Content.VECTOR
+            payload, content = self.connection.packed(type(message), vector), PayloadKind.VECTOR
         head = self.connection.send(message, len(payload), content)
         self._send_whole(head, payload)
 
@@ -71,7 +71,7 @@ class Channel:
 
         `message`: must be legal now.
         """
-        self._send_whole(self.connection.send(message, 1, Content.FILE), memoryview(b""))
+        self._send_whole(self.connection.send(message, 1, PayloadKind.FILE), memoryview(b""))
         self._stream.send_file(file, STALL_SECONDS)
 
     def _send_whole(self, head: bytes, payload: memoryview) -> None:
@@ -126,7 +126,7 @@ class Channel:
             os.close(file)
 
     @property
-    def road(self) -> Road:
+    def road(self) -> TransportName:
         """How vectors travel."""
         return "shared memory" if self.connection.lends else self._stream.road
 

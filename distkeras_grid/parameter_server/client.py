@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from msgspec.structs import replace
 
-from distkeras_grid.bounds import LONGEST_NAME, LONGEST_PLACE
+from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -27,55 +27,55 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
     ServerUnreachableError,
 )
-from distkeras_grid.parameter_server.allowance import Allowance
+from distkeras_grid.field_types import LONGEST_NAME, LONGEST_PLACE
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.compression import Hearing
-from distkeras_grid.parameter_server.conversation import Conversation
-from distkeras_grid.parameter_server.liveness import RECONNECT_SECONDS, Doing
+from distkeras_grid.parameter_server.client_session import ClientSession
+from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
-    Beat,
-    Center,
+    BeginCheckpoint,
+    CenterReply,
+    CenterUpdate,
+    CheckpointPart,
     Command,
+    CommitReply,
     Done,
     DriverHello,
     DriverWelcome,
-    Exchanged,
-    Fail,
     FetchCenter,
-    FetchKept,
     FetchPart,
     FetchState,
     FetchStep,
-    Finish,
-    Gather,
+    GetWorkerState,
     GoOn,
-    HandOver,
-    Keep,
-    Kept,
-    Lend,
-    Lent,
+    Heartbeat,
+    MemoryShared,
     Message,
-    Part,
+    OptimizerState,
     Poll,
+    PutOptimizerState,
+    PutWorkerState,
     Ready,
     Resume,
-    Resumed,
-    Road,
+    ResumeReply,
     SeatStatus,
+    ShareMemory,
     Start,
-    State,
     Step,
-    Update,
+    TransportName,
     WindowCommit,
+    WorkerFailed,
+    WorkerFinished,
     WorkerHello,
+    WorkerStateReply,
     WorkerWelcome,
 )
+from distkeras_grid.parameter_server.retry_budget import RetryBudget
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, OwnVector, borrow
+from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
+from distkeras_grid.parameter_server.timeouts import RECONNECT_SECONDS, Activity
 from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.spec import CompressionName
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector, empty_vector
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class WorkerClient:
 
     def __init__(
         self,
-        join: Callable[[float], Conversation],
+        join: Callable[[float], ClientSession],
         seat: int,
         size: int,
         deadline: float,
@@ -117,15 +117,15 @@ class WorkerClient:
         # The arguments of `ready`.
         self._rows, self._digest, self._window_seconds = 0, "", 0.0
         self._running = False
-        self._conversation: Conversation
+        self._conversation: ClientSession
         self._compression = compression
-        self._hearing = Hearing(compression, self.vector)
+        self._hearing = DeltaDecoder(compression, self.vector)
         # What the server reads from, and whether to offer it.
-        self._own: OwnVector | None = None
+        self._own: SharedBuffer | None = None
         self._offers = compression is None and 0 < self.vector.nbytes <= LENT_LIMIT
         self._interrupted = False
         try:
-            Allowance(deadline).connect(self._open)
+            RetryBudget(deadline).connect(self._open)
         except BaseException:
             self.close()
             raise
@@ -155,8 +155,8 @@ class WorkerClient:
         `compression`: compression of the vectors in exchanges; None for no compression.
         """
 
-        def join(seconds: float) -> Conversation:
-            return Conversation.open(
+        def join(seconds: float) -> ClientSession:
+            return ClientSession.open(
                 address,
                 key,
                 lambda: WorkerHello(run, seat, attempt, size, new_nonce()),
@@ -181,7 +181,7 @@ class WorkerClient:
         return None if self._own is None else self._own.vector
 
     @property
-    def road(self) -> Road:
+    def road(self) -> TransportName:
         """How vectors travel now."""
         return self._conversation.channel.road
 
@@ -191,14 +191,14 @@ class WorkerClient:
         `vector`: shape ``(size,)``, ``float32``, contiguous; becomes the attribute of this name.
         """
         self.vector = self._conversation.channel.connection.vector = vector
-        self._hearing = Hearing(self._compression, vector)
+        self._hearing = DeltaDecoder(self._compression, vector)
 
-    def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
+    def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
         """Send a sign of life, unless another request waits for its answer."""
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            told = Beat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE])
+            told = Heartbeat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE])
             self._again(lambda: self._conversation.ask(told, Done))
         finally:
             self._turn.release()
@@ -229,7 +229,7 @@ class WorkerClient:
             self._running = True
         return answer
 
-    def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
+    def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> CommitReply:
         """Send a window's commit and receive the rule's reply.
 
         If the connection breaks, a new one is opened and the commit is sent again. The server folds
@@ -266,7 +266,7 @@ class WorkerClient:
         """Fetch the optimizer's state that this worker was promised at its start."""
 
         def ask() -> NDArray[np.uint8]:
-            self._conversation.ask(FetchState(), State)
+            self._conversation.ask(FetchState(), OptimizerState)
             found = self._conversation.channel.connection.received_state
             if found is None:
                 raise RemoteProtocolError("The optimizer's state is expected. Received: no state.")
@@ -282,9 +282,9 @@ class WorkerClient:
         """
 
         def tell() -> None:
-            self._conversation.ask(HandOver(version), Done, weights)
+            self._conversation.ask(PutOptimizerState(version), Done, weights)
             if state.size:
-                self._conversation.ask(HandOver(version), Done, state=state)
+                self._conversation.ask(PutOptimizerState(version), Done, state=state)
 
         self._again(tell)
 
@@ -294,14 +294,14 @@ class WorkerClient:
         `state`: the packed state, shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
         """
         return self._again(
-            lambda: self._conversation.ask(Keep(sequence, version), GoOn, state=state)
+            lambda: self._conversation.ask(PutWorkerState(sequence, version), GoOn, state=state)
         )
 
-    def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
+    def recall(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
         """Fetch the last state that an earlier attempt kept."""
 
-        def ask() -> tuple[Kept, NDArray[np.uint8]]:
-            kept = self._conversation.ask(FetchKept(), Kept)
+        def ask() -> tuple[WorkerStateReply, NDArray[np.uint8]]:
+            kept = self._conversation.ask(GetWorkerState(), WorkerStateReply)
             found = self._conversation.channel.connection.received_state
             if found is None:
                 raise RemoteProtocolError("What a worker kept is expected. Received: nothing.")
@@ -313,12 +313,12 @@ class WorkerClient:
         """Take the seat again, as a late worker does, and receive the center into `vector`."""
         with self._turn:
             self._running = False
-            Allowance(RECONNECT_SECONDS, known=True).connect(self._open_again)
+            RetryBudget(RECONNECT_SECONDS, known=True).connect(self._open_again)
             return self.ready(self._rows, self._window_seconds, self._digest)
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
-        self._again(lambda: self._conversation.ask(Finish(), Done))
+        self._again(lambda: self._conversation.ask(WorkerFinished(), Done))
 
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
@@ -329,13 +329,13 @@ class WorkerClient:
         """
         # File names in another encoding may contain lone surrogates, which cannot be sent.
         said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
-        failure = Fail(kind, said[:LONGEST_FAILURE])
+        failure = WorkerFailed(kind, said[:LONGEST_FAILURE])
         with self._turn:
             # A worker that has just taken the seat may report a failure without resuming.
             self._running = self._interrupted = False
             try:
-                if not self._conversation.channel.connection.may_send(Fail):
-                    Allowance(RECONNECT_SECONDS, known=True).connect(self._open_again)
+                if not self._conversation.channel.connection.may_send(WorkerFailed):
+                    RetryBudget(RECONNECT_SECONDS, known=True).connect(self._open_again)
                 self._again(lambda: self._conversation.ask(failure, Done))
             except ParameterServerError:
                 return False
@@ -371,7 +371,7 @@ class WorkerClient:
         self._lend(max(0.001, until - time.monotonic()))
         if self._running:
             left = max(0.001, until - time.monotonic())
-            self._conversation.ask(Resume(self.road), Resumed, seconds=left)
+            self._conversation.ask(Resume(self.road), ResumeReply, seconds=left)
             self._hearing.forget()
 
     def _open_again(self, seconds: float) -> None:
@@ -384,12 +384,14 @@ class WorkerClient:
         if not (self._offers and channel.passes_files):
             return
         try:
-            self._own = self._own or OwnVector(self.vector.size)
+            self._own = self._own or SharedBuffer(self.vector.size)
         except OSError:
             self._offers = False
             return
         try:
-            file = self._conversation.swap_files(Lend(), self._own.file, Lent, seconds)
+            file = self._conversation.swap_files(
+                ShareMemory(), self._own.file, MemoryShared, seconds
+            )
             channel.connection.lend(self._own.vector, self._borrowed(file))
         except RefusedError:
             self._lend_nothing()
@@ -422,7 +424,7 @@ class WorkerClient:
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Make a request, and repeat it on a new connection whenever the connection breaks."""
-        allowance = Allowance(RECONNECT_SECONDS, known=True)
+        allowance = RetryBudget(RECONNECT_SECONDS, known=True)
         with self._turn:
             while True:
                 try:
@@ -436,10 +438,10 @@ class WorkerClient:
                         raise
                     allowance.connect(self._open_again, lambda: not self._interrupted)
 
-    def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
+    def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> CommitReply:
         connection = self._conversation.channel.connection
         connection.vector = reply
-        answer = self._conversation.ask(commit, Exchanged, payload)
+        answer = self._conversation.ask(commit, CommitReply, payload)
         _to_this(answer, answer.sequence, commit.sequence)
         if connection.payload_size:
             self._hearing.hear(reply)
@@ -451,7 +453,7 @@ class DriverClient:
 
     def __init__(
         self,
-        join: Callable[[float], Conversation],
+        join: Callable[[float], ClientSession],
         size: int,
         deadline: float,
         *,
@@ -464,7 +466,7 @@ class DriverClient:
         self._seats: dict[int, SeatStatus] = {}
         self._moment = 0
         self._lives = lives
-        self._conversation: Conversation = Allowance(deadline).connect(join, lives)
+        self._conversation: ClientSession = RetryBudget(deadline).connect(join, lives)
 
     @classmethod
     def connect(
@@ -482,8 +484,8 @@ class DriverClient:
         `deadline`: total time [s]. A connection that is refused or breaks is tried again.
         """
 
-        def join(seconds: float) -> Conversation:
-            return Conversation.open(
+        def join(seconds: float) -> ClientSession:
+            return ClientSession.open(
                 address, key, lambda: DriverHello(run, size, new_nonce()), DriverWelcome, seconds
             )
 
@@ -491,7 +493,7 @@ class DriverClient:
 
     def poll(
         self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
-    ) -> Update:
+    ) -> CenterUpdate:
         """Return the present state of the run with all seats, and the events since the last poll.
 
         `timeout`: seconds in which the server must answer, including reconnections.
@@ -500,7 +502,7 @@ class DriverClient:
         """
         update = self._ask(
             Poll(self._seen, captured, self._moment, patience),
-            Update,
+            CenterUpdate,
             timeout,
             fits=lambda answer: _to_this(answer, answer.seen, self._seen),
         )
@@ -525,7 +527,7 @@ class DriverClient:
 
     def gather(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint; a later `poll` reports that its state has been taken."""
-        self._ask(Gather(at_once), Done)
+        self._ask(BeginCheckpoint(at_once), Done)
 
     def part(self, number: int, part: int) -> tuple[int, Packed]:
         """Fetch a part of a checkpoint.
@@ -533,7 +535,9 @@ class DriverClient:
         `number`: number of the checkpoint; only the last one can be fetched.
         """
         told = self._ask(
-            FetchPart(number, part), Part, fits=lambda answer: _to_this(answer, answer.part, part)
+            FetchPart(number, part),
+            CheckpointPart,
+            fits=lambda answer: _to_this(answer, answer.part, part),
         )
         found = self._conversation.channel.connection.received_state
         if found is None:
@@ -550,12 +554,12 @@ class DriverClient:
         `out`: receives the center, shape ``(size,)``, ``float32``, contiguous; default new memory.
         """
         center = empty_vector(self._size) if out is None else out
-        self._ask(FetchCenter(snapshot, seat), Center, vector=center)
+        self._ask(FetchCenter(snapshot, seat), CenterReply, vector=center)
         return center
 
     def reconnect(self) -> None:
         """Open a new connection; no event is lost."""
-        Allowance(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
+        RetryBudget(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
 
     def close(self) -> None:
         """Close the connection."""
@@ -574,7 +578,7 @@ class DriverClient:
         This takes at most `seconds` in all. `fits` refuses an answer to another request.
         """
         until = time.monotonic() + seconds
-        allowance = Allowance(seconds, known=True)
+        allowance = RetryBudget(seconds, known=True)
         while True:
             try:
                 self._conversation.channel.connection.vector = vector

@@ -8,8 +8,9 @@ float32.
 
 ``dgc`` sends only the numbers of a vector that are not zero. Workers make sure that these are few
 (`distkeras_grid.rules.gradient_compression`). If a reply is the center, only the numbers that have
-changed since this seat's last reply are sent, bit for bit (`Telling` on the server, `Hearing` on
-the worker). Nothing is lost, and a vector that would not become shorter is sent as it is.
+changed since this seat's last reply are sent, bit for bit (`DeltaEncoder` on the server,
+`DeltaDecoder` on the worker). Nothing is lost, and a vector that would not become shorter is sent
+as it is.
 """
 
 from __future__ import annotations
@@ -216,12 +217,12 @@ def from_changes(vector: Vector, known: Vector) -> None:
     np.copyto(old, bits)
 
 
-class Telling:
+class DeltaEncoder:
     """The server's side of replies: the center that each seat knows, and the changes to send.
 
     Examples
     --------
-    >>> telling, hearing = Telling("dgc", 9), Hearing("dgc", np.zeros(9, np.float32))
+    >>> telling, hearing = DeltaEncoder("dgc", 9), DeltaDecoder("dgc", np.zeros(9, np.float32))
     >>> telling.greet(0, np.zeros(9, np.float32))
     >>> reply = np.zeros(9, np.float32)
     >>> reply[2] = 5
@@ -267,7 +268,7 @@ class Telling:
             self._known[seat].fill(0)
 
 
-class Hearing:
+class DeltaDecoder:
     """A worker's side of replies: the center that it knows, to which it applies the changes."""
 
     def __init__(self, compression: CompressionName | None, known: Vector) -> None:

@@ -16,52 +16,52 @@ import numpy as np
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.compression import Wire, build_wire
+from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES, FrameCipher
 from distkeras_grid.parameter_server.messages import (
     HEADER_LIMIT,
     PRE_AUTHENTICATION_LIMIT,
-    Beat,
-    Center,
+    BeginCheckpoint,
+    CenterReply,
+    CenterUpdate,
     Challenge,
+    CheckpointPart,
+    Close,
     Command,
-    Content,
+    CommitReply,
     Done,
     DriverHello,
     DriverWelcome,
-    Exchanged,
-    Fail,
+    Endpoint,
     FetchCenter,
-    FetchKept,
     FetchPart,
     FetchState,
     FetchStep,
-    Finish,
-    Gather,
-    Goodbye,
+    GetWorkerState,
     GoOn,
-    HandOver,
-    Keep,
-    Kept,
-    Lend,
-    Lent,
+    Heartbeat,
+    MemoryShared,
     Message,
-    Part,
+    OptimizerState,
+    PayloadKind,
     Poll,
     Proof,
+    PutOptimizerState,
+    PutWorkerState,
     Ready,
-    Refused,
+    Rejected,
     Resume,
-    Resumed,
-    Side,
+    ResumeReply,
+    ShareMemory,
     Start,
-    State,
     Step,
-    Update,
-    Waiting,
+    StillWaiting,
     WindowCommit,
+    WorkerFailed,
+    WorkerFinished,
     WorkerHello,
+    WorkerStateReply,
     WorkerWelcome,
 )
-from distkeras_grid.parameter_server.seals import LONGEST_PART, SEAL_BYTES, Seals
 from distkeras_grid.spec import CompressionName
 from distkeras_grid.weights import Vector
 
@@ -72,64 +72,64 @@ if TYPE_CHECKING:
 #: one state all have the same sender, so it is always clear whose turn it is.
 TRANSITIONS: dict[str, dict[type[Message], str]] = {
     "hello": {WorkerHello: "worker challenge", DriverHello: "driver challenge"},
-    "worker challenge": {Challenge: "worker proof", Goodbye: "closed"},
+    "worker challenge": {Challenge: "worker proof", Close: "closed"},
     "worker proof": {Proof: "worker welcome"},
-    "worker welcome": {WorkerWelcome: "joined", Goodbye: "closed"},
+    "worker welcome": {WorkerWelcome: "joined", Close: "closed"},
     "joined": {
-        Lend: "lending",
+        ShareMemory: "lending",
         Ready: "starting",
         Resume: "resuming",
-        Beat: "joined, alive",
-        Fail: "leaving",
+        Heartbeat: "joined, alive",
+        WorkerFailed: "leaving",
     },
-    "lending": {Lent: "joined", Refused: "joined", Goodbye: "closed"},
-    "joined, alive": {Done: "joined", Goodbye: "closed"},
-    "resuming": {Resumed: "running", Goodbye: "closed"},
-    "starting": {Waiting: "starting", Start: "running", Goodbye: "closed"},
+    "lending": {MemoryShared: "joined", Rejected: "joined", Close: "closed"},
+    "joined, alive": {Done: "joined", Close: "closed"},
+    "resuming": {ResumeReply: "running", Close: "closed"},
+    "starting": {StillWaiting: "starting", Start: "running", Close: "closed"},
     "running": {
         WindowCommit: "exchanging",
         FetchStep: "stepping",
         FetchState: "taking over",
-        HandOver: "handing over",
-        Keep: "keeping",
-        FetchKept: "recalling",
-        Beat: "running, alive",
-        Finish: "leaving",
-        Fail: "leaving",
+        PutOptimizerState: "handing over",
+        PutWorkerState: "keeping",
+        GetWorkerState: "recalling",
+        Heartbeat: "running, alive",
+        WorkerFinished: "leaving",
+        WorkerFailed: "leaving",
     },
-    "running, alive": {Done: "running", Goodbye: "closed"},
-    "stepping": {Step: "running", Refused: "running", Goodbye: "closed"},
-    "taking over": {State: "running", Refused: "running", Goodbye: "closed"},
-    "handing over": {Done: "running", Refused: "running", Goodbye: "closed"},
-    "keeping": {Waiting: "keeping", GoOn: "running", Refused: "running", Goodbye: "closed"},
-    "recalling": {Kept: "running", Refused: "running", Goodbye: "closed"},
+    "running, alive": {Done: "running", Close: "closed"},
+    "stepping": {Step: "running", Rejected: "running", Close: "closed"},
+    "taking over": {OptimizerState: "running", Rejected: "running", Close: "closed"},
+    "handing over": {Done: "running", Rejected: "running", Close: "closed"},
+    "keeping": {StillWaiting: "keeping", GoOn: "running", Rejected: "running", Close: "closed"},
+    "recalling": {WorkerStateReply: "running", Rejected: "running", Close: "closed"},
     "exchanging": {
-        Waiting: "exchanging",
-        Exchanged: "running",
-        Refused: "running",
-        Goodbye: "closed",
+        StillWaiting: "exchanging",
+        CommitReply: "running",
+        Rejected: "running",
+        Close: "closed",
     },
-    "leaving": {Waiting: "leaving", Done: "closed", Goodbye: "closed"},
-    "driver challenge": {Challenge: "driver proof", Goodbye: "closed"},
+    "leaving": {StillWaiting: "leaving", Done: "closed", Close: "closed"},
+    "driver challenge": {Challenge: "driver proof", Close: "closed"},
     "driver proof": {Proof: "driver welcome"},
-    "driver welcome": {DriverWelcome: "driving", Goodbye: "closed"},
+    "driver welcome": {DriverWelcome: "driving", Close: "closed"},
     "driving": {
         Poll: "polling",
         Command: "commanding",
-        Gather: "commanding",
+        BeginCheckpoint: "commanding",
         FetchCenter: "fetching",
         FetchPart: "fetching a part",
     },
-    "polling": {Update: "driving", Goodbye: "closed"},
-    "commanding": {Done: "driving", Refused: "driving", Goodbye: "closed"},
-    "fetching": {Center: "driving", Refused: "driving", Goodbye: "closed"},
-    "fetching a part": {Part: "driving", Refused: "driving", Goodbye: "closed"},
+    "polling": {CenterUpdate: "driving", Close: "closed"},
+    "commanding": {Done: "driving", Rejected: "driving", Close: "closed"},
+    "fetching": {CenterReply: "driving", Rejected: "driving", Close: "closed"},
+    "fetching a part": {CheckpointPart: "driving", Rejected: "driving", Close: "closed"},
     "closed": {},
 }
 #: Most bytes of a part of a checkpoint. Only the driver receives them, and from its own server.
 LARGEST_PART = LONGEST_PART
 #: Messages whose vectors are compressed, if the run uses compression.
-_COMPRESSED = (WindowCommit, Exchanged, Step)
+_COMPRESSED = (WindowCommit, CommitReply, Step)
 _BEFORE_AUTHENTICATION = frozenset(
     state for state in TRANSITIONS if state.split()[-1] in ("hello", "challenge", "proof")
 )
@@ -151,7 +151,7 @@ class Connection:
 
     Examples
     --------
-    >>> client, server = Connection(Side.CLIENT, 10), Connection(Side.SERVER, 10)
+    >>> client, server = Connection(Endpoint.CLIENT, 10), Connection(Endpoint.SERVER, 10)
     >>> data = client.send(DriverHello(run="a", size=10, nonce="0" * 64))
     >>> server.receive(data)[0].run
     'a'
@@ -163,7 +163,7 @@ class Connection:
 
     def __init__(
         self,
-        side: Side,
+        side: Endpoint,
         size: int,
         *,
         state_size: int = 0,
@@ -184,16 +184,16 @@ class Connection:
         # What this end lends, and what the other one does.
         self._lent: tuple[Vector, Vector] | None = None
         self._wire: Wire | None = build_wire(compression, size) if compression else None
-        self._seals: Seals | None = None
+        self._seals: FrameCipher | None = None
         # Those of the frame that is being sent.
-        self._sealing: Seals | None = None
+        self._sealing: FrameCipher | None = None
         self._fixed = bytearray(frames.HEADER_SIZE)
         self._header: frames.FrameHeader | None = None
         self._expect_frame()
 
-    def protect(self, keys: Mapping[Side, bytes]) -> None:
+    def protect(self, keys: Mapping[Endpoint, bytes]) -> None:
         """Seal all that follows the authentication, and expect the same from the other end."""
-        self._seals = Seals(self._side, keys)
+        self._seals = FrameCipher(self._side, keys)
 
     def lend(self, own: Vector, theirs: Vector) -> None:
         """Let vectors lie in memory from now on, both ways; see `shared_memory`.
@@ -231,7 +231,9 @@ class Connection:
         wire = self._wire_of(kind)
         return wire.pack(vector) if wire else vector.data.cast("B")
 
-    def send(self, message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
+    def send(
+        self, message: Message, payload: int = 0, content: PayloadKind = PayloadKind.NOTHING
+    ) -> bytes:
         """Encode a message and go to the state that it leads to.
 
         `payload`: bytes of the section that the caller sends after the returned bytes.
@@ -239,7 +241,7 @@ class Connection:
         kind = type(message)
         after = TRANSITIONS[self.state].get(kind)
         # A server may say goodbye at any time, to a peer that has broken the protocol.
-        if self._side is Side.SERVER and kind is Goodbye:
+        if self._side is Endpoint.SERVER and kind is Close:
             after = "closed"
         if after is None or kind.sender is not self._side:
             raise LocalProtocolError(f"{kind.__name__} cannot be sent now ({self.state}).")
@@ -256,7 +258,7 @@ class Connection:
         return clear + self._sealing.sealed(fields, clear)
 
     def sealed(self, section: memoryview) -> Iterator[memoryview]:
-        """Return a section as it is sent after `send`, in pieces; see `Seals.seal`."""
+        """Return a section as it is sent after `send`, in pieces; see `FrameCipher.seal`."""
         if self._sealing is None or not section:
             return iter((section,))
         return self._sealing.seal(section)
@@ -304,14 +306,14 @@ class Connection:
     def announced(self) -> int:
         """Bytes of the section in the frame that is being received, 0 until that is known."""
         header = self._header
-        return 0 if header is None or header.content is Content.LENT else header.payload
+        return 0 if header is None or header.content is PayloadKind.LENT else header.payload
 
     def may_send(self, kind: type[Message]) -> bool:
         """Whether a message of this kind is legal now."""
         return kind.sender is self._side and kind in TRANSITIONS[self.state]
 
     @property
-    def _sealed(self) -> Seals | None:
+    def _sealed(self) -> FrameCipher | None:
         """The seals that the next frame has, None for a frame of the authentication."""
         return None if self.state in _BEFORE_AUTHENTICATION else self._seals
 
@@ -326,31 +328,34 @@ class Connection:
     def _wire_of(self, kind: type[Message]) -> Wire | None:
         return self._wire if kind in _COMPRESSED else None
 
-    def _fits(self, kind: type[Message], content: Content, payload: int) -> bool:
-        if content is Content.LENT:
-            vectors = Content.VECTOR in kind.carries and self.lends_for(kind)
+    def _fits(self, kind: type[Message], content: PayloadKind, payload: int) -> bool:
+        if content is PayloadKind.LENT:
+            vectors = PayloadKind.VECTOR in kind.carries and self.lends_for(kind)
             return vectors and payload == 4 * self._size
         if content not in kind.carries:
             return False
-        if content is Content.FILE:
+        if content is PayloadKind.FILE:
             return self.passes_files and payload == 1
-        if content is Content.NOTHING:
+        if content is PayloadKind.NOTHING:
             return payload == 0
-        if content is Content.STATE:
+        if content is PayloadKind.STATE:
             return payload == self._state_size > 0
-        if content is Content.KEPT:
-            return 0 < payload <= (LARGEST_PART if kind is Part else self._kept_limit)
+        if content is PayloadKind.KEPT:
+            return 0 < payload <= self._largest_kept(kind)
         wire = self._wire_of(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
+
+    def _largest_kept(self, kind: type[Message]) -> int:
+        return LARGEST_PART if kind is CheckpointPart else self._kept_limit
 
     def _what_fits(self, kind: type[Message]) -> str:
         wire = self._wire_of(kind)
         lengths = {
-            Content.NOTHING: "0",
-            Content.VECTOR: wire.lengths if wire else f"{4 * self._size}",
-            Content.STATE: f"{self._state_size}",
-            Content.KEPT: f"1 to {LARGEST_PART if kind is Part else self._kept_limit}",
-            Content.FILE: "1 (by a Unix socket only)",
+            PayloadKind.NOTHING: "0",
+            PayloadKind.VECTOR: wire.lengths if wire else f"{4 * self._size}",
+            PayloadKind.STATE: f"{self._state_size}",
+            PayloadKind.KEPT: f"1 to {self._largest_kept(kind)}",
+            PayloadKind.FILE: "1 (by a Unix socket only)",
         }
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
         return f"{kind.__name__} carries {', or '.join(legal)}"
@@ -391,18 +396,18 @@ class Connection:
             return self._opened(section, lambda: self._complete(header, message))
 
         self._expect(section, whole)
-        self._file_is_due = header.content is Content.FILE
+        self._file_is_due = header.content is PayloadKind.FILE
         return None
 
     def _place(self, header: frames.FrameHeader) -> memoryview | None:
         """Return the memory for the section of a frame, None if it has none."""
-        if header.content in (Content.STATE, Content.KEPT):
+        if header.content in (PayloadKind.STATE, PayloadKind.KEPT):
             self.received_state = self._allocate(header.payload)
             return self.received_state.data
-        if header.content is Content.VECTOR and self.vector is not None:
+        if header.content is PayloadKind.VECTOR and self.vector is not None:
             wire = self._wire_of(header.message)
             return wire.place(header.payload, self.vector) if wire else self.vector.data.cast("B")
-        if header.content is Content.FILE:
+        if header.content is PayloadKind.FILE:
             return memoryview(bytearray(1))
         return None
 
@@ -436,7 +441,7 @@ class Connection:
                 f"{self._what_fits(header.message)}. Announced: {_named(header.content)} of "
                 f"{header.payload} bytes."
             )
-        if header.content in (Content.VECTOR, Content.LENT) and self.vector is None:
+        if header.content in (PayloadKind.VECTOR, PayloadKind.LENT) and self.vector is None:
             raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
         return header
 
@@ -444,14 +449,18 @@ class Connection:
         self.payload_size = header.payload
         self.frame_size = frames.HEADER_SIZE + header.length + header.payload
         wire = self._wire_of(header.message)
-        if header.content is Content.VECTOR and self.vector is not None and wire:
+        if header.content is PayloadKind.VECTOR and self.vector is not None and wire:
             wire.unpack(self.vector)
-        elif header.content is Content.LENT and self.vector is not None and self._lent is not None:
+        elif (
+            header.content is PayloadKind.LENT
+            and self.vector is not None
+            and self._lent is not None
+        ):
             np.copyto(self.vector, self._lent[1])
         self.state = TRANSITIONS[self.state][header.message]
         self._expect_frame()
         return message
 
 
-def _named(content: Content) -> str:
+def _named(content: PayloadKind) -> str:
     return content.name.lower()

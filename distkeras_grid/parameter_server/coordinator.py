@@ -13,24 +13,24 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ParameterServerError
 from distkeras_grid.parameter_server.messages import Message, Poll
-from distkeras_grid.parameter_server.mind import (
+from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Action,
-    Dismiss,
-    Join,
-    Lost,
+    Disconnect,
+    JoinRequest,
     Received,
-    Seat,
-    Send,
-    ServerMind,
+    RejectWaiter,
+    SeatGrant,
+    SendReply,
+    ServerCore,
     received,
 )
-from distkeras_grid.parameter_server.scratch import FileShelf
-from distkeras_grid.parameter_server.state import Session
+from distkeras_grid.parameter_server.spill import FileSnapshotStore
+from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class _Mailbox:
     """Messages that one connection has to send; any thread may add one."""
 
     def __init__(self) -> None:
-        self._letters: deque[Send | Dismiss] = deque()
+        self._letters: deque[SendReply | RejectWaiter] = deque()
         self._arrived = threading.Semaphore(0)
 
-    def put(self, letter: Send | Dismiss) -> None:
+    def put(self, letter: SendReply | RejectWaiter) -> None:
         self._letters.append(letter)
         self._arrived.release()
 
-    def take(self, seconds: float) -> Send | Dismiss | None:
+    def take(self, seconds: float) -> SendReply | RejectWaiter | None:
         return self._letters.popleft() if self._arrived.acquire(timeout=seconds) else None
 
 
@@ -60,13 +60,13 @@ class Coordinator:
     """
 
     def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
-        self._shelf = shelf = FileShelf()
+        self._shelf = shelf = FileSnapshotStore()
         self._mind = (
-            ServerMind.resumed(spec, saved, shelf) if saved else ServerMind(spec, center, shelf)
+            ServerCore.resumed(spec, saved, shelf) if saved else ServerCore(spec, center, shelf)
         )
         self._state_section = spec.layout.state_section
         self._lock = threading.Lock()
-        self._mailboxes: dict[Session, _Mailbox] = {}
+        self._mailboxes: dict[ConnectionId, _Mailbox] = {}
         # Whether workers wait for the driver at the end of an epoch.
         self._driver_is_due = threading.Event()
         # One clock for deadlines and history: Unix time that never goes back.
@@ -77,22 +77,22 @@ class Coordinator:
         with self._lock:
             self._shelf.close()
 
-    def join(self, seat: int, attempt: int) -> Session:
+    def join(self, seat: int, attempt: int) -> ConnectionId:
         """Give a seat to a connection. Whatever an older connection waits for ends."""
         with self._lock:
-            first, *rest = self._mind.handle(Join(seat, attempt), self._now())
-            if isinstance(first, Seat):
+            first, *rest = self._mind.handle(JoinRequest(seat, attempt), self._now())
+            if isinstance(first, SeatGrant):
                 self._mailboxes[first.session] = _Mailbox()
             self._deliver(rest)
-        if isinstance(first, Dismiss):
+        if isinstance(first, RejectWaiter):
             raise first.error
-        if not isinstance(first, Seat):
+        if not isinstance(first, SeatGrant):
             raise _no_answer(f"attempt {attempt} of worker {seat} to join")
         return first.session
 
     def post(
         self,
-        session: Session,
+        session: ConnectionId,
         message: Message,
         vector: Vector | None = None,
         bytes_up: int = 0,
@@ -107,37 +107,37 @@ class Coordinator:
         with self._lock:
             self._deliver(self._mind.handle(event, self._now()))
 
-    def wait(self, session: Session, seconds: float) -> Send | None:
+    def wait(self, session: ConnectionId, seconds: float) -> SendReply | None:
         """Return what is to be sent to a worker, None if there is nothing in this time."""
         letter = self._mailboxes[session].take(seconds)
         if letter is None:
             return None
-        if isinstance(letter, Dismiss):
+        if isinstance(letter, RejectWaiter):
             raise letter.error
         return letter
 
-    def lose(self, session: Session) -> None:
+    def lose(self, session: ConnectionId) -> None:
         """Record that a connection has ended."""
         with self._lock:
-            self._deliver(self._mind.handle(Lost(session), self._now()))
+            self._deliver(self._mind.handle(Disconnect(session), self._now()))
             del self._mailboxes[session]
 
-    def drive(self, message: Message) -> Send:
+    def drive(self, message: Message) -> SendReply:
         """Answer the driver: at once, or as late as the message allows."""
         if isinstance(message, Poll):
             self._driver_is_due.wait(message.patience)
         with self._lock:
             first, *rest = self._mind.handle(Received(DRIVER, message), self._now())
             self._deliver(rest)
-        if isinstance(first, Dismiss):
+        if isinstance(first, RejectWaiter):
             raise first.error
-        if not isinstance(first, Send):
+        if not isinstance(first, SendReply):
             raise _no_answer(f"the driver's {message!r}")
         return first
 
     def _deliver(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Send | Dismiss) and action.to in self._mailboxes:
+            if isinstance(action, SendReply | RejectWaiter) and action.to in self._mailboxes:
                 self._mailboxes[action.to].put(action)
         if self._mind.driver_is_due:
             self._driver_is_due.set()

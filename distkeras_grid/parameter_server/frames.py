@@ -24,13 +24,13 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.errors import UNREADABLE, LocalProtocolError, RemoteProtocolError
-from distkeras_grid.parameter_server.messages import MESSAGES, Content, Message
+from distkeras_grid.parameter_server.messages import MESSAGES, Message, PayloadKind
 
 MAGIC = b"DKGP"
 VERSION = 9
 _HEADER = struct.Struct("<4sBBHIQ")
 HEADER_SIZE = _HEADER.size
-_CONTENTS = {content.value for content in Content}
+_CONTENTS = {content.value for content in PayloadKind}
 _NUMBERS = {message: number for number, message in enumerate(MESSAGES)}
 
 
@@ -52,17 +52,17 @@ class FrameHeader:
     message: type[Message]  # Class of the message
     length: int  # length and payload: Bytes of MessagePack and of the section
     payload: int
-    content: Content  # Which section it is
+    content: PayloadKind  # Which section it is
 
 
-def encode(message: Message, payload: int = 0, content: Content = Content.NOTHING) -> bytes:
+def encode(message: Message, payload: int = 0, content: PayloadKind = PayloadKind.NOTHING) -> bytes:
     """Return all of a frame but its section.
 
     `payload`: bytes of the section that follows.
 
     Examples
     --------
-    >>> from distkeras_grid.parameter_server.messages import Finish
+    >>> from distkeras_grid.parameter_server.messages import WorkerFinished
     >>> encode(Finish()).hex()
     '444b4750090b000001000000000000000000000080'
     """
@@ -114,7 +114,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:
         )
     if content not in _CONTENTS:
         raise RemoteProtocolError(f"There is no section of number {content}.")
-    return FrameHeader(message, length, payload, Content(content))
+    return FrameHeader(message, length, payload, PayloadKind(content))
 
 
 def decode_message(header: FrameHeader, body: bytes | bytearray | memoryview) -> Message:

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from distkeras_grid.bounds import (
+from distkeras_grid.field_types import (
     STATE_LIMIT,
     Count,
     Metrics,
@@ -24,8 +24,8 @@ from distkeras_grid.bounds import (
     Seconds,
     Sources,
 )
-from distkeras_grid.judges import LONGEST_REASON
-from distkeras_grid.parameter_server.liveness import Doing
+from distkeras_grid.outliers import LONGEST_REASON
+from distkeras_grid.parameter_server.timeouts import Activity
 from distkeras_grid.records import Event, LocalSet
 
 #: Longest part before a vector, bytes, before and after a peer has proved that it has the key.
@@ -39,7 +39,7 @@ EVENTS_PER_UPDATE = 1000
 UPDATE_LIMIT = EVENTS_PER_UPDATE * (HEADER_LIMIT + STATE_LIMIT)
 
 #: How vectors travel between a worker and the server; empty if the worker tells nothing.
-Road: TypeAlias = Literal["", "tcp", "unix socket", "shared memory"]
+TransportName: TypeAlias = Literal["", "tcp", "unix socket", "shared memory"]
 #: 32 bytes in hexadecimal: a nonce or a proof.
 Digits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 #: Digest of a seat's rows, or nothing.
@@ -48,18 +48,19 @@ RowDigits: TypeAlias = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{16})?$")]
 LONGEST_FAILURE = 4000
 
 
-class Side(Enum):
+class Endpoint(Enum):
     """Who sends a message."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
-class Content(Enum):
+class PayloadKind(Enum):
     """What follows a message; the value is its number in the frame's header.
 
-    `KEPT`: what a worker needs beside the center to go on: a packed tree (`distkeras_grid.trees`)
-    of at most so many bytes as the run allows. Only the worker reads it.
+    `KEPT`: what a worker needs beside the center to go on: a packed tree
+    (`distkeras_grid.array_tree`) of at most so many bytes as the run allows. Only the worker reads
+    it.
     """
 
     NOTHING = 0
@@ -73,15 +74,15 @@ class Content(Enum):
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all messages: fields are sent as MessagePack, with types and ranges checked."""
 
-    sender: ClassVar[Side]
-    carries: ClassVar[tuple[Content, ...]] = (Content.NOTHING,)
+    sender: ClassVar[Endpoint]
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.NOTHING,)
     limit: ClassVar[int] = HEADER_LIMIT
 
 
 class WorkerHello(Message, frozen=True):
     """A worker names itself; `nonce` is 32 bytes in hexadecimal, fresh for each connection."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     run: str
     seat: Count
@@ -93,7 +94,7 @@ class WorkerHello(Message, frozen=True):
 class DriverHello(Message, frozen=True):
     """The driver names itself."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     run: str
     size: Count
@@ -103,7 +104,7 @@ class DriverHello(Message, frozen=True):
 class Challenge(Message, frozen=True):
     """The server proves that it holds the key, and asks for the same with its own nonce."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     nonce: Digits
     proof: Digits
@@ -112,7 +113,7 @@ class Challenge(Message, frozen=True):
 class Proof(Message, frozen=True):
     """The client's proof."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     limit: ClassVar[int] = PRE_AUTHENTICATION_LIMIT
     proof: Digits
 
@@ -120,13 +121,13 @@ class Proof(Message, frozen=True):
 class WorkerWelcome(Message, frozen=True):
     """The worker has the seat."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
 
 
 class DriverWelcome(Message, frozen=True):
     """The driver may make requests."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
 
 
 class Ready(Message, frozen=True):
@@ -137,41 +138,41 @@ class Ready(Message, frozen=True):
     vectors travel on this connection.
     """
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     rows: Count
     window_seconds: Seconds
     digest: RowDigits = ""
-    road: Road = ""
+    road: TransportName = ""
 
 
-class Lend(Message, frozen=True):
+class ShareMemory(Message, frozen=True):
     """The worker lends memory, from which the server may read the worker's vectors."""
 
-    sender: ClassVar[Side] = Side.CLIENT
-    carries: ClassVar[tuple[Content, ...]] = (Content.FILE,)
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.FILE,)
 
 
-class Lent(Message, frozen=True):
+class MemoryShared(Message, frozen=True):
     """The server has mapped the worker's memory, and lends its own for the answers."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.FILE,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.FILE,)
 
 
-class Beat(Message, frozen=True):
+class Heartbeat(Message, frozen=True):
     """A sign of life, sent every few seconds by a worker that waits for no answer."""
 
-    sender: ClassVar[Side] = Side.CLIENT
-    doing: Doing  # What the worker does
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    doing: Activity  # What the worker does
     done: Count  # How far it has come with that: rows read, or batches trained
     host: Name  # host and log: Name of its host, and where its log is; empty if it knows of none
     log: Place
 
 
-class Waiting(Message, frozen=True):
+class StillWaiting(Message, frozen=True):
     """The server is alive and waits for other seats; the answer is still to come."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
 
 
 class Start(Message, frozen=True):
@@ -184,8 +185,8 @@ class Start(Message, frozen=True):
     are the learning rates that the driver has set, each with the epoch from which it counts.
     """
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     next_sequence: Count
     version: Count
     newest: Count
@@ -199,24 +200,24 @@ class Start(Message, frozen=True):
 class Resume(Message, frozen=True):
     """The worker continues after a broken connection, and needs no center; `road` as in `Ready`."""
 
-    sender: ClassVar[Side] = Side.CLIENT
-    road: Road = ""
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    road: TransportName = ""
 
 
-class Resumed(Message, frozen=True):
+class ResumeReply(Message, frozen=True):
     """The seat continues where it was; requests without an answer must be repeated.
 
     What the driver asks for meanwhile, an end or another rate, is in the answer to the next commit.
     """
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
 
 
 class WindowCommit(Message, frozen=True):
     """One trained window; what the rule proposes follows."""
 
-    sender: ClassVar[Side] = Side.CLIENT
-    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     limit: ClassVar[int] = HEADER_LIMIT + STATE_LIMIT
     # Counts the seat's commits over all attempts; the first is `Start.next_sequence`
     sequence: Count
@@ -239,11 +240,11 @@ class WindowCommit(Message, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
 
 
-class Exchanged(Message, frozen=True):
+class CommitReply(Message, frozen=True):
     """The commit is in the center, or will not be; the rule's reply follows, or the center."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.NOTHING)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR, PayloadKind.NOTHING)
     version: Count  # Version of the center that the reply was made from
     stop: bool  # The driver asks the worker to finish
     learning_rate: float | None  # The rate to go on with, if the driver has set one
@@ -262,82 +263,82 @@ class Exchanged(Message, frozen=True):
 class FetchStep(Message, frozen=True):
     """The worker has the weights of `version` and asks for the step that follows."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     version: Count
 
 
 class Step(Message, frozen=True):
     """The mean gradient of the round after `version`, for an optimizer of this learning rate."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     learning_rate: float | None
     version: Count = 0
 
 
-class HandOver(Message, frozen=True):
+class PutOptimizerState(Message, frozen=True):
     """The worker sends a section of a version: first the weights, then the optimizer's state."""
 
-    sender: ClassVar[Side] = Side.CLIENT
-    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR, Content.STATE)
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR, PayloadKind.STATE)
     version: Count
 
 
 class FetchState(Message, frozen=True):
     """The worker asks for the optimizer's state that it was promised at its start."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
 
-class State(Message, frozen=True):
+class OptimizerState(Message, frozen=True):
     """The optimizer's state follows."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.STATE,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.STATE,)
 
 
-class Keep(Message, frozen=True):
+class PutWorkerState(Message, frozen=True):
     """The worker sends what it needs to go on; the server keeps it for another attempt."""
 
-    sender: ClassVar[Side] = Side.CLIENT
-    carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.KEPT,)
     sequence: Count  # Number of the commit that is due
     version: Count  # Version of the center that the worker has
 
 
 class GoOn(Message, frozen=True):
-    """The server has what the worker keeps; `stop` and `learning_rate` as in `Exchanged`."""
+    """The server has what the worker keeps; `stop` and `learning_rate` as in `CommitReply`."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
     stop: bool
     learning_rate: float | None
 
 
-class FetchKept(Message, frozen=True):
+class GetWorkerState(Message, frozen=True):
     """The worker asks for what an earlier attempt kept."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
 
-class Kept(Message, frozen=True):
-    """What an earlier attempt kept follows; `sequence` and `version` are those of its `Keep`."""
+class WorkerStateReply(Message, frozen=True):
+    """The state of an earlier attempt follows, with the numbers of its `PutWorkerState`."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.KEPT,)
     sequence: Count
     version: Count
 
 
-class Finish(Message, frozen=True):
+class WorkerFinished(Message, frozen=True):
     """The worker has no windows left."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
 
-class Fail(Message, frozen=True):
+class WorkerFailed(Message, frozen=True):
     """The worker gives up; `error` is the class name of the exception."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     error: Name
     message: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE)]
 
@@ -346,11 +347,11 @@ class Poll(Message, frozen=True):
     """The driver has `seen` events since the start of the run and asks for the later ones.
 
     It has kept its own state for the checkpoints up to number `captured`, and it knows the seats as
-    they were in the update of this `moment`. The answer comes after `patience` seconds, or as soon
-    as workers wait at the end of an epoch.
+    they were in the update of this `format_time`. The answer comes after `patience` seconds, or as
+    soon as workers wait at the end of an epoch.
     """
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     seen: Count
     captured: Count = 0
     moment: Count = 0
@@ -369,7 +370,7 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples_folded: Count  # Samples of all its accepted windows
     # What the worker has said that it does, or ``waiting`` if its commit waits for those of others,
     # or its answer for the driver; empty if it has said nothing
-    doing: Doing = ""
+    doing: Activity = ""
     done: Count = 0  # How far it has come with that
     commits: Count = 0  # Its commits so far, folded or late
     beats: Count = 0  # Signs of life of this attempt
@@ -378,17 +379,17 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tries: Count = 0  # How often the worker has been started so far
 
 
-class Update(Message, frozen=True):
+class CenterUpdate(Message, frozen=True):
     """The run as it is now, with the events after the first `seen`.
 
     With the last of them the driver has all events before the checkpoint of number `captured`, and
     it receives no later ones until it says that it has kept its own state. 0 for no checkpoint.
     `seats` are those that have changed since the moment that the driver knows; the next one that it
-    knows is `moment`. If it is not `whole`, counts and seats are ahead of the events: one of
+    knows is `format_time`. If it is not `whole`, counts and seats are ahead of the events: one of
     several servers holds some back for a checkpoint that all have to take.
     """
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
     limit: ClassVar[int] = UPDATE_LIMIT
     version: Count
     samples_folded: Count
@@ -407,7 +408,7 @@ class Command(Message, frozen=True):
     many `epochs`: workers that wait at the end of the last of them begin the next one.
     """
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     stop: bool | None
     learning_rate: float | None
     begin: bool = False
@@ -417,32 +418,32 @@ class Command(Message, frozen=True):
 class Done(Message, frozen=True):
     """The request has been carried out."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
 
 
-class Gather(Message, frozen=True):
+class BeginCheckpoint(Message, frozen=True):
     """The driver asks for a checkpoint: at once, or with what the workers keep at their next reply.
 
     `at_once` also ends the wait for workers that were asked before.
     """
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     at_once: bool
 
 
 class FetchPart(Message, frozen=True):
     """The driver asks for a part of the checkpoint of this number: 0 is the server's state."""
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     number: Count
     part: Count
 
 
-class Part(Message, frozen=True):
+class CheckpointPart(Message, frozen=True):
     """The part follows; there are `parts` of them, one for the server and one for each worker."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.KEPT,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.KEPT,)
     part: Count
     parts: Count
 
@@ -453,30 +454,30 @@ class FetchCenter(Message, frozen=True):
     If each seat has its own center, `seat` says which one.
     """
 
-    sender: ClassVar[Side] = Side.CLIENT
+    sender: ClassVar[Endpoint] = Endpoint.CLIENT
     snapshot: Count | None
     seat: Count
 
 
-class Center(Message, frozen=True):
+class CenterReply(Message, frozen=True):
     """The center follows."""
 
-    sender: ClassVar[Side] = Side.SERVER
-    carries: ClassVar[tuple[Content, ...]] = (Content.VECTOR,)
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.VECTOR,)
     version: Count
 
 
-class Refused(Message, frozen=True):
+class Rejected(Message, frozen=True):
     """The request was refused and has changed nothing; the conversation continues."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
     message: str
 
 
-class Goodbye(Message, frozen=True):
+class Close(Message, frozen=True):
     """The server ends the conversation; `error` is the class name of an exception."""
 
-    sender: ClassVar[Side] = Side.SERVER
+    sender: ClassVar[Endpoint] = Endpoint.SERVER
     error: str
     message: str
 
@@ -490,35 +491,35 @@ MESSAGES: tuple[type[Message], ...] = (
     WorkerWelcome,
     DriverWelcome,
     Ready,
-    Waiting,
+    StillWaiting,
     Start,
     WindowCommit,
-    Exchanged,
-    Finish,
-    Fail,
+    CommitReply,
+    WorkerFinished,
+    WorkerFailed,
     Poll,
-    Update,
+    CenterUpdate,
     Command,
     Done,
     FetchCenter,
-    Center,
-    Refused,
-    Goodbye,
+    CenterReply,
+    Rejected,
+    Close,
     FetchStep,
     Step,
-    HandOver,
+    PutOptimizerState,
     FetchState,
-    State,
+    OptimizerState,
     Resume,
-    Resumed,
-    Keep,
-    FetchKept,
-    Kept,
-    Gather,
+    ResumeReply,
+    PutWorkerState,
+    GetWorkerState,
+    WorkerStateReply,
+    BeginCheckpoint,
     FetchPart,
-    Part,
-    Beat,
-    Lend,
-    Lent,
+    CheckpointPart,
+    Heartbeat,
+    ShareMemory,
+    MemoryShared,
     GoOn,
 )

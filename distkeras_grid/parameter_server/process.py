@@ -11,15 +11,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
-from distkeras_grid.parameter_server.child import START_SECONDS, Child
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
-from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.messages import CenterUpdate
+from distkeras_grid.parameter_server.server_process import START_SECONDS, LocalServer
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.transports import new_folder
 from distkeras_grid.rules import rule_of
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector
 
 
@@ -50,13 +50,13 @@ class ServerProcess:
         self._key = key
         self._saved = list(saved)
         self._folder: str | None = None
-        self._child: Child | None = None
+        self._child: LocalServer | None = None
         self._driver: DriverClient | None = None
 
     def __enter__(self) -> Self:
         self._folder = new_folder()
         try:
-            self._child = Child.spawn()
+            self._child = LocalServer.spawn()
             self.address = self._launch(self._saved)
             self._driver = self._connect(START_SECONDS)
         except BaseException:
@@ -91,7 +91,7 @@ class ServerProcess:
 
     def poll(
         self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
-    ) -> Update:
+    ) -> CenterUpdate:
         """Return the present state of the run, and the events since the last poll.
 
         `timeout`: seconds in which the server must answer, including reconnections.
@@ -169,7 +169,7 @@ class ServerProcess:
         return self._driver
 
     @property
-    def _started(self) -> Child:
+    def _started(self) -> LocalServer:
         if self._child is None:
             raise ParameterServerError("The server was not started: use it in a with statement.")
         return self._child

@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Sequence
 
+from distkeras_grid.array_tree import Packed, pack
 from distkeras_grid.errors import (
     AuthenticationError,
     ParameterServerError,
     ProtocolError,
     RefusedError,
 )
-from distkeras_grid.parameter_server.accepting import accept_all
+from distkeras_grid.parameter_server.accept_loop import accept_all
 from distkeras_grid.parameter_server.auth import (
     NonceMemory,
     key_of,
@@ -27,34 +28,33 @@ from distkeras_grid.parameter_server.auth import (
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.coordinator import Coordinator
-from distkeras_grid.parameter_server.liveness import HANDSHAKE_SECONDS
 from distkeras_grid.parameter_server.messages import (
     LONGEST_GOODBYE,
     Challenge,
+    Close,
     DriverHello,
     DriverWelcome,
-    Goodbye,
-    Lend,
-    Lent,
+    Endpoint,
+    MemoryShared,
     Message,
     Proof,
-    Refused,
-    Side,
-    Waiting,
+    Rejected,
+    ShareMemory,
+    StillWaiting,
     WorkerHello,
     WorkerWelcome,
 )
-from distkeras_grid.parameter_server.mind import Send
-from distkeras_grid.parameter_server.scratch import scratch
+from distkeras_grid.parameter_server.server_core import SendReply
 from distkeras_grid.parameter_server.settings import (
     ServerAddress,
     ServerSettings,
 )
-from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, OwnVector, borrow
-from distkeras_grid.parameter_server.state import Session
+from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
+from distkeras_grid.parameter_server.spill import scratch
+from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.parameter_server.streams import Stream
-from distkeras_grid.parameter_server.transports import Door, Listener
-from distkeras_grid.trees import Packed, pack
+from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS
+from distkeras_grid.parameter_server.transports import Acceptor, Listener
 from distkeras_grid.weights import Vector, empty_vector
 
 #: How often a client that waits for other seats receives a sign of life...
@@ -77,7 +77,7 @@ class Service:
         settings: ServerSettings,
         center: Vector,
         key: bytes,
-        doors: Sequence[Door] | None = None,
+        doors: Sequence[Acceptor] | None = None,
         saved: Sequence[Packed] = (),
         folder: str | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class Service:
         try:
             spec = self._settings.spec
             connection = Connection(
-                Side.SERVER,
+                Endpoint.SERVER,
                 spec.size,
                 state_size=spec.layout.state_section.nbytes,
                 kept_limit=spec.layout.kept_limit,
@@ -154,7 +154,7 @@ class Service:
     def _say_goodbye(self, channel: Channel, error: ParameterServerError) -> None:
         name = ProtocolError if isinstance(error, ProtocolError) else type(error)
         try:
-            channel.send(Goodbye(name.__name__, str(error)[:LONGEST_GOODBYE]))
+            channel.send(Close(name.__name__, str(error)[:LONGEST_GOODBYE]))
         except OSError:
             return
         channel.close_after_goodbye(GOODBYE_SECONDS)
@@ -168,11 +168,11 @@ class Service:
         with self._nonces_lock:
             self._nonces.check(hello.nonce)
         key, nonce = key_of(self._key, hello), new_nonce()
-        channel.send(Challenge(nonce, prove(key, Side.SERVER, hello, nonce)))
+        channel.send(Challenge(nonce, prove(key, Endpoint.SERVER, hello, nonce)))
         proof = channel.receive(max(0.001, deadline - time.monotonic()))
         if not isinstance(proof, Proof):
             return None
-        verify(key, Side.CLIENT, hello, nonce, proof.proof)
+        verify(key, Endpoint.CLIENT, hello, nonce, proof.proof)
         if not channel.private:
             channel.connection.protect(session_keys(key, hello, nonce))
         with self._nonces_lock:
@@ -200,14 +200,14 @@ class Service:
                 # An error keeps this frame for a while, and with it the vector of the last answer.
                 answer = None
                 try:
-                    if isinstance(message, Lend):
+                    if isinstance(message, ShareMemory):
                         self._lend(channel)
                         continue
                     answer = self._answer(channel, session, message)
                 except RefusedError as error:
-                    if not channel.connection.may_send(Refused):
+                    if not channel.connection.may_send(Rejected):
                         raise
-                    channel.send(Refused(str(error)))
+                    channel.send(Rejected(str(error)))
                     continue
                 if answer is None:
                     return
@@ -236,16 +236,16 @@ class Service:
         channel.connection.vector = own.vector
         channel.connection.lend(own.vector, theirs)
         try:
-            channel.send_file(Lent(), own.file)
+            channel.send_file(MemoryShared(), own.file)
         finally:
             own.close()
 
-    def _shared(self, file: int) -> tuple[OwnVector, Vector]:
+    def _shared(self, file: int) -> tuple[SharedBuffer, Vector]:
         size = self._settings.spec.size
         self._count_borrowed(4 * size)
         try:
             theirs = borrow(file, size)
-            return OwnVector(size), theirs
+            return SharedBuffer(size), theirs
         except BaseException:
             self._count_borrowed(-4 * size)
             raise
@@ -258,7 +258,9 @@ class Service:
                 raise OSError(errno.ENOMEM, limit)
             self._borrowed += size
 
-    def _answer(self, channel: Channel, session: Session, message: Message) -> Send | None:
+    def _answer(
+        self, channel: Channel, session: ConnectionId, message: Message
+    ) -> SendReply | None:
         """Return the mind's answer, None if the client has left in the meantime.
 
         While the answer waits for other workers, each side checks that the other is alive.
@@ -276,7 +278,7 @@ class Service:
             if channel.peer_is_gone():
                 return None
             if time.monotonic() - told > KEEPALIVE_SECONDS:
-                channel.send(Waiting())
+                channel.send(StillWaiting())
                 told = time.monotonic()
         return answer
 
@@ -288,7 +290,7 @@ class Service:
             try:
                 answer = self._coordinator.drive(message)
             except RefusedError as error:
-                channel.send(Refused(str(error)))
+                channel.send(Rejected(str(error)))
             else:
                 state = answer.state if answer.tree is None else pack(answer.tree)
                 channel.send(answer.message, answer.vector, state)

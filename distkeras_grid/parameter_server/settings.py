@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import RunSpec, Value
+from distkeras_grid.spec import FrozenStruct, RunSpec
 
 
-class ServerPlace(Value, frozen=True, kw_only=False):
+class BindAddress(FrozenStruct, frozen=True, kw_only=False):
     """Where a server is to listen, and the address that workers receive."""
 
     bind_host: str  # Address to listen on; workers on the same host use a Unix socket beside it
@@ -30,12 +30,12 @@ class ServerPlace(Value, frozen=True, kw_only=False):
             raise ConfigurationError(f"port must be from 0 to 65535. Received: {self.port!r}.")
 
 
-class ServerSettings(Value, frozen=True):
+class ServerSettings(FrozenStruct, frozen=True):
     """Settings of one run's server."""
 
     run: str  # Name of the run, at most 200 characters; every connection must name the same
     spec: RunSpec  # The run
-    place: ServerPlace  # Where to listen
+    place: BindAddress  # Where to listen
 
     def __post_init__(self) -> None:
         if not 0 < len(self.run) <= 200:

@@ -24,19 +24,19 @@ from msgspec.structs import replace
 
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, RefusedError
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.parameter_server.messages import (
-    Exchanged,
+    CommitReply,
     GoOn,
-    Kept,
     Start,
     Step,
     WindowCommit,
+    WorkerStateReply,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.shards import Shard, cut, shard_run, shard_spec
+from distkeras_grid.parameter_server.timeouts import Activity
 from distkeras_grid.parameter_server.transports import Transport
-from distkeras_grid.rules.magnitudes import is_finite
+from distkeras_grid.rules.finite_checks import is_finite
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector, empty_vector
 
@@ -108,7 +108,7 @@ class ShardedClient:
         """None: the servers read from memory of their own, and slices of a payload are copied."""
         return None
 
-    def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
+    def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
         """Send a sign of life to the first server; see `WorkerClient.beat`."""
         return self._first.beat(doing, done, host, log)
 
@@ -127,7 +127,7 @@ class ShardedClient:
         self._versions = [start.version for start in starts]
         return replace(starts[0], next_sequence=min(start.next_sequence for start in starts))
 
-    def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> Exchanged:
+    def exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> CommitReply:
         """Send each server its slice of a window's commit, and receive its slice of the reply.
 
         `payload, reply`: as in `WorkerClient.exchange`; slices of them are sent and received
@@ -146,7 +146,7 @@ class ShardedClient:
                 "the data."
             )
 
-        def tell(client: WorkerClient, shard: Shard) -> Exchanged:
+        def tell(client: WorkerClient, shard: Shard) -> CommitReply:
             told = replace(commit, version=self._versions[shard.number])
             if shard.number:
                 # The history is on the first server.
@@ -161,7 +161,7 @@ class ShardedClient:
         """Send the first server what this worker needs to go on; see `WorkerClient.keep`."""
         return self._first.keep(sequence, version, state)
 
-    def recall(self) -> tuple[Kept, NDArray[np.uint8]]:
+    def recall(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
         """Fetch what an earlier attempt kept; see `WorkerClient.recall`.
 
         Its version is told as 0, that of a center before any commit: it is only the first server's,

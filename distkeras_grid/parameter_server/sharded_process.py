@@ -10,22 +10,22 @@ from typing import Self, TypeAlias
 
 from msgspec import structs
 
+from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import RefusedError, ServerUnreachableError
+from distkeras_grid.parameter_server.checkpoint_state import SavedServer
 from distkeras_grid.parameter_server.client import ANSWER_SECONDS
-from distkeras_grid.parameter_server.gathering import SavedServer
-from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, Update
+from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, CenterUpdate
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.shards import (
-    Joined,
+    EventMerger,
     Shard,
     cut,
-    dealt,
+    lag,
     shard_settings,
     shard_spec,
-    windows_ahead,
+    split_parts,
 )
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import Vector, empty_vector
 
 # How long a checkpoint waits until all servers have the windows of the first one, and are in the
@@ -61,7 +61,7 @@ class ShardedProcess:
         spec = settings.spec
         self._size = spec.size
         self._shards = cut(spec.layout, spec.exchange.servers)
-        each_saved = dealt(saved, len(self._shards))
+        each_saved = split_parts(saved, len(self._shards))
         self._servers = [
             serve(shard_settings(settings, shard), center[shard.span], key, own)
             for shard, own in zip(self._shards, each_saved, strict=True)
@@ -72,8 +72,8 @@ class ShardedProcess:
                 SavedServer.from_bytes(own[0], shard_spec(spec, shard)).books
                 for shard, own in zip(self._shards, each_saved, strict=True)
             )
-            ahead = [windows_ahead(first, other) for other in others]
-        self._joined = Joined(len(self._servers), ahead)
+            ahead = [lag(first, other) for other in others]
+        self._joined = EventMerger(len(self._servers), ahead)
         self._running = ExitStack()
         self._give_up = give_up
         # Number of the last checkpoint of each server: after which it goes on telling, and whose
@@ -115,8 +115,8 @@ class ShardedProcess:
         timeout: float = ANSWER_SECONDS,
         captured: int = 0,
         patience: float = 0.0,  # noqa: ARG002 - no worker of several servers waits for the driver
-    ) -> Update:
-        """Return the present state of the run, and the events that are due; see `Joined`.
+    ) -> CenterUpdate:
+        """Return the present state of the run, and the events that are due; see `EventMerger`.
 
         `timeout`: seconds in which each answer of a server must arrive.
         """
@@ -130,7 +130,7 @@ class ShardedProcess:
         whole = taken > 0 or not any(update.captured for update in updates)
         return structs.replace(self._joined.due(), captured=taken, whole=whole)
 
-    def _captures(self, update: Update, timeout: float) -> bool:
+    def _captures(self, update: CenterUpdate, timeout: float) -> bool:
         """Take the states of the other servers for a checkpoint that the first one has taken.
 
         Meanwhile the first server tells nothing that has happened since, so nothing waits when all
@@ -233,7 +233,7 @@ class ShardedProcess:
                     taken[shard.number] if shard.number else number
                 )
 
-    def _hear(self, shard: Shard, timeout: float) -> Update:
+    def _hear(self, shard: Shard, timeout: float) -> CenterUpdate:
         """Hear a server until it has no more events, or none before a checkpoint.
 
         Only the first one has to wait with later events until the driver has kept its own state.

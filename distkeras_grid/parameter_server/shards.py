@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 from msgspec import structs
 
+from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.parameter_server.gathering import SavedBooks
-from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.checkpoint_state import SavedBooks
+from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.records import EpochEnded, Event, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec, RunSpec
-from distkeras_grid.trees import Packed
 from distkeras_grid.weights import shard_sections
 
 #: A window of a run: worker, epoch, and its number in the epoch.
@@ -133,14 +133,14 @@ def shard_settings(settings: ServerSettings, shard: Shard) -> ServerSettings:
     )
 
 
-def dealt(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]:
+def split_parts(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]:
     """Return for each server its own parts of a checkpoint; empty ones if there is none.
 
     Examples
     --------
     >>> import numpy as np
     >>> first, worker, second = (np.full(1, n, np.uint8) for n in range(3))
-    >>> [[int(part[0]) for part in own] for own in dealt([first, worker, second], 2)]
+    >>> [[int(part[0]) for part in own] for own in split_parts([first, worker, second], 2)]
     [[0, 1], [2]]
     """
     if not saved:
@@ -149,7 +149,7 @@ def dealt(saved: Sequence[Packed], servers: int) -> list[Sequence[Packed]]:
     return [saved[:own], *(saved[n : n + 1] for n in range(own, len(saved)))]
 
 
-class Joined:
+class EventMerger:
     """What the servers of a run tell, as if one server told it.
 
     A window counts once every server has folded it. Its record is that of the first server, with
@@ -160,8 +160,8 @@ class Joined:
     Examples
     --------
     >>> lost = WorkerRecord(worker=1, attempt=3, status="lost")
-    >>> joined = Joined(1)
-    >>> joined.hear(0, Update(version=0, samples_folded=0, seats=(), events=(lost,)))
+    >>> joined = EventMerger(1)
+    >>> joined.hear(0, CenterUpdate(version=0, samples_folded=0, seats=(), events=(lost,)))
     >>> joined.due().events == (lost,)
     True
     """
@@ -175,7 +175,7 @@ class Joined:
         self._ahead = [dict(each) for each in ahead] or [{} for _ in self._others]
         # Epochs that have ended on each server since the run began or went on.
         self._ended = [0] * servers
-        self._newest = [Update(version=0, samples_folded=0, seats=(), events=())] * servers
+        self._newest = [CenterUpdate(version=0, samples_folded=0, seats=(), events=())] * servers
         self.failed: set[int] = set()
 
     @property
@@ -188,7 +188,7 @@ class Joined:
         """Whether as many epochs have ended on each server."""
         return len(set(self._ended)) == 1
 
-    def hear(self, number: int, update: Update) -> None:
+    def hear(self, number: int, update: CenterUpdate) -> None:
         """Note what a server tells; `due` tells it on."""
         self._newest[number] = update
         for event in update.events:
@@ -208,7 +208,7 @@ class Joined:
         elif isinstance(event, WorkerRecord) and event.status == "failed":
             self._ready.append(event)
 
-    def due(self) -> Update:
+    def due(self) -> CenterUpdate:
         """Return one update for those of all servers, each of which has been heard."""
         ready, self._ready = self._ready, []
         return structs.replace(
@@ -231,7 +231,7 @@ class Joined:
             self._waiting.popleft()
 
 
-def windows_ahead(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
+def lag(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
     """Return how many more windows of each worker one server has folded than the first.
 
     Such windows are trained again when the run goes on. This server keeps what it has, and tells

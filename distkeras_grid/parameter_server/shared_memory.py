@@ -29,7 +29,7 @@ _SEALS = _SEAL_SHRINK | _SEAL_GROW | _SEAL_FUTURE_WRITE
 _BLOCK = 512
 
 
-class OwnVector:
+class SharedBuffer:
     """A vector that only this process can write, and that it can lend to others.
 
     `size`: numbers in it, at least 1.

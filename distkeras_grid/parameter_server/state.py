@@ -1,7 +1,7 @@
 """The state of a run on the server: seats, attempts, sequences, versions, epochs and events.
 
-It is part of the server's mind (`distkeras_grid.parameter_server.mind`), without arithmetic on
-weights, sockets, threads or clock. Times are arguments [s since 1970].
+It is part of the server's mind (`distkeras_grid.parameter_server.server_core`), without arithmetic
+on weights, sockets, threads or clock. Times are arguments [s since 1970].
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, Self
 import msgspec
 
 from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.parameter_server.checkpoint_state import SavedBooks
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
-from distkeras_grid.parameter_server.gathering import SavedBooks
-from distkeras_grid.parameter_server.liveness import Doing
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
-    Beat,
-    Exchanged,
-    Resumed,
+    CenterUpdate,
+    CommitReply,
+    Heartbeat,
+    ResumeReply,
     SeatStatus,
     Start,
-    Update,
     WindowCommit,
 )
 from distkeras_grid.parameter_server.metric_sums import MetricSums
+from distkeras_grid.parameter_server.timeouts import Activity
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
@@ -58,7 +58,7 @@ _AT_THE_GATE = ("ready", "running", "finished")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ConnectionId:
     """One connection's claim on a seat."""
 
     seat: int  # seat and attempt: The seat, and Spark's number of the task on it
@@ -67,10 +67,10 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class PendingCommit:
     """A commit that has arrived completely."""
 
-    session: Session  # Session of the sender
+    session: ConnectionId  # Session of the sender
     commit: WindowCommit
     bytes_up: int  # Bytes of its frame
 
@@ -92,19 +92,19 @@ class _Seat:
     #: How many attempts there have been.
     tries: int = 0
     # What its worker has told with its last sign of life, and the number of these.
-    doing: Doing = ""
+    doing: Activity = ""
     done: int = 0
     beats: int = 0
     host: str = ""
     log: str = ""
 
 
-def _window_of(arrival: Arrival) -> str:
+def _window_of(arrival: PendingCommit) -> str:
     commit = arrival.commit
     return f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
 
 
-class ServerState:
+class Ledger:
     """The state of one run."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -131,7 +131,7 @@ class ServerState:
 
     # Seats
 
-    def join(self, number: int, attempt: int) -> Session:
+    def join(self, number: int, attempt: int) -> ConnectionId:
         """Give a seat to an attempt, and take it from an older one."""
         if number >= len(self._seats):
             raise RefusedError(
@@ -151,11 +151,11 @@ class ServerState:
         seat.session += 1
         seat.status = "joined"
         self._log_worker(number, "joined")
-        return Session(number, attempt, seat.session)
+        return ConnectionId(number, attempt, seat.session)
 
     def ready(
         self,
-        session: Session,
+        session: ConnectionId,
         rows: int,
         window_seconds: float = 0.0,
         digest: str = "",
@@ -195,7 +195,7 @@ class ServerState:
         )
         self.started = self.started or self.present == len(self._seats)
 
-    def hear(self, session: Session, beat: Beat) -> None:
+    def hear(self, session: ConnectionId, beat: Heartbeat) -> None:
         """Record a sign of life."""
         seat = self._current(session)
         seat.doing, seat.done = beat.doing, beat.done
@@ -207,11 +207,11 @@ class ServerState:
         """Seats that are ready."""
         return sum(seat.status in _AT_THE_GATE for seat in self._seats)
 
-    def may_start(self, session: Session) -> bool:
+    def may_start(self, session: ConnectionId) -> bool:
         """Whether a ready seat may start. A seat without rows need not wait for the others."""
         return self.started or self.stop or self._seats[session.seat].rows == 0
 
-    def start(self, session: Session) -> Start:
+    def start(self, session: ConnectionId) -> Start:
         """Let a seat start from the current center."""
         seat = self._current(session)
         seat.status = "running"
@@ -225,7 +225,7 @@ class ServerState:
             stop=self.stop,
         )
 
-    def go_on(self, session: Session, kept: int | None) -> None:
+    def go_on(self, session: ConnectionId, kept: int | None) -> None:
         """Report from where a seat goes on, if it has windows in the center.
 
         `kept`: windows behind the state that its worker receives; None if it begins with a new one.
@@ -240,7 +240,7 @@ class ServerState:
         """Return the number of the commit that is due from a seat."""
         return self._seats[number].next_sequence
 
-    def resume(self, session: Session, road: str = "") -> Resumed:
+    def resume(self, session: ConnectionId, road: str = "") -> ResumeReply:
         """Let a seat continue where it was, after a broken connection."""
         seat = self._current(session)
         if seat.started != session.attempt:
@@ -250,9 +250,9 @@ class ServerState:
             )
         seat.status = "running"
         self._log_worker(session.seat, "resumed", road=road or None)
-        return Resumed()
+        return ResumeReply()
 
-    def finish(self, session: Session, now: float) -> range:
+    def finish(self, session: ConnectionId, now: float) -> range:
         """Record that a seat has no windows left; a quorum of such seats ends the run."""
         self._current(session).status = "finished"
         self._log_worker(session.seat, "finished")
@@ -264,12 +264,12 @@ class ServerState:
         self._ended = True
         return self._pass(before, now)
 
-    def fail(self, session: Session, error: str, message: str) -> None:
+    def fail(self, session: ConnectionId, error: str, message: str) -> None:
         """Record that a worker gave up."""
         self._current(session).status = "failed"
         self.log_failure(session, error, message)
 
-    def lose(self, session: Session) -> None:
+    def lose(self, session: ConnectionId) -> None:
         """Record that a connection broke, unless its seat has a newer one."""
         seat = self._seats[session.seat]
         if seat.session == session.number and seat.status not in ("finished", "failed"):
@@ -297,7 +297,7 @@ class ServerState:
 
     # Commits
 
-    def admit(self, arrival: Arrival) -> bool:
+    def admit(self, arrival: PendingCommit) -> bool:
         """Check a commit before it is folded."""
         seat = self._current(arrival.session)
         commit = arrival.commit
@@ -335,7 +335,7 @@ class ServerState:
             )
         return True
 
-    def _check_place(self, arrival: Arrival, rows: int) -> None:
+    def _check_place(self, arrival: PendingCommit, rows: int) -> None:
         """Refuse a commit from an epoch or a window that a seat of so many rows does not have."""
         commit, schedule = arrival.commit, self._spec.schedule
         first, windows = schedule.epochs_before + 1, schedule.windows_per_epoch(rows)
@@ -358,7 +358,7 @@ class ServerState:
                 f"and {drawn.local_test} for the test. Received: {local.train} and {local.test}."
             )
 
-    def check_finite(self, arrival: Arrival, finite: bool) -> str:
+    def check_finite(self, arrival: PendingCommit, finite: bool) -> str:
         """Return what is not finite in an admitted commit, in words; empty if all is."""
         loss = arrival.commit.loss
         if loss is not None and not math.isfinite(loss):
@@ -399,7 +399,7 @@ class ServerState:
         """Whether no worker has windows left."""
         return all(self.is_through(number) for number in range(len(self._seats)))
 
-    def info(self, arrival: Arrival) -> CommitInfo:
+    def info(self, arrival: PendingCommit) -> CommitInfo:
         """Return what the rule may know about an admitted commit.
 
         Its staleness is computed from the version that it names. So a connection that broke in the
@@ -410,8 +410,8 @@ class ServerState:
         return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
     def fold(
-        self, arrivals: list[Arrival], now: float, reply_bytes: Sequence[int] = ()
-    ) -> tuple[list[Exchanged], range]:
+        self, arrivals: list[PendingCommit], now: float, reply_bytes: Sequence[int] = ()
+    ) -> tuple[list[CommitReply], range]:
         """Count commits that are folded in one step: one commit, or all of a round.
 
         `now`: unix seconds.
@@ -434,11 +434,11 @@ class ServerState:
             replies.append(reply)
         return replies, self._pass(before, now)
 
-    def is_late(self, arrival: Arrival) -> bool:
+    def is_late(self, arrival: PendingCommit) -> bool:
         """Whether the round of a synchronous commit has closed without it."""
         return arrival.commit.version < self.version
 
-    def drop(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
+    def drop(self, arrival: PendingCommit, now: float) -> tuple[CommitReply, range]:
         """Count a commit that arrived after its round, without folding its samples.
 
         `now`: unix seconds.
@@ -460,8 +460,8 @@ class ServerState:
         return self._set_aside(arrival, now)
 
     def skip(
-        self, arrival: Arrival, reason: str, norm: float | None, now: float
-    ) -> tuple[Exchanged, range]:
+        self, arrival: PendingCommit, reason: str, norm: float | None, now: float
+    ) -> tuple[CommitReply, range]:
         """Count a commit that is not folded because of what is in it.
 
         `now`: unix seconds.
@@ -487,7 +487,7 @@ class ServerState:
         answer, due = self._set_aside(arrival, now)
         return msgspec.structs.replace(answer, skipped=True), due
 
-    def _set_aside(self, arrival: Arrival, now: float) -> tuple[Exchanged, range]:
+    def _set_aside(self, arrival: PendingCommit, now: float) -> tuple[CommitReply, range]:
         """Count a commit as answered, and its samples as dropped."""
         info = self.info(arrival)
         before = self._count_of(self._spec.snapshots_per_epoch)
@@ -498,12 +498,12 @@ class ServerState:
         self._log_local(arrival, folded=False)
         return self._reply(arrival), self._pass(before, now)
 
-    def repeat(self, arrival: Arrival) -> Exchanged:
+    def repeat(self, arrival: PendingCommit) -> CommitReply:
         """Answer a commit that was answered before; nothing is counted again."""
         skipped = self._seats[arrival.session.seat].skipped == arrival.commit.sequence
         return msgspec.structs.replace(self._reply(arrival), skipped=skipped)
 
-    def describe(self, arrival: Arrival) -> str:
+    def describe(self, arrival: PendingCommit) -> str:
         """Return which window of which worker a commit is, for errors."""
         host = self._seats[arrival.session.seat].host
         return f"{_window_of(arrival)}, Spark task {arrival.session.attempt}" + (
@@ -514,11 +514,11 @@ class ServerState:
         """Whether a seat was taken by this attempt before; also False if there is no such seat."""
         return number < len(self._seats) and self._seats[number].attempt == attempt
 
-    def is_current(self, session: Session) -> bool:
+    def is_current(self, session: ConnectionId) -> bool:
         """Whether no newer connection has the session's seat."""
         return self._seats[session.seat].session == session.number
 
-    def check(self, session: Session) -> None:
+    def check(self, session: ConnectionId) -> None:
         """Refuse every connection to a seat but the newest."""
         self._current(session)
 
@@ -531,8 +531,8 @@ class ServerState:
     def _finished(self) -> int:
         return sum(seat.status == "finished" for seat in self._seats)
 
-    def _reply(self, arrival: Arrival) -> Exchanged:
-        return Exchanged(
+    def _reply(self, arrival: PendingCommit) -> CommitReply:
+        return CommitReply(
             self.version,
             self.stop,
             self.learning_rate,
@@ -565,12 +565,12 @@ class ServerState:
         before_epoch: float = math.inf,
         moment: int = 0,
         waiting: Container[int] = (),
-    ) -> Update:
+    ) -> CenterUpdate:
         """Return the current state of the run, and the events after the first `seen`.
 
         The first `seen` events are dropped. The end of `before_epoch`, and later events, are not
-        reported yet. Seats are told that have changed after a `moment`. The commits of the seats
-        `waiting` wait for those of others.
+        reported yet. Seats are told that have changed after a `format_time`. The commits of the
+        seats `waiting` wait for those of others.
         """
         now = max((at for _, at in self._told.values()), default=0)
         for number, seat in enumerate(self._seats):
@@ -580,7 +580,7 @@ class ServerState:
         seats = tuple(status for status, at in self._told.values() if at > moment)
         events = tuple(self.events.after(seen, EVENTS_PER_UPDATE, before_epoch))
         now = max(at for _, at in self._told.values())
-        return Update(self.version, self.samples_folded, seats, events, seen, moment=now)
+        return CenterUpdate(self.version, self.samples_folded, seats, events, seen, moment=now)
 
     def _status(self, number: int, seat: _Seat, *, waiting: bool) -> SeatStatus:
         return SeatStatus(
@@ -621,7 +621,7 @@ class ServerState:
         if stop is not None:
             self.stop = stop
 
-    def log_failure(self, session: Session, error: str, message: str) -> None:
+    def log_failure(self, session: ConnectionId, error: str, message: str) -> None:
         """Report an error that ends a worker to the driver, by its class name and its message."""
         self._log_worker(
             session.seat, "failed", attempt=session.attempt, error=error, message=message
@@ -645,7 +645,9 @@ class ServerState:
             )
         )
 
-    def _log_window(self, arrival: Arrival, info: CommitInfo, bytes_down: int, now: float) -> None:
+    def _log_window(
+        self, arrival: PendingCommit, info: CommitInfo, bytes_down: int, now: float
+    ) -> None:
         commit = arrival.commit
         self.events.add(
             WindowRecord(
@@ -668,14 +670,14 @@ class ServerState:
             )
         )
 
-    def _log_local(self, arrival: Arrival, *, folded: bool) -> None:
+    def _log_local(self, arrival: PendingCommit, *, folded: bool) -> None:
         session, commit = arrival.session, arrival.commit
         if commit.local is not None:
             self.events.add(
                 LocalRecord(session.seat, session.attempt, commit.epoch, folded, commit.local)
             )
 
-    def _current(self, session: Session) -> _Seat:
+    def _current(self, session: ConnectionId) -> _Seat:
         """Return the seat of a session; every connection but the newest is fenced."""
         seat = self._seats[session.seat]
         if not self.is_current(session):

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Protocol
 
-from distkeras_grid.parameter_server.messages import Road
+from distkeras_grid.parameter_server.messages import TransportName
 
 #: Seconds of silence before TCP's first probe of the peer's host, seconds between probes, and
 #: number of probes: a dead host is noticed after a minute.
@@ -40,7 +40,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def road(self) -> Road:
+    def road(self) -> TransportName:
         """What carries the bytes."""
         ...
 
@@ -102,7 +102,7 @@ class SocketStream:
         return self._socket.family == socket.AF_UNIX
 
     @property
-    def road(self) -> Road:
+    def road(self) -> TransportName:
         """What carries the bytes."""
         return "unix socket" if self.private else "tcp"
 

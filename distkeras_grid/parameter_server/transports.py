@@ -1,7 +1,7 @@
 """Where streams come from: TCP sockets between hosts, Unix sockets on one host.
 
-A `Transport` is one way to a server; a `Door` is where the server accepts clients. This is the only
-module that opens sockets.
+A `Transport` is one way to a server; a `Acceptor` is where the server accepts clients. This is the
+only module that opens sockets.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.parameter_server.liveness import STALL_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.streams import SocketStream, Stream
+from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 
 #: Longest path of a Unix socket, bytes (macOS; Linux allows four more).
 _LONGEST_UNIX_PATH = 103
@@ -41,7 +41,7 @@ class Transport(Protocol):
         ...
 
 
-class Door(Protocol):
+class Acceptor(Protocol):
     """Where a server accepts clients."""
 
     def accept(self) -> Stream | None:
@@ -125,7 +125,7 @@ def _stream_of(connected: socket.socket) -> SocketStream:
         raise
 
 
-class SocketDoor:
+class SocketAcceptor:
     """A listening socket; closed with the door.
 
     A thread that is about to accept knows the socket by the number of its descriptor. If the socket
@@ -151,7 +151,7 @@ class SocketDoor:
         self._closed = threading.Event()
 
     def accept(self) -> SocketStream | None:
-        """Wait for the next client; see `Door`. A Unix socket turns other users away."""
+        """Wait for the next client; see `Acceptor`. A Unix socket turns other users away."""
         while (connected := self._accepted()) is not None:
             # On some systems it would not block, as the listening socket.
             connected.setblocking(True)
@@ -248,7 +248,7 @@ class TokenServer:
         listening = listen(bind_host, port, port_retries)
         self.port: int = listening.getsockname()[1]
         self.token = secrets.token_hex(16)
-        self._door = SocketDoor(listening)
+        self._door = SocketAcceptor(listening)
         self._thread = threading.Thread(target=self._answer, daemon=True)
         self._thread.start()
 
@@ -294,7 +294,7 @@ class Listener:
         tcp = listen(bind_host, port, port_retries)
         port = tcp.getsockname()[1]
         with contextlib.ExitStack() as opened:
-            self.doors = [SocketDoor(tcp)]
+            self.doors = [SocketAcceptor(tcp)]
             opened.callback(self.doors[0].close)
             if folder is None and sys.platform != "linux":
                 folder = new_folder()
@@ -302,7 +302,7 @@ class Listener:
             name = _abstract_name() if folder is None else os.path.join(folder, "server")
             unix = _listen_at(name)
             if unix is not None:
-                self.doors.append(SocketDoor(unix))
+                self.doors.append(SocketAcceptor(unix))
             opened.pop_all()
         self.address = ServerAddress(advertised_host, port, None if unix is None else name)
 

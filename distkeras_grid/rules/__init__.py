@@ -12,13 +12,13 @@ from distkeras_grid.rules.adagrad import AdagradRule
 from distkeras_grid.rules.base import (
     AsynchronousRule,
     CommitInfo,
+    CommitKind,
     LocalSteps,
     Memory,
-    Reply,
+    ReplyKind,
     Rule,
-    Sends,
+    RuleProperties,
     SynchronousRule,
-    Traits,
 )
 from distkeras_grid.rules.delta import (
     AccumulatedGradientRule,
@@ -28,7 +28,7 @@ from distkeras_grid.rules.delta import (
     DynamicRateRule,
 )
 from distkeras_grid.rules.elastic import ElasticMomentumRule, ElasticRoundRule, ElasticRule
-from distkeras_grid.rules.energy import EnergyMatchingRule
+from distkeras_grid.rules.gem import EnergyMatchingRule
 from distkeras_grid.rules.gradient_compression import (
     Accumulator,
     DeepGradientCompression,
@@ -36,7 +36,7 @@ from distkeras_grid.rules.gradient_compression import (
     gradient_compression,
 )
 from distkeras_grid.rules.scaling import Scaling
-from distkeras_grid.rules.sequential import MemberRule, SequentialRule
+from distkeras_grid.rules.single import IndependentRule, SequentialRule
 from distkeras_grid.rules.statistics import adopt_vector, propose_vector
 from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
 from distkeras_grid.spec import CompressionSpec, RuleSpec
@@ -49,6 +49,7 @@ __all__ = [
     "AsynchronousRule",
     "AveragingRule",
     "CommitInfo",
+    "CommitKind",
     "DeepGradientCompression",
     "DeltaRule",
     "DistanceRule",
@@ -58,17 +59,16 @@ __all__ = [
     "ElasticRoundRule",
     "ElasticRule",
     "EnergyMatchingRule",
+    "IndependentRule",
     "LocalSteps",
     "MeanGradientRule",
-    "MemberRule",
     "Memory",
-    "Reply",
+    "ReplyKind",
     "Rule",
+    "RuleProperties",
     "Scaling",
-    "Sends",
     "SequentialRule",
     "SynchronousRule",
-    "Traits",
     "accumulators",
     "adopt_vector",
     "build_rule",
@@ -84,7 +84,7 @@ RULES: dict[str, type[Rule]] = {
     rule.name: rule
     for rule in (
         SequentialRule,
-        MemberRule,
+        IndependentRule,
         DownpourRule,
         AdagradRule,
         AccumulatedGradientRule,

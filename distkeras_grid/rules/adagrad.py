@@ -10,10 +10,10 @@ import numpy as np
 from distkeras_grid.rules.base import (
     AsynchronousRule,
     CommitInfo,
+    CommitKind,
     LocalSteps,
     Memory,
-    Sends,
-    Traits,
+    RuleProperties,
 )
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
@@ -29,8 +29,8 @@ class AdagradRule(AsynchronousRule):
     """
 
     name: ClassVar[str] = "adagrad"
-    traits: ClassVar[Traits] = Traits(
-        local_steps=LocalSteps.GRADIENT, sends=Sends.CHANGES, plain_sgd=True, shared_vectors=1
+    traits: ClassVar[RuleProperties] = RuleProperties(
+        local_steps=LocalSteps.GRADIENT, sends=CommitKind.CHANGES, plain_sgd=True, shared_vectors=1
     )
     rate: float  # The server's learning rate
     initial: float = 0.1  # First value of ``G``; Keras starts at 0.1, the paper at 0

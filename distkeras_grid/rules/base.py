@@ -45,7 +45,7 @@ class CommitInfo:
     staleness: int  # Commits of other workers that were folded since this worker's last reply
 
 
-class Sends(Enum):
+class CommitKind(Enum):
     """What a commit holds.
 
     `CHANGES`: changes or gradients. Their last digits may be lost.
@@ -56,7 +56,7 @@ class Sends(Enum):
     SUMMANDS = "summands"
 
 
-class Reply(Enum):
+class ReplyKind(Enum):
     """What the server replies to a commit."""
 
     VECTOR = "vector"
@@ -65,12 +65,12 @@ class Reply(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class RuleProperties:
     """What the other layers must know about a rule, in one place."""
 
     local_steps: LocalSteps = LocalSteps.OPTIMIZER  # What a worker does in a window
-    sends: Sends = Sends.WEIGHTS  # What a commit holds
-    reply: Reply = Reply.VECTOR  # What the server replies to a commit
+    sends: CommitKind = CommitKind.WEIGHTS  # What a commit holds
+    reply: ReplyKind = ReplyKind.VECTOR  # What the server replies to a commit
     # Whether the rule computes its steps from plain gradients, so that workers must train with
     # plain SGD
     plain_sgd: bool = False
@@ -86,27 +86,27 @@ class Traits:
     @property
     def compressible(self) -> bool:
         """Whether commits and replies may lose their last digits."""
-        return self.sends is not Sends.WEIGHTS
+        return self.sends is not CommitKind.WEIGHTS
 
     @property
     def adds_commits(self) -> bool:
         """Whether the weights move by a multiple of each commit."""
-        return self.sends is Sends.SUMMANDS
+        return self.sends is CommitKind.SUMMANDS
 
     @property
     def steps_on_workers(self) -> bool:
         """Whether each worker's own optimizer takes a step with the gradient of each round."""
-        return self.reply is Reply.STEP
+        return self.reply is ReplyKind.STEP
 
     @property
     def reply_has_vector(self) -> bool:
         """Whether the reply to a commit carries a vector."""
-        return self.reply is Reply.VECTOR
+        return self.reply is ReplyKind.VECTOR
 
     @property
     def answers(self) -> bool:
         """Whether a vector comes back for each commit, in its reply or as a step."""
-        return self.reply is not Reply.NOTHING
+        return self.reply is not ReplyKind.NOTHING
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Rule(ABC):
     """The worker's side, common to asynchronous and synchronous rules."""
 
     name: ClassVar[str]
-    traits: ClassVar[Traits] = Traits()
+    traits: ClassVar[RuleProperties] = RuleProperties()
 
     @abstractmethod
     def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:

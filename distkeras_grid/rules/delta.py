@@ -7,7 +7,7 @@ rule                 scalings                  ``c <- c + ...``
 ==================== ========================= ===========================================
 ``downpour``         `Constant`                ``s (x - x0)``
 ``accumulated_...``  `PerStep`                 ``(x - x0) / k``
-``dynamic_rate``     `PerStaleness`            ``(x - x0) / (tau + 1)``
+``dynamic_rate``     `DivideByStaleness`            ``(x - x0) / (tau + 1)``
 ``distance``         `PerStep`, `PerDistance`  ``((x - x0) / k) / (1 + d^2 / gamma)``
 ==================== ========================= ===========================================
 """
@@ -20,9 +20,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import AsynchronousRule, CommitInfo, Memory, Sends, Traits
+from distkeras_grid.rules.base import (
+    AsynchronousRule,
+    CommitInfo,
+    CommitKind,
+    Memory,
+    RuleProperties,
+)
 from distkeras_grid.rules.parameters import check_positive
-from distkeras_grid.rules.scaling import Constant, PerDistance, PerStaleness, PerStep, Scaling
+from distkeras_grid.rules.scaling import Constant, DivideByStaleness, PerDistance, PerStep, Scaling
 from distkeras_grid.weights import Vector
 
 
@@ -33,7 +39,7 @@ class DeltaRule(AsynchronousRule):
     A rule of your own defines `scalings`, and states in `traits` how many seat vectors they need.
     """
 
-    traits: ClassVar[Traits] = Traits(sends=Sends.SUMMANDS)
+    traits: ClassVar[RuleProperties] = RuleProperties(sends=CommitKind.SUMMANDS)
 
     @property
     def scalings(self) -> tuple[Scaling, ...]:
@@ -119,7 +125,7 @@ class DynamicRateRule(DeltaRule):
     @property
     def scalings(self) -> tuple[Scaling, ...]:
         """``1 / (tau + 1)``."""
-        return (PerStaleness(),)
+        return (DivideByStaleness(),)
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ class DistanceRule(DeltaRule):
     """
 
     name: ClassVar[str] = "distance"
-    traits: ClassVar[Traits] = replace(DeltaRule.traits, seat_vectors=1)
+    traits: ClassVar[RuleProperties] = replace(DeltaRule.traits, seat_vectors=1)
     # Square of the distance at which a commit counts half; the thesis recommends 1e-4
     gamma: float = 1e-4
 

@@ -15,8 +15,8 @@ from distkeras_grid.rules.base import (
     LocalSteps,
     Memory,
     Rule,
+    RuleProperties,
     SynchronousRule,
-    Traits,
 )
 from distkeras_grid.rules.parameters import check_positive
 from distkeras_grid.weights import Vector
@@ -26,7 +26,7 @@ from distkeras_grid.weights import Vector
 class _Elastic(Rule):
     """What workers do: ``x <- x - e``; ``alpha`` lies between 0 and 1."""
 
-    traits: ClassVar[Traits] = Traits(keeps_weights=True)
+    traits: ClassVar[RuleProperties] = RuleProperties(keeps_weights=True)
     alpha: float
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class ElasticMomentumRule(ElasticRule):
     """
 
     name: ClassVar[str] = "elastic_momentum"
-    traits: ClassVar[Traits] = Traits(
+    traits: ClassVar[RuleProperties] = RuleProperties(
         local_steps=LocalSteps.LOOK_AHEAD, plain_sgd=True, keeps_weights=True
     )
     momentum: float = 0.9  # ``mu``, at least 0 and below 1

@@ -33,8 +33,8 @@ class Scaling:
     def on_server(self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory) -> None:
         """Scale a delta before it is added.
 
-        `memory`: the same slice of what `remember` noted. It may be used as scratch space, because
-        `remember` is called again after the fold.
+        `memory`: the same slice of what `append_history` noted. It may be used as scratch space,
+        because `append_history` is called again after the fold.
         """
 
     def remember(self, center: Vector, memory: Memory) -> None:
@@ -63,7 +63,7 @@ class PerStep(Scaling):
 
 
 @dataclass(frozen=True)
-class PerStaleness(Scaling):
+class DivideByStaleness(Scaling):
     """``1 / (tau + 1)``, on the server, with the staleness ``tau``."""
 
     def on_server(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from distkeras_grid.rules.base import CommitInfo, Rule
-from distkeras_grid.rules.magnitudes import is_small
+from distkeras_grid.rules.finite_checks import is_small
 from distkeras_grid.rules.synchronous import weighted_mean
 from distkeras_grid.weights import Section, Vector
 

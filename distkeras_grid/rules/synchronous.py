@@ -8,8 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from distkeras_grid.rules.base import CommitInfo, LocalSteps, Reply, Sends, SynchronousRule, Traits
-from distkeras_grid.rules.magnitudes import is_small
+from distkeras_grid.rules.base import (
+    CommitInfo,
+    CommitKind,
+    LocalSteps,
+    ReplyKind,
+    RuleProperties,
+    SynchronousRule,
+)
+from distkeras_grid.rules.finite_checks import is_small
 from distkeras_grid.weights import Vector
 
 
@@ -79,8 +86,8 @@ class MeanGradientRule(SynchronousRule):
     """
 
     name: ClassVar[str] = "mean_gradient"
-    traits: ClassVar[Traits] = Traits(
-        local_steps=LocalSteps.NONE, sends=Sends.SUMMANDS, reply=Reply.STEP
+    traits: ClassVar[RuleProperties] = RuleProperties(
+        local_steps=LocalSteps.NONE, sends=CommitKind.SUMMANDS, reply=ReplyKind.STEP
     )
 
     def vectors_for(self, workers: int) -> int:  # noqa: ARG002

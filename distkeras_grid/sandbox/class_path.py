@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import SandboxError
 
 FETCH_SECONDS = 300.0
@@ -178,7 +178,7 @@ def _fetch(jars: Sequence[Jar], folder: Path, work: Path) -> None:
         check_digest(fetched, jar)
     for jar in jars:
         # In one step: another process may be fetching, too.
-        durable.replace(work / "lib" / jar.file_name, folder / jar.file_name)
+        fsync.replace(work / "lib" / jar.file_name, folder / jar.file_name)
 
 
 def ivy_file(jars: Sequence[Jar]) -> str:

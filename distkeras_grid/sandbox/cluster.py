@@ -22,14 +22,14 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import UNREADABLE, BusyError, ConfigurationError, SandboxError
 from distkeras_grid.lock_files import lock_file
 from distkeras_grid.sandbox import configuration, daemons, readiness
 from distkeras_grid.sandbox.class_path import daemon_class_path
-from distkeras_grid.sandbox.configuration import HOST, Layout, Ports
+from distkeras_grid.sandbox.configuration import HOST, Ports, SandboxLayout
 from distkeras_grid.sandbox.daemons import Daemon
-from distkeras_grid.sandbox.readiness import Pages
+from distkeras_grid.sandbox.readiness import WebUI
 
 # Some 20 s; on a machine with ten times as much to do as it has cores, two minutes.
 START_SECONDS = 300.0
@@ -40,7 +40,7 @@ FORMAT = ("-format", "-nonInteractive", "-force")
 
 
 @dataclass(frozen=True)
-class State:
+class SandboxState:
     """The content of ``sandbox.json``, from which a sandbox is found and started again."""
 
     ports: Ports  # They stay the same as long as the data do: paths name them
@@ -55,7 +55,7 @@ class State:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> State:
+    def from_json(cls, text: str) -> SandboxState:
         """Read what `to_json` wrote; refuse what no sandbox can have written."""
         try:
             return msgspec.json.decode(text, type=cls)
@@ -114,7 +114,7 @@ class Sandbox:
             )
         self._temporary = folder is None
         root = tempfile.mkdtemp(prefix="sandbox-") if folder is None else folder
-        self.layout = Layout(Path(root).resolve())
+        self.layout = SandboxLayout(Path(root).resolve())
         self._wanted = (datanodes, memory_mb, cores)
         self._say = say or (lambda _: None)
 
@@ -131,7 +131,7 @@ class Sandbox:
         self.stop()
 
     @property
-    def state(self) -> State:
+    def state(self) -> SandboxState:
         """The state that the folder records.
 
         Raises
@@ -140,7 +140,7 @@ class Sandbox:
             If there is no sandbox in the folder.
         """
         try:
-            return State.from_json(self.layout.state.read_text(encoding="utf-8"))
+            return SandboxState.from_json(self.layout.state.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise SandboxError(
                 f"There is no sandbox in {self.layout.root}. Start one: distkeras-grid sandbox "
@@ -398,15 +398,15 @@ class Sandbox:
         else:
             self._wait_for_yarn(deadline)
 
-    def _pages(self) -> Pages:
+    def _pages(self) -> WebUI:
         ports = self.state.ports
-        return Pages(f"{HOST}:{ports.namenode_http}", f"{HOST}:{ports.resourcemanager_http}")
+        return WebUI(f"{HOST}:{ports.namenode_http}", f"{HOST}:{ports.resourcemanager_http}")
 
     def _configure(self) -> None:
         """Write the files."""
         layout = self.layout
         known = self.state.ports if layout.state.exists() else None
-        state = State(known or free_ports(), *self._wanted)
+        state = SandboxState(known or free_ports(), *self._wanted)
         self._keep(state)
         spec = find_spec("pyspark")
         pyspark = Path(str(spec.origin if spec else "")).parent
@@ -504,10 +504,10 @@ class Sandbox:
         path = [str(self.layout.daemons), str(self.layout.client), *path]
         return daemons.command(path, main, *arguments, scratch=self.layout.scratch)
 
-    def _keep(self, state: State) -> None:
+    def _keep(self, state: SandboxState) -> None:
         written = self.layout.state.with_suffix(".new")
         written.write_text(state.to_json(), encoding="utf-8")
-        durable.replace(written, self.layout.state)
+        fsync.replace(written, self.layout.state)
 
 
 def free_ports() -> Ports:

@@ -46,7 +46,7 @@ class Ports:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SandboxLayout:
     """Folders of a sandbox, all below one."""
 
     root: Path  # That one
@@ -111,7 +111,7 @@ class Layout:
         return self.root / "hdfs" / f"blocks-{number}"
 
 
-def core_site(ports: Ports, layout: Layout) -> dict[str, str]:
+def core_site(ports: Ports, layout: SandboxLayout) -> dict[str, str]:
     """Return ``core-site.xml``."""
     return {
         "fs.defaultFS": f"hdfs://{HOST}:{ports.namenode}",
@@ -119,7 +119,7 @@ def core_site(ports: Ports, layout: Layout) -> dict[str, str]:
     }
 
 
-def hdfs_site(ports: Ports, layout: Layout, datanodes: int) -> dict[str, str]:
+def hdfs_site(ports: Ports, layout: SandboxLayout, datanodes: int) -> dict[str, str]:
     """Return ``hdfs-site.xml``."""
     return {
         "dfs.namenode.name.dir": layout.namenode().as_uri(),
@@ -141,7 +141,7 @@ def hdfs_site(ports: Ports, layout: Layout, datanodes: int) -> dict[str, str]:
     }
 
 
-def yarn_site(ports: Ports, layout: Layout, memory_mb: int, cores: int) -> dict[str, str]:
+def yarn_site(ports: Ports, layout: SandboxLayout, memory_mb: int, cores: int) -> dict[str, str]:
     """Return ``yarn-site.xml``."""
     return {
         "yarn.resourcemanager.hostname": HOST,
@@ -220,7 +220,7 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n%ex
 """
 
 
-def environment(layout: Layout) -> dict[str, str]:
+def environment(layout: SandboxLayout) -> dict[str, str]:
     """Return the variables by which Spark and Hadoop's clients find the sandbox.
 
     Two are empty, which counts as not set: they would go before ``HADOOP_CONF_DIR``, and those of a
@@ -256,7 +256,7 @@ def render_site(properties: Mapping[str, str]) -> str:
 
 def files(
     ports: Ports,
-    layout: Layout,
+    layout: SandboxLayout,
     *,
     datanodes: int,
     memory_mb: int,

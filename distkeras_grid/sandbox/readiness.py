@@ -25,7 +25,7 @@ CONTENT = b"The sandbox keeps what it is given.\n"
 
 
 @dataclass(frozen=True)
-class Pages:
+class WebUI:
     """The daemons' pages."""
 
     namenode: str  # namenode and resourcemanager: ``host:port`` of each page

@@ -50,7 +50,7 @@ class EventQueue:
         return heapq.heappop(self._heap)
 
 
-class Link:
+class SimulatedLink:
     """One direction of the server's link: messages pass one after the other.
 
     `bandwidth`: bandwidth of the link [bytes/s].
@@ -59,7 +59,7 @@ class Link:
 
     Examples
     --------
-    >>> link = Link(bandwidth=100.0, worker_bandwidth=math.inf, latency=0.5)
+    >>> link = SimulatedLink(bandwidth=100.0, worker_bandwidth=math.inf, latency=0.5)
     >>> link.pass_through(200, now=0.0), link.pass_through(200, now=0.0)
     (2.5, 4.5)
     """

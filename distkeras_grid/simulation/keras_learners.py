@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distkeras_grid.engine.base import State
 from distkeras_grid.records import WindowResult
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 
 if TYPE_CHECKING:
     from distkeras_grid.engine.base import ModelEngine
@@ -56,11 +56,11 @@ class KerasLearner:
         """Return a copy of the model's initial weights."""
         return self._shared.engine.weights()
 
-    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
         return self._engine().run(before, blocks, after)
 
-    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+    def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of weights; see `distkeras_grid.engine.base.Engine`."""
         return self._engine().evaluate(weights, blocks)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distkeras_grid.engine.base import State
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.records import WindowResult
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.weights import StateSection, Variable, Vector, WeightLayout
 
@@ -30,7 +30,7 @@ class QuadraticLearner:
     >>> learner = QuadraticLearner(np.array([4.0]), curvature=1.0, learning_rate=0.5)
     >>> after = np.empty(1)
     >>> zeros = np.zeros((2, 1, 1))
-    >>> learner.run(learner.weights(), [Block((zeros,), (zeros,))], after).steps, after.tolist()
+    >>> learner.run(learner.weights(), [RowBlock((zeros,), (zeros,))], after).steps, after.tolist()
     (2, [1.0])
     """
 
@@ -58,7 +58,7 @@ class QuadraticLearner:
         """Return a copy of the initial weights."""
         return self._start.copy()
 
-    def run(self, before: Vector, blocks: Iterable[Block], after: Vector) -> WindowResult:
+    def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
         x, total = before.copy(), np.zeros_like(before)
         losses, steps, samples = 0.0, 0, 0
@@ -79,7 +79,7 @@ class QuadraticLearner:
         np.copyto(after, total if gradients else x)
         return WindowResult(steps, samples, losses / samples, {})
 
-    def evaluate(self, weights: Vector, blocks: Iterable[Block]) -> dict[str, float]:
+    def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return the mean loss of weights on rows; see `distkeras_grid.engine.base.Engine`."""
         total = counted = 0.0
         for block in blocks:

@@ -1,9 +1,10 @@
 """A training run in simulated time: the minds of a real run under a queue of events.
 
-The server's mind (`distkeras_grid.parameter_server.mind`), each worker's
-(`distkeras_grid.worker.mind`) and the driver's (`distkeras_grid.parameter_server.watch`) decide
-here what they decide in a real run. Each window is computed for real, when its commit is sent: how
-many bytes that has may depend on what was trained. Only the clock is simulated.
+The server's mind (`distkeras_grid.parameter_server.server_core`), each worker's
+(`distkeras_grid.worker.worker_core`) and the driver's
+(`distkeras_grid.parameter_server.run_monitor`) decide here what they decide in a real run. Each
+window is computed for real, when its commit is sent: how many bytes that has may depend on what was
+trained. Only the clock is simulated.
 
 A mind is told of an answer when the server sends it; what it wants then happens when the answer
 has arrived. Where workers make the steps of the rounds, each makes its own, so an optimizer works
@@ -25,54 +26,54 @@ from distkeras_grid.errors import (
     RefusedError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server import watch as watches
+from distkeras_grid.parameter_server import run_monitor as watches
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
+    CenterUpdate,
     Command,
-    Exchanged,
+    CommitReply,
     FetchCenter,
     FetchState,
     FetchStep,
-    Finish,
-    HandOver,
     Message,
+    OptimizerState,
     Poll,
+    PutOptimizerState,
     Ready,
     Start,
-    State,
     Step,
-    Update,
+    WorkerFinished,
 )
-from distkeras_grid.parameter_server.mind import (
+from distkeras_grid.parameter_server.run_monitor import RunMonitor
+from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Action,
-    Dismiss,
-    Join,
-    Lost,
+    Disconnect,
+    JoinRequest,
     Received,
-    Seat,
-    Send,
-    ServerMind,
+    RejectWaiter,
+    SeatGrant,
+    SendReply,
+    ServerCore,
     received,
 )
-from distkeras_grid.parameter_server.state import Session
-from distkeras_grid.parameter_server.watch import RunWatch
+from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.records import EpochEnded, WorkerRecord
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.simulation.events import Event, EventQueue, Link
+from distkeras_grid.simulation.events import Event, EventQueue, SimulatedLink
 from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.weights import StateSection
-from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker import worker_core as minds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.engine.base import Engine
-    from distkeras_grid.feeding.source import Source
-    from distkeras_grid.judges import Validate
+    from distkeras_grid.feeding.source import RowSource
+    from distkeras_grid.outliers import Validate
     from distkeras_grid.weights import Vector
 
 #: So often the driver looks at the server, as in a real run [s].
@@ -114,7 +115,7 @@ class Simulation:
         cluster: Cluster,
         spec: RunSpec,
         learners: Sequence[Engine],
-        rows: Sequence[Source],
+        rows: Sequence[RowSource],
         evaluate: Evaluation | None = None,
         results: Results | None = None,
         params: Mapping[str, Any] | None = None,
@@ -127,14 +128,15 @@ class Simulation:
         # keep nothing on the server, and simulated time does not count what that would take.
         self._served = spec.change(kept_limit=0, snapshots_per_epoch=1 if evaluate else 0)
         self._wire = SimulatedWire(spec.compression, spec.size)
-        self._mind = ServerMind(self._served, learners[0].weights())
-        self._watch = RunWatch(spec)
+        self._mind = ServerCore(self._served, learners[0].weights())
+        self._watch = RunMonitor(spec)
         self._workers = [
             SimulatedWorker(number, cluster, spec, *parts, validate)
             for number, parts in enumerate(zip(learners, rows, strict=True))
         ]
         self._up, self._down = (
-            Link(cluster.server_bandwidth, cluster.bandwidth, cluster.latency) for _ in range(2)
+            SimulatedLink(cluster.server_bandwidth, cluster.bandwidth, cluster.latency)
+            for _ in range(2)
         )
         self._queue = EventQueue()
         self._seen = self.lost = 0
@@ -211,26 +213,26 @@ class Simulation:
             act[event.kind](worker, worker.session)
 
     def _join(self, event: Event, worker: SimulatedWorker) -> None:
-        first, *rest = self._mind.handle(Join(event.worker, event.attempt), self.now)
-        if isinstance(first, Dismiss):
+        first, *rest = self._mind.handle(JoinRequest(event.worker, event.attempt), self.now)
+        if isinstance(first, RejectWaiter):
             raise first.error
-        if isinstance(first, Seat):
+        if isinstance(first, SeatGrant):
             worker.join(first.session)
             self._do(rest)
             # Rows are there when a worker joins.
             self._get_ready(worker, first.session)
 
-    def _rejoin(self, worker: SimulatedWorker, session: Session) -> None:
+    def _rejoin(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         """Take a seat anew, by the same attempt."""
-        first, *rest = self._mind.handle(Join(session.seat, session.attempt), self.now)
-        if isinstance(first, Dismiss):
+        first, *rest = self._mind.handle(JoinRequest(session.seat, session.attempt), self.now)
+        if isinstance(first, RejectWaiter):
             raise first.error
-        if isinstance(first, Seat):
+        if isinstance(first, SeatGrant):
             worker.session = first.session
             self._do(rest)
             self._get_ready(worker, first.session)
 
-    def _get_ready(self, worker: SimulatedWorker, session: Session) -> None:
+    def _get_ready(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         steps = self._spec.steps_per_window() if worker.holds else 0
         ready = Ready(worker.holds, self._cluster.window_seconds(session.seat, steps))
         self._hear(session, ready, np.empty_like(worker.before))
@@ -244,17 +246,17 @@ class Simulation:
         else:
             self._end(worker, worker.session, outage.seconds)
 
-    def _end(self, worker: SimulatedWorker, session: Session, seconds: float) -> None:
+    def _end(self, worker: SimulatedWorker, session: ConnectionId, seconds: float) -> None:
         """Let an attempt be lost, and another one come after so many seconds."""
         if seconds < math.inf:
             self._queue.add(self.now + seconds, "join", session.seat, session.attempt + 1)
         worker.lose()
         self.lost += 1
-        self._do(self._mind.handle(Lost(session), self.now))
+        self._do(self._mind.handle(Disconnect(session), self.now))
 
     def _hear(
         self,
-        session: Session,
+        session: ConnectionId,
         message: Message,
         vector: Vector | None = None,
         bytes_up: int = 0,
@@ -265,81 +267,85 @@ class Simulation:
         event = received(section, session, message, vector, bytes_up, state)
         self._do(self._mind.handle(event, self.now))
 
-    def _go_on(self, worker: SimulatedWorker, session: Session) -> None:
+    def _go_on(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         """Let a worker begin what its mind wants, now that it has its answer."""
         match worker.wanted:
             case minds.Compute(window):
                 self._later(self.now + worker.begin(window, self.now), "computed", session)
-            case minds.FetchStep() | minds.FetchState():
+            case minds.RequestStep() | minds.RequestState():
                 self._later(self._up.pass_through(0, self.now), "ask", session)
-            case minds.HandOver():
+            case minds.StoreOptimizerState():
                 layout = self._spec.layout
                 size = 4 * layout.size + layout.state_section.nbytes
                 self._later(self._up.pass_through(size, self.now), "ask", session)
-            case minds.Rejoin():
+            case minds.Reconnect():
                 self._later(self.now + self._cluster.latency, "rejoin", session)
             case _:
                 self._later(self.now + self._cluster.latency, "finish", session)
 
-    def _send(self, worker: SimulatedWorker, session: Session) -> None:
+    def _send(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         worker.computed += worker.seconds
         size = worker.send(session, self._wire)
         self._later(self._up.pass_through(size, self.now), "arrival", session)
 
-    def _arrive(self, worker: SimulatedWorker, session: Session) -> None:
+    def _arrive(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         arrival, payload = worker.deliver()
         try:
             self._hear(session, arrival.commit, payload, arrival.bytes_up)
         except RefusedError as refusal:
             worker.refuse(refusal)
 
-    def _ask(self, worker: SimulatedWorker, session: Session) -> None:
+    def _ask(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         """Let the server hear what a worker asks for or hands over."""
         try:
             match worker.wanted:
-                case minds.FetchStep(version):
+                case minds.RequestStep(version):
                     self._hear(session, FetchStep(version))
-                case minds.FetchState():
+                case minds.RequestState():
                     self._hear(session, FetchState())
-                case minds.HandOver(version, weights):
-                    self._hear(session, HandOver(version), weights)
+                case minds.StoreOptimizerState(version, weights):
+                    self._hear(session, PutOptimizerState(version), weights)
                     state = worker.shared_state(version)
                     if state.size:
-                        self._hear(session, HandOver(version), state=state)
+                        self._hear(session, PutOptimizerState(version), state=state)
                     worker.has_told()
                     self._later(self._down.pass_through(0, self.now), "reply", session)
         except RefusedError as refusal:
             worker.refuse(refusal)
             self._later(self._down.pass_through(0, self.now), "reply", session)
 
-    def _finish(self, worker: SimulatedWorker, session: Session) -> None:
+    def _finish(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         worker.session = None
-        self._hear(session, Finish())
+        self._hear(session, WorkerFinished())
 
-    def _later(self, at: float, kind: str, session: Session) -> None:
+    def _later(self, at: float, kind: str, session: ConnectionId) -> None:
         self._queue.add(at, kind, session.seat, session.attempt)
 
     def _do(self, actions: Sequence[Action]) -> None:
         """Give answers to their workers, who go on once these have reached them."""
         for action in actions:
-            worker = self._workers[action.to.seat] if isinstance(action, Send | Dismiss) else None
-            if worker is None or not worker.works or isinstance(action, Seat):
+            worker = (
+                self._workers[action.to.seat]
+                if isinstance(action, SendReply | RejectWaiter)
+                else None
+            )
+            if worker is None or not worker.works or isinstance(action, SeatGrant):
                 continue
-            if isinstance(action, Dismiss):
+            if isinstance(action, RejectWaiter):
                 raise action.error
             if self._give(worker, action):
                 self._later(self._down.pass_through(action.size, self.now), "reply", action.to)
 
-    def _give(self, worker: SimulatedWorker, sent: Send) -> bool:
+    def _give(self, worker: SimulatedWorker, sent: SendReply) -> bool:
         """Tell a worker's mind an answer; return whether there was something to tell."""
         match sent.message:
             case Start() as message if sent.vector is not None:
                 worker.start(message, sent.vector)
-            case Exchanged() as message:
+            case CommitReply() as message:
                 worker.take(message, sent.vector, self._wire)
             case Step() as message if sent.vector is not None:
                 worker.take_step(message, sent.vector, self._wire)
-            case State() if sent.state is not None:
+            case OptimizerState() if sent.state is not None:
                 worker.take_state(sent.state)
             case _:
                 return False
@@ -350,7 +356,7 @@ class Simulation:
     def _look(self) -> None:
         """Take the server's news into the history, and do what the driver's mind says."""
         update = self._news()
-        looked = watches.Looked(
+        looked = watches.StatusUpdate(
             update.seats,
             update.version,
             update.samples_folded,
@@ -366,11 +372,11 @@ class Simulation:
             self._looks_at = at
             self._queue.add(at, "look", 0, 0)
 
-    def _news(self) -> Update:
+    def _news(self) -> CenterUpdate:
         """Take in all events so far; return the state of the run with the last of them."""
         while True:
             update = self._driver_asks(Poll(self._seen)).message
-            if not isinstance(update, Update):
+            if not isinstance(update, CenterUpdate):
                 raise ParameterServerError(f"An update is expected. Received: {update!r}.")
             for event in update.events:
                 self._seen += 1
@@ -384,7 +390,7 @@ class Simulation:
                     continue
                 self.history.add(event)
                 if isinstance(event, WorkerRecord) and event.window_seconds:
-                    self._tell(watches.WindowMeasured(event.worker, event.window_seconds))
+                    self._tell(watches.WindowTime(event.worker, event.window_seconds))
             if len(update.events) < EVENTS_PER_UPDATE:
                 return update
 
@@ -395,24 +401,24 @@ class Simulation:
         center = self._driver_asks(FetchCenter(snapshot, 0)).vector
         return None if center is None else self._evaluate(center.copy())
 
-    def _driver_asks(self, message: Message) -> Send:
+    def _driver_asks(self, message: Message) -> SendReply:
         first, *rest = self._mind.handle(Received(DRIVER, message), self.now)
-        if isinstance(first, Dismiss):
+        if isinstance(first, RejectWaiter):
             raise first.error
         self._do(rest)
-        if not isinstance(first, Send):
+        if not isinstance(first, SendReply):
             raise ParameterServerError(f"The driver expects an answer. Received: {first!r}.")
         return first
 
     def _tell(self, event: watches.WatchEvent) -> None:
         for action in self._watch.handle(event, self.now):
-            if isinstance(action, watches.Finish):
+            if isinstance(action, watches.FinishRun):
                 self._ended = True
-            elif isinstance(action, watches.Fail):
+            elif isinstance(action, watches.FailRun):
                 raise action.error
             elif isinstance(action, watches.Restart):
                 self._restart(self._workers[action.worker], action)
-            elif isinstance(action, watches.Begin):
+            elif isinstance(action, watches.StartRun):
                 self._driver_asks(Command(None, None, begin=True))
                 # A worker that starts now, and hangs, would tell nothing that makes it look.
                 self._look_at(self.now + LOOK_SECONDS)
@@ -426,7 +432,7 @@ def _check_parts(
     cluster: Cluster,
     spec: RunSpec,
     learners: Sequence[Engine],
-    rows: Sequence[Source],
+    rows: Sequence[RowSource],
 ) -> None:
     """Refuse parts that do not belong to the same run."""
     counts = {len(learners), len(rows), cluster.workers, spec.workers}

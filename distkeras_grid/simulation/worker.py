@@ -8,25 +8,25 @@ import numpy as np
 
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
-from distkeras_grid.parameter_server.compression import Hearing
+from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.frames import encoded_size
-from distkeras_grid.parameter_server.messages import Exchanged, Start, Step
-from distkeras_grid.parameter_server.state import Arrival, Session
+from distkeras_grid.parameter_server.messages import CommitReply, Start, Step
+from distkeras_grid.parameter_server.state import ConnectionId, PendingCommit
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.worker import mind as minds
-from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import first_state, obey, shared_state
+from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker.engine_actions import apply_action, first_state, shared_state
 from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.worker_core import WorkerCore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distkeras_grid.engine.base import Engine
     from distkeras_grid.feeding.batches import Window
-    from distkeras_grid.feeding.source import Source
-    from distkeras_grid.judges import Validate
+    from distkeras_grid.feeding.source import RowSource
+    from distkeras_grid.outliers import Validate
     from distkeras_grid.simulation.wire import SimulatedWire
     from distkeras_grid.weights import Vector
 
@@ -45,10 +45,10 @@ class SimulatedWorker:
         cluster: Cluster,
         spec: RunSpec,
         learner: Engine,
-        rows: Source,
+        rows: RowSource,
         validate: Validate | None = None,
     ) -> None:
-        self.session: Session | None = None
+        self.session: ConnectionId | None = None
         self.attempt = -1
         self.hangs, self.silent_seconds = False, 0.0
         self.computed = 0.0
@@ -64,7 +64,7 @@ class SimulatedWorker:
         self.wanted: minds.Action | None = None
         # What it knows of the center, where replies tell changes; and the commit on its way.
         self._known = np.empty(0, self._dtype)
-        self._sent: tuple[Arrival, Vector] | None = None
+        self._sent: tuple[PendingCommit, Vector] | None = None
         self.steps = 0
         self.started = self.seconds = 0.0
 
@@ -78,7 +78,7 @@ class SimulatedWorker:
         """The weights that its window starts from."""
         return self._mind.before
 
-    def join(self, session: Session) -> None:
+    def join(self, session: ConnectionId) -> None:
         """Arrive as a new attempt."""
         self.session, self.attempt = session, session.attempt
         self.hangs, self.silent_seconds = False, 0.0
@@ -105,17 +105,17 @@ class SimulatedWorker:
         self._known = center.copy()
         self._tell(minds.Started(message, center))
 
-    def take(self, message: Exchanged, reply: Vector | None, wire: SimulatedWire) -> None:
+    def take(self, message: CommitReply, reply: Vector | None, wire: SimulatedWire) -> None:
         """Take the rule's reply to a commit over, if the rule has one."""
         if reply is not None:
             wire.carry(reply)
-            Hearing(self._spec.compression, self._known).hear(reply)
+            DeltaDecoder(self._spec.compression, self._known).hear(reply)
             np.copyto(self._mind.before, reply)
         self._tell(minds.Replied(message))
 
     def take_step(self, message: Step, gradient: Vector, wire: SimulatedWire) -> None:
         """Make the step of a round that was asked for."""
-        if not isinstance(self.wanted, minds.FetchStep):
+        if not isinstance(self.wanted, minds.RequestStep):
             raise GridError(f"Worker {self._number} has asked for no step.")
         np.copyto(self.wanted.out, gradient)
         wire.carry(self.wanted.out)
@@ -138,7 +138,7 @@ class SimulatedWorker:
         self.started, self.seconds = now, self._draw_seconds(window)
         return self.seconds
 
-    def send(self, session: Session, wire: SimulatedWire) -> int:
+    def send(self, session: ConnectionId, wire: SimulatedWire) -> int:
         """Compute the current window, and send its commit; return the vector's bytes."""
         if not isinstance(self.wanted, minds.Compute):
             raise GridError(f"Worker {self._number} has begun no window.")
@@ -151,10 +151,10 @@ class SimulatedWorker:
         # A copy, so that the mind can use its memory for the next commit.
         commit, payload = wanted.commit, wanted.payload.copy()
         size = wire.carry(payload)
-        self._sent = Arrival(session, commit, encoded_size(commit, size)), payload
+        self._sent = PendingCommit(session, commit, encoded_size(commit, size)), payload
         return size
 
-    def deliver(self) -> tuple[Arrival, Vector]:
+    def deliver(self) -> tuple[PendingCommit, Vector]:
         """Return the commit in transit and its vector, which have now arrived."""
         if self._sent is None:
             raise GridError(f"Worker {self._number} has sent nothing.")
@@ -164,16 +164,16 @@ class SimulatedWorker:
 
     def refuse(self, error: RefusedError) -> None:
         """Hear that the server refuses what was sent or asked for; raises what ends the worker."""
-        self._tell(minds.Refused(error))
+        self._tell(minds.CommitRejected(error))
 
     def _tell(self, event: minds.Event) -> minds.Action:
         *orders, wanted = self._mind.handle(event)
         for order in orders:
-            obey(order, self._learner, self._first)
+            apply_action(order, self._learner, self._first)
         self.wanted = wanted
         return wanted
 
-    def _new_mind(self) -> WorkerMind:
+    def _new_mind(self) -> WorkerCore:
         return worker_mind(
             self._spec,
             self._rule,

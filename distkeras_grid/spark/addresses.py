@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.parameter_server.transports import TokenServer, cannot_listen
 from distkeras_grid.spark.session import local_cores
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PORT_RETRIES = "16"
 
 
-def place_server(spark: SparkSession, master_host: str | None, master_port: int) -> ServerPlace:
+def place_server(spark: SparkSession, master_host: str | None, master_port: int) -> BindAddress:
     """Return the server's place in a session; see `choose_place`."""
     context = spark.sparkContext
     setting = context.getConf().get
@@ -31,7 +31,7 @@ def choose_place(
     node: str,
     master_host: str | None,
     master_port: int,
-) -> ServerPlace:
+) -> BindAddress:
     """Return the server's place; by default only where Spark's own driver listens.
 
     In local mode no other host needs to reach it. In YARN's cluster mode Spark sets
@@ -43,19 +43,19 @@ def choose_place(
     --------
     >>> settings = {"spark.driver.host": "edge1", "spark.driver.bindAddress": "172.17.0.2"}
     >>> choose_place("yarn", settings.get, "box", None, 7000)
-    ServerPlace(bind_host='172.17.0.2', advertised_host='edge1', port=7000, port_retries=16)
+    BindAddress(bind_host='172.17.0.2', advertised_host='edge1', port=7000, port_retries=16)
     >>> choose_place("local[2]", settings.get, "box", None, 0).bind_host
     '127.0.0.1'
     """
     retries = int(setting("spark.port.maxRetries") or PORT_RETRIES)
     if master_host is None and local_cores(master) is not None:
-        return ServerPlace("127.0.0.1", "127.0.0.1", master_port, retries)
+        return BindAddress("127.0.0.1", "127.0.0.1", master_port, retries)
     advertised = master_host or setting("spark.driver.host") or node
     bind = setting("spark.driver.bindAddress") or advertised
-    return ServerPlace(bind, advertised, master_port, retries)
+    return BindAddress(bind, advertised, master_port, retries)
 
 
-def open_for_probe(place: ServerPlace) -> TokenServer:
+def open_for_probe(place: BindAddress) -> TokenServer:
     """Listen where the server will, for executors that test the connection."""
     try:
         return TokenServer(place.bind_host, place.port, place.port_retries)

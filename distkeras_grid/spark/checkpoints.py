@@ -5,11 +5,11 @@ is killed meanwhile, the former checkpoints stay as they were. The newest two ar
 were stored for a run stay as long as one of its checkpoints. Other files in the directory are never
 touched.
 
-The directory names the driver that writes to it (`Generation`). Each driver that takes it over adds
-a file with the next number. Only one driver can add a number, so an earlier attempt never replaces
-a later one. A driver that finds a newer file has been replaced, for example by an attempt that YARN
-has started, and is fenced: it writes nothing more. This holds on HDFS whatever two drivers do at
-once, because renaming a file replaces none there. Object stores cannot promise that.
+The directory names the driver that writes to it (`DriverEpoch`). Each driver that takes it over
+adds a file with the next number. Only one driver can add a number, so an earlier attempt never
+replaces a later one. A driver that finds a newer file has been replaced, for example by an attempt
+that YARN has started, and is fenced: it writes nothing more. This holds on HDFS whatever two
+drivers do at once, because renaming a file replaces none there. Object stores cannot promise that.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distkeras_grid.checkpoints import (
     MANIFEST,
+    CheckpointFile,
+    CheckpointManifest,
     Content,
     Driver,
-    Generation,
-    Manifest,
-    Piece,
-    TornError,
+    DriverEpoch,
+    IncompleteCheckpointError,
     folder_name,
     generation_name,
     generations_of,
@@ -63,7 +63,7 @@ _Read = TypeVar("_Read")
 class Checkpoint:
     """A complete checkpoint."""
 
-    manifest: Manifest  # What the checkpoint consists of
+    manifest: CheckpointManifest  # What the checkpoint consists of
     contents: dict[str, bytes] = field(repr=False)  # The checkpoint's pieces by name, checked
 
 
@@ -82,7 +82,7 @@ class CheckpointStore:
     def __init__(self, files: Storage, uri: str, driver: Driver) -> None:
         self.uri = uri.rstrip("/")
         self._files, self._driver = files, driver
-        self._generation: Generation | None = None
+        self._generation: DriverEpoch | None = None
 
     def newest(self, tell: Callable[[str], object]) -> Checkpoint | None:
         """Return the newest complete checkpoint; None if there are no checkpoints."""
@@ -107,13 +107,15 @@ class CheckpointStore:
             )
         return found
 
-    def _newest_of(self, numbers: Sequence[int]) -> tuple[Checkpoint | None, dict[int, TornError]]:
+    def _newest_of(
+        self, numbers: Sequence[int]
+    ) -> tuple[Checkpoint | None, dict[int, IncompleteCheckpointError]]:
         """Return the first whole checkpoint, and what is wrong with those before it."""
-        torn = dict[int, TornError]()
+        torn = dict[int, IncompleteCheckpointError]()
         for number in numbers:
             try:
                 return self._read(number), torn
-            except TornError as error:
+            except IncompleteCheckpointError as error:
                 torn[number] = error
         return None, torn
 
@@ -125,12 +127,12 @@ class CheckpointStore:
         """Return the number of the newest checkpoint, whole or torn; 0 if there is none."""
         return max(self._numbers(), default=0)
 
-    def newest_manifest(self) -> Manifest | None:
+    def newest_manifest(self) -> CheckpointManifest | None:
         """Return the manifest of the newest checkpoint that has one, its pieces unread."""
         for number in self._numbers():
             try:
                 return self._manifest(number)
-            except TornError:
+            except IncompleteCheckpointError:
                 continue
         return None
 
@@ -191,7 +193,7 @@ class CheckpointStore:
             if name.startswith(("_checkpoint-", "_generation-")):
                 self._discard(f"{self.uri}/{name}")
 
-    def _take_over(self) -> Generation:
+    def _take_over(self) -> DriverEpoch:
         """Add a generation to the directory; each number is given once."""
         for _ in range(TRIES):
             names = self._files.list_names(self.uri)
@@ -199,7 +201,7 @@ class CheckpointStore:
             if former is not None and former.follows(self._driver):
                 raise self._fenced(former)
             known = [0 if former is None else former.number, *generations_of(names)]
-            taken = Generation(1 + max(known), self._driver, secrets.token_hex(16))
+            taken = DriverEpoch(1 + max(known), self._driver, secrets.token_hex(16))
             uri = f"{self.uri}/{generation_name(taken.number)}"
             try:
                 self._files.write_bytes(uri, taken.to_bytes())
@@ -227,7 +229,7 @@ class CheckpointStore:
         """Return a new folder for the rows of a run, which its checkpoints will name."""
         return f"{self.uri}/rows-{secrets.token_hex(16)}"
 
-    def rows_of(self, manifest: Manifest) -> str | None:
+    def rows_of(self, manifest: CheckpointManifest) -> str | None:
         """Return the folder with the rows of a checkpoint's run; None if they were not stored."""
         return None if manifest.rows is None else f"{self.uri}/{manifest.rows}"
 
@@ -243,20 +245,26 @@ class CheckpointStore:
         return self.newest_number() + 1
 
     def write(
-        self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
+        self,
+        manifest: CheckpointManifest,
+        contents: Mapping[str, Content],
+        shared: Mapping[str, Content],
     ) -> None:
         """Write a checkpoint, and delete all older ones except the one before it."""
         self._check_generation()
         try:
             self._publish(manifest, contents, shared)
-        except (StorageError, TornError):
+        except (StorageError, IncompleteCheckpointError):
             # Whoever takes the directory over deletes what this driver has not finished.
             self._check_generation()
             raise
         self._delete_old()
 
     def _publish(
-        self, manifest: Manifest, contents: Mapping[str, Content], shared: Mapping[str, Content]
+        self,
+        manifest: CheckpointManifest,
+        contents: Mapping[str, Content],
+        shared: Mapping[str, Content],
     ) -> None:
         # Read again each time: a piece that was damaged since would make all later checkpoints
         # useless. The model is about as long as the center that this checkpoint adds, and the
@@ -275,15 +283,17 @@ class CheckpointStore:
             self._files.delete(temporary)
             raise
 
-    def _share(self, piece: Piece, content: Content | None) -> None:
+    def _share(self, piece: CheckpointFile, content: Content | None) -> None:
         """Make sure that a shared piece lies in the directory as it is due."""
         uri = f"{self.uri}/{SHARED}/{piece.name}"
         try:
             found = self._as_torn(self._files.sha256, uri)
             if found == piece.sha256:
                 return
-            error = TornError(f"{uri} is not as it was written: its SHA-256 is {found}.")
-        except TornError as damage:
+            error = IncompleteCheckpointError(
+                f"{uri} is not as it was written: its SHA-256 is {found}."
+            )
+        except IncompleteCheckpointError as damage:
             error = damage
         if content is None:
             raise error
@@ -303,7 +313,7 @@ class CheckpointStore:
             self._files.delete(self._folder(number))
         try:
             kept = [self._manifest(number) for number in numbers[:KEPT]]
-        except TornError:
+        except IncompleteCheckpointError:
             # The pieces of a torn checkpoint are unknown. It is deleted when it is older.
             return
         for name in unused(names, kept):
@@ -315,18 +325,20 @@ class CheckpointStore:
         manifest = self._manifest(number)
         return Checkpoint(manifest, self._contents(manifest, manifest.pieces))
 
-    def _manifest(self, number: int) -> Manifest:
+    def _manifest(self, number: int) -> CheckpointManifest:
         try:
-            manifest = Manifest.from_bytes(
+            manifest = CheckpointManifest.from_bytes(
                 self._files.read_bytes(f"{self._folder(number)}/{MANIFEST}")
             )
         except PathNotFoundError as error:
-            raise TornError(f"It has no {MANIFEST}.") from error
+            raise IncompleteCheckpointError(f"It has no {MANIFEST}.") from error
         if manifest.number != number:
-            raise TornError(f"Its manifest is that of {manifest.folder}.")
+            raise IncompleteCheckpointError(f"Its manifest is that of {manifest.folder}.")
         return manifest
 
-    def _contents(self, manifest: Manifest, pieces: Sequence[Piece]) -> dict[str, bytes]:
+    def _contents(
+        self, manifest: CheckpointManifest, pieces: Sequence[CheckpointFile]
+    ) -> dict[str, bytes]:
         contents = {}
         for piece in pieces:
             folder = f"{self.uri}/{SHARED}" if piece.shared else self._folder(manifest.number)
@@ -339,10 +351,10 @@ class CheckpointStore:
         try:
             return read(uri)
         except PathNotFoundError as error:
-            raise TornError(f"{uri} is missing.") from error
+            raise IncompleteCheckpointError(f"{uri} is missing.") from error
         except StorageError as error:
             if any(sign in str(error) for sign in DAMAGED):
-                raise TornError(str(error)) from error
+                raise IncompleteCheckpointError(str(error)) from error
             raise
 
     def _numbers(self) -> list[int]:
@@ -353,14 +365,14 @@ class CheckpointStore:
     def _folder(self, number: int) -> str:
         return f"{self.uri}/{folder_name(number)}"
 
-    def _found_generation(self) -> Generation | None:
+    def _found_generation(self) -> DriverEpoch | None:
         """Return the newest generation; None if there is none."""
         try:
             return self._generation_in(self._files.list_names(self.uri))
         except PathNotFoundError:
             return None
 
-    def _generation_in(self, names: Sequence[str]) -> Generation | None:
+    def _generation_in(self, names: Sequence[str]) -> DriverEpoch | None:
         """Return the newest generation of these names; None if it is not readable any more."""
         numbered = [generation_name(number) for number in generations_of(names)]
         newest = [*numbered, *({FORMER_GENERATION} & {*names})][:1]
@@ -368,7 +380,7 @@ class CheckpointStore:
             contents = [self._files.read_bytes(f"{self.uri}/{name}") for name in newest]
         except PathNotFoundError:
             return None
-        return Generation.from_bytes(contents[0]) if contents else None
+        return DriverEpoch.from_bytes(contents[0]) if contents else None
 
     def _check_generation(self) -> None:
         """Refuse to go on if another driver has taken the directory over.
@@ -382,7 +394,7 @@ class CheckpointStore:
         if self._generation_in([generation_name(own.number)]) != own:
             raise self._fenced(self._found_generation())
 
-    def _fenced(self, found: Generation | None) -> FencedError:
+    def _fenced(self, found: DriverEpoch | None) -> FencedError:
         other = (
             "Another driver"
             if found is None

@@ -10,7 +10,7 @@ from distkeras_grid.spark.columns import refuse_stream
 from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.session import refuse_connect
 from distkeras_grid.spark.storage import Storage, escaped, translated
-from distkeras_grid.spark.tables import VERSION_KEY, Correction, Tables, read_tables
+from distkeras_grid.spark.tables import VERSION_KEY, ImageTable, LabelOverride, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def _is_published(storage: Storage, path: str) -> bool:
     return False
 
 
-def _tables_of(spark: SparkSession, path: str, version: int | str | None) -> Tables:
+def _tables_of(spark: SparkSession, path: str, version: int | str | None) -> ImageTable:
     manifest = read_manifest(Storage(spark), path, version)
-    return Tables() if manifest is None else read_tables(manifest, f"{path}/{MANIFEST}")
+    return ImageTable() if manifest is None else read_tables(manifest, f"{path}/{MANIFEST}")
 
 
-def _read_files(spark: SparkSession, path: str, tables: Tables) -> DataFrame:
+def _read_files(spark: SparkSession, path: str, tables: ImageTable) -> DataFrame:
     """Return the rows of the files that a manifest lists, or of all where it lists none.
 
     While `tile --update` publishes a change, or after it was killed while doing so, there may be
@@ -132,7 +132,7 @@ def _read_files(spark: SparkSession, path: str, tables: Tables) -> DataFrame:
             ) from error
 
 
-def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
+def _corrected(frame: DataFrame, tables: ImageTable) -> DataFrame:
     """Return rows with what their images have now; files keep what was true when they were cut.
 
     Only images whose files say something else travel to the executors, and groups, which files
@@ -148,23 +148,23 @@ def _corrected(frame: DataFrame, tables: Tables) -> DataFrame:
     if aside := tables.set_aside():
         gone = spark.createDataFrame(pa.table({DIGEST_COLUMN: pa.array(aside)}))
         frame = frame.join(F.broadcast(gone), DIGEST_COLUMN, "left_anti").select(*frame.columns)
-    return with_groups(corrected(frame, tables.corrections()), tables.groups())
+    return with_groups(apply_label_overrides(frame, tables.corrections()), tables.groups())
 
 
-def corrected(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
+def apply_label_overrides(frame: DataFrame, corrections: Sequence[LabelOverride]) -> DataFrame:
     """Put into the rows of some images what these have now."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
     if not corrections:
         return frame
-    names = Correction._fields[1:]
+    names = LabelOverride._fields[1:]
     kinds = {"label": pa.int32()}
     arrays = [
         pa.array([getattr(each, name) for each in corrections], kinds.get(name, pa.string()))
-        for name in Correction._fields
+        for name in LabelOverride._fields
     ]
-    told = pa.table(arrays, [f"now_{name}" for name in Correction._fields])
+    told = pa.table(arrays, [f"now_{name}" for name in LabelOverride._fields])
     now = F.broadcast(frame.sparkSession.createDataFrame(told))
     joined = frame.join(now, F.col(DIGEST_COLUMN) == F.col("now_sha256"), "left")
     return joined.select(
@@ -180,7 +180,7 @@ def corrected(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
 
 
 def version_of(frame: DataFrame) -> dict[str, Any] | None:
-    """Return number and hash of the version of a data set that rows are of, None if nobody knows."""
+    """Return number and hash of the data set's version that rows are of, or None."""
     found = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
     return next((version for version in found if version), None)
 
@@ -265,7 +265,7 @@ def check_present(splits: tuple[str, ...], present: Collection[str], what: str) 
         )
 
 
-def _read_split(frame: DataFrame, tables: Tables, split: str) -> DataFrame:
+def _read_split(frame: DataFrame, tables: ImageTable, split: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     if stored := sorted(tables.stored_splits(split)):
@@ -275,7 +275,7 @@ def _read_split(frame: DataFrame, tables: Tables, split: str) -> DataFrame:
 
 
 def _read_fold(
-    frame: DataFrame, path: str, tables: Tables, splits: tuple[str, ...], column: str
+    frame: DataFrame, path: str, tables: ImageTable, splits: tuple[str, ...], column: str
 ) -> list[DataFrame]:
     """Return the splits of one fold, as `read_tiles` does; no tile is stored again for it."""
     from pyspark.sql import functions as F
@@ -283,11 +283,11 @@ def _read_fold(
     spark = frame.sparkSession
     now = tables.in_fold(column, path)
     check_present(splits, set(now.values()), f"{path}, {column}")
-    corrected = _corrected(frame, tables).drop(SPLIT_COLUMN)
+    apply_label_overrides = _corrected(frame, tables).drop(SPLIT_COLUMN)
     frames = []
     for name in splits:
         rows = [(source,) for source, split in now.items() if split == name]
         sources = F.broadcast(spark.createDataFrame(rows, "source string"))
-        kept = corrected.join(sources, "source", "left_semi")
+        kept = apply_label_overrides.join(sources, "source", "left_semi")
         frames.append(kept.withColumn(SPLIT_COLUMN, F.lit(name)))
     return frames

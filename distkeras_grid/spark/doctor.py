@@ -34,7 +34,7 @@ PIN_THREADS = "PYSPARK_PIN_THREAD"
 OLDEST_JAVA = 17
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     """How serious a finding is."""
 
     OK = "ok"
@@ -43,36 +43,37 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check."""
 
     subject: str  # What was checked, in one or two words
-    level: Level  # How serious it is
+    level: CheckLevel  # How serious it is
     text: str  # What was found and, unless all is well, what to change
     error: type[GridError] = ConfigurationError  # The error that a bad finding raises before a run
 
 
-def settle(findings: Iterable[Finding]) -> list[str]:
+def settle(findings: Iterable[CheckResult]) -> list[str]:
     """Raise the first bad finding; return what the warnings say.
 
     Examples
     --------
-    >>> settle([Finding("slots", Level.WARN, "few"), Finding("memory", Level.OK, "enough")])
+    >>> few = CheckResult("slots", CheckLevel.WARN, "few")
+    >>> settle([few, CheckResult("memory", CheckLevel.OK, "enough")])
     ['few']
     """
     found = list(findings)
     for finding in found:
-        if finding.level is Level.BAD:
+        if finding.level is CheckLevel.BAD:
             raise finding.error(finding.text)
-    return [finding.text for finding in found if finding.level is Level.WARN]
+    return [finding.text for finding in found if finding.level is CheckLevel.WARN]
 
 
-def caught(subject: str, check: Callable[[], str]) -> Finding:
+def as_check_result(subject: str, check: Callable[[], str]) -> CheckResult:
     """Return the result of a check, or the `GridError` that it raises, as a finding."""
     try:
-        return Finding(subject, Level.OK, check())
+        return CheckResult(subject, CheckLevel.OK, check())
     except GridError as error:
-        return Finding(subject, Level.BAD, str(error), type(error))
+        return CheckResult(subject, CheckLevel.BAD, str(error), type(error))
 
 
 def check_slots(
@@ -81,7 +82,7 @@ def check_slots(
     *,
     together: bool = True,
     fixed: bool = False,
-) -> Finding:
+) -> CheckResult:
     """Look for a task slot for each worker.
 
     `together`: whether work can begin only when all of them run. Otherwise further slots may come
@@ -89,13 +90,13 @@ def check_slots(
     """
     if workers is None and slots > 0:
         told = f"{slots} task slots: num_workers is {slots} by default"
-        return Finding("slots", Level.OK, told)
+        return CheckResult("slots", CheckLevel.OK, told)
     workers = workers or 1
     if workers <= slots:
-        return Finding("slots", Level.OK, f"{slots} task slots for {workers} workers")
-    return Finding(
+        return CheckResult("slots", CheckLevel.OK, f"{slots} task slots for {workers} workers")
+    return CheckResult(
         "slots",
-        Level.BAD if together or fixed or slots <= 0 else Level.WARN,
+        CheckLevel.BAD if together or fixed or slots <= 0 else CheckLevel.WARN,
         f"All workers run at the same time, so each needs a task slot. Received: {workers} workers "
         f"and {slots} task slots. Lower num_workers, or raise spark.executor.instances x "
         "spark.executor.cores / spark.task.cpus (submit: --executors, --executor-cores; local "
@@ -104,31 +105,31 @@ def check_slots(
     )
 
 
-def check_scheduling(setting: Setting) -> list[Finding]:
+def check_scheduling(setting: Setting) -> list[CheckResult]:
     """Check the settings by which Spark itself starts and ends executors and tasks."""
     if setting("spark.speculation") == "true":
-        speculation = Finding(
+        speculation = CheckResult(
             "speculation",
-            Level.BAD,
+            CheckLevel.BAD,
             "spark.speculation is on: Spark would start a second copy of a slow worker, and the "
             "two would replace each other again and again. Set spark.speculation=false.",
         )
     else:
-        speculation = Finding("speculation", Level.OK, "spark.speculation is off")
+        speculation = CheckResult("speculation", CheckLevel.OK, "spark.speculation is off")
     if setting("spark.dynamicAllocation.enabled") == "true":
-        allocation = Finding(
+        allocation = CheckResult(
             "allocation",
-            Level.WARN,
+            CheckLevel.WARN,
             "spark.dynamicAllocation.enabled is on: executors come and go, so the number of slots "
             "may change, and a run waits for executors when it starts. Set it to false, and set "
             "spark.executor.instances to the executors that the workers need.",
         )
     else:
-        allocation = Finding("allocation", Level.OK, "spark.dynamicAllocation is off")
+        allocation = CheckResult("allocation", CheckLevel.OK, "spark.dynamicAllocation is off")
     return [speculation, allocation]
 
 
-def check_threads(environment: Mapping[str, str]) -> list[Finding]:
+def check_threads(environment: Mapping[str, str]) -> list[CheckResult]:
     """Check that each thread of the driver has a thread of Spark's JVM; no finding if it has.
 
     Otherwise properties of a worker's job, such as its key, may come to another worker's.
@@ -142,9 +143,9 @@ def check_threads(environment: Mapping[str, str]) -> list[Finding]:
     if value.lower() == "true":
         return []
     return [
-        Finding(
+        CheckResult(
             "threads",
-            Level.BAD,
+            CheckLevel.BAD,
             "Each worker's Spark job has properties of its own, which need a thread of Spark's JVM "
             f"for each thread of the driver. Received: {PIN_THREADS}={value}. Leave it unset when "
             "the driver starts.",
@@ -152,7 +153,7 @@ def check_threads(environment: Mapping[str, str]) -> list[Finding]:
     ]
 
 
-def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
+def check_gpus(setting: Setting, *, sharing: bool = False) -> list[CheckResult]:
     """Check how many GPUs of its executor a task gets; no finding if executors have none."""
     amount = float(setting("spark.task.resource.gpu.amount") or 0)
     held = float(setting("spark.executor.resource.gpu.amount") or 0)
@@ -163,20 +164,20 @@ def check_gpus(setting: Setting, *, sharing: bool = False) -> list[Finding]:
             f"executors have {held:g} GPUs, but tasks get none, so workers train on CPUs. Set "
             "spark.task.resource.gpu.amount=1."
         )
-        return [Finding("gpu", Level.WARN, text)]
+        return [CheckResult("gpu", CheckLevel.WARN, text)]
     if amount < 1 and not sharing:
         text = (
             f"spark.task.resource.gpu.amount is {amount:g}, so {int(1 / amount)} workers would "
             "share a GPU, its memory and its time. Set it to 1, or allow it: gpu_sharing=True."
         )
-        return [Finding("gpu", Level.BAD, text)]
+        return [CheckResult("gpu", CheckLevel.BAD, text)]
     if held > max(amount, 1) and setting("spark.python.worker.reuse") != "false":
         text = (
             f"an executor has {held:g} GPUs, and a Python process that is reused keeps the GPU of "
             "its first task. Set spark.python.worker.reuse=false."
         )
-        return [Finding("gpu", Level.BAD, text)]
-    return [Finding("gpu", Level.OK, f"each worker gets {amount:g} GPU of its executor")]
+        return [CheckResult("gpu", CheckLevel.BAD, text)]
+    return [CheckResult("gpu", CheckLevel.OK, f"each worker gets {amount:g} GPU of its executor")]
 
 
 CRYPTO = "spark.network.crypto.enabled"
@@ -190,7 +191,7 @@ ENCRYPTION = (
 )
 
 
-def check_encryption(setting: Setting, driver: str) -> Finding:
+def check_encryption(setting: Setting, driver: str) -> CheckResult:
     """Check how the key of a run, which Spark sends with the tasks, reaches the executors.
 
     Examples
@@ -200,19 +201,21 @@ def check_encryption(setting: Setting, driver: str) -> Finding:
     """
     found = [name for name in ENCRYPTION if setting(name) == "true"]
     if found == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
-        return Finding(
+        return CheckResult(
             "encryption",
-            Level.WARN,
+            CheckLevel.WARN,
             "Spark encrypts what it sends, but does not notice if somebody changes it on the way. "
             f"Set {CIPHER}={GCM}. Received: {setting(CIPHER) or 'nothing (AES/CTR/NoPadding)'}.",
         )
     if found:
-        return Finding("encryption", Level.OK, f"Spark encrypts its own traffic: {found[0]}=true")
+        return CheckResult(
+            "encryption", CheckLevel.OK, f"Spark encrypts its own traffic: {found[0]}=true"
+        )
     if _is_loopback(driver):
-        return Finding("encryption", Level.OK, "Spark's traffic does not leave this host")
-    return Finding(
+        return CheckResult("encryption", CheckLevel.OK, "Spark's traffic does not leave this host")
+    return CheckResult(
         "encryption",
-        Level.WARN,
+        CheckLevel.WARN,
         "Spark sends keys of runs, models and rows unencrypted. If others can read packets in this "
         f"network, set spark.authenticate=true, {CRYPTO}=true, {CIPHER}={GCM} and "
         "spark.network.crypto.authEngineVersion=2.",
@@ -226,7 +229,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_java(version: str) -> Finding:
+def check_java(version: str) -> CheckResult:
     """Check the version of the driver's Java.
 
     Examples
@@ -238,19 +241,21 @@ def check_java(version: str) -> Finding:
     number = re.match(r"\d+", version)
     if number is not None and int(number.group()) < OLDEST_JAVA:
         text = f"Spark needs Java {OLDEST_JAVA} or later. Received: {version}. Set JAVA_HOME."
-        return Finding("java", Level.BAD, text)
-    return Finding("java", Level.OK, f"Java {version}")
+        return CheckResult("java", CheckLevel.BAD, text)
+    return CheckResult("java", CheckLevel.OK, f"Java {version}")
 
 
 def check_hadoop(
     master: str, folder: str | None, files: Iterable[str], *, submitted: bool = False
-) -> Finding:
+) -> CheckResult:
     """Check the configuration by which Spark finds HDFS and YARN.
 
     `folder`: value of ``HADOOP_CONF_DIR`` or, without it, of ``YARN_CONF_DIR``.
     """
     if submitted and folder is None:
-        return Finding("hadoop", Level.OK, "Spark sent the submitting machine's configuration")
+        return CheckResult(
+            "hadoop", CheckLevel.OK, "Spark sent the submitting machine's configuration"
+        )
     needed = ["core-site.xml", "yarn-site.xml"] if master.startswith("yarn") else []
     present = sorted(name for name in files if name.endswith("-site.xml"))
     missing = [name for name in needed if name not in present]
@@ -259,20 +264,24 @@ def check_hadoop(
             "HADOOP_CONF_DIR is not set, and --master yarn needs it. Set it to the folder that "
             f"contains {' and '.join(needed)}."
         )
-        return Finding("hadoop", Level.BAD, text, ClusterError)
+        return CheckResult("hadoop", CheckLevel.BAD, text, ClusterError)
     if missing:
         text = (
             f"HADOOP_CONF_DIR={folder} has no {' and no '.join(missing)} that can be read. Copy "
             "the cluster's configuration there, or name another folder."
         )
-        return Finding("hadoop", Level.BAD, text, ClusterError)
+        return CheckResult("hadoop", CheckLevel.BAD, text, ClusterError)
     if folder is None:
         text = "HADOOP_CONF_DIR is not set: paths without a scheme are on this machine"
-        return Finding("hadoop", Level.OK, text)
-    return Finding("hadoop", Level.OK, f"HADOOP_CONF_DIR={folder}: {', '.join(present) or 'empty'}")
+        return CheckResult("hadoop", CheckLevel.OK, text)
+    return CheckResult(
+        "hadoop", CheckLevel.OK, f"HADOOP_CONF_DIR={folder}: {', '.join(present) or 'empty'}"
+    )
 
 
-def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None) -> list[Finding]:
+def check_kerberos(
+    authentication: str, ticket: bool | None, keytab: str | None
+) -> list[CheckResult]:
     """Check for a Kerberos ticket or keytab; no finding if the cluster does not use Kerberos.
 
     `ticket`: whether ``klist -s`` finds a valid ticket, None if no klist says so.
@@ -280,20 +289,24 @@ def check_kerberos(authentication: str, ticket: bool | None, keytab: str | None)
     if authentication != "kerberos":
         return []
     if keytab:
-        return [Finding("kerberos", Level.OK, f"Spark gets its tickets with the keytab {keytab}")]
+        return [
+            CheckResult(
+                "kerberos", CheckLevel.OK, f"Spark gets its tickets with the keytab {keytab}"
+            )
+        ]
     if ticket is None:
         text = (
             "core-site.xml requires Kerberos, and there is no klist that tells of a ticket: run "
             "kinit"
         )
-        return [Finding("kerberos", Level.WARN, text)]
+        return [CheckResult("kerberos", CheckLevel.WARN, text)]
     if not ticket:
         text = (
             "core-site.xml requires Kerberos, but klist finds no valid ticket. Run kinit, or give "
             "spark-submit --principal and --keytab."
         )
-        return [Finding("kerberos", Level.BAD, text, ClusterError)]
-    return [Finding("kerberos", Level.OK, "klist finds a valid ticket")]
+        return [CheckResult("kerberos", CheckLevel.BAD, text, ClusterError)]
+    return [CheckResult("kerberos", CheckLevel.OK, "klist finds a valid ticket")]
 
 
 def check_storage(storage: Storage, uri: str) -> str:
@@ -319,10 +332,10 @@ def check_storage(storage: Storage, uri: str) -> str:
     return f"{where} can be written and read, {free / 1e9:.3g} GB free"
 
 
-def check_renames(uri: str) -> list[Finding]:
+def check_renames(uri: str) -> list[CheckResult]:
     """Warn where outputs and checkpoints do not appear in one step."""
     note = rename_note(uri)
-    return [] if note is None else [Finding("renames", Level.WARN, note)]
+    return [] if note is None else [CheckResult("renames", CheckLevel.WARN, note)]
 
 
 def describe_executors(answers: list[dict[str, Any]], driver: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distkeras_grid.errors import DataError, SplitLeakError
-from distkeras_grid.spark.units import Units
+from distkeras_grid.spark.disjoint_set import DisjointSet
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -33,8 +33,8 @@ class Folds:
 
 
 def check_together(held_out: Mapping[str, str], pairs: Iterable[tuple[str, str, str]]) -> None:
-    """Refuse folds that tear apart what belongs together now, whatever it did when they were made."""
-    units = Units()
+    """Refuse folds that separate what belongs together now."""
+    units = DisjointSet()
     # An image with a fold, by the root of its unit.
     held: dict[Hashable, str] = {path: path for path in held_out}
     for one, other, why in pairs:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.engine.registry import VARIABLE, backend_named
 from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
-from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.spark.addresses import open_for_probe
-from distkeras_grid.spark.launch import spark_reason
 from distkeras_grid.spark.session import task_slots
+from distkeras_grid.spark.worker_jobs import spark_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,13 +79,13 @@ def describe_interpreter(names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-_CHECKED: dict[tuple[str, tuple[str, ...], ServerPlace | None], list[dict[str, Any]]] = {}
+_CHECKED: dict[tuple[str, tuple[str, ...], BindAddress | None], list[dict[str, Any]]] = {}
 
 
 def check_executors(
     spark: SparkSession,
     names: tuple[str, ...],
-    place: ServerPlace | None = None,
+    place: BindAddress | None = None,
 ) -> list[dict[str, Any]]:
     """Refuse executors that lack a package, have another version, or do not reach the driver.
 
@@ -122,7 +122,7 @@ def check_executors(
 
 
 def refuse_unreachable(
-    place: ServerPlace, port: int, token: str | None, answers: list[dict[str, Any]]
+    place: BindAddress, port: int, token: str | None, answers: list[dict[str, Any]]
 ) -> None:
     """Raise an error for executors that did not reach this driver."""
     failed = {a["host"]: a["received"] for a in answers if a["received"] != token}

@@ -30,7 +30,7 @@ def is_bytes(frame: DataFrame, label: Field) -> bool:
 
 
 def label_aggregates(frame: DataFrame, label: Field, takes: Takes, place: int) -> list[Column]:
-    """Return what an aggregate job finds out about a label, by the names that `summary_of` reads."""
+    """Return the aggregates of a label, by the names that `summary_of` reads."""
     from pyspark.sql import functions as F
 
     value = value_expression(frame, label)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
-from distkeras_grid.parameter_server.snapshots import IN_MEMORY
-from distkeras_grid.spark.doctor import Finding, Level, Setting
+from distkeras_grid.spark.doctor import CheckLevel, CheckResult, Setting
 
 MB = 1 << 20
 # Overheads are rounded up to a multiple of this.
@@ -115,7 +115,7 @@ class ModelSize:
 def executor_overhead_mb(model: ModelSize | None = None, slots: int = 1) -> int:
     """Return what ``spark.executor.memoryOverhead`` must be [MB]."""
     size = model or ModelSize()
-    return up(JVM_MB + DAEMONS_MB + slots * (ROWS_MB + size.worker_mb))
+    return round_up(JVM_MB + DAEMONS_MB + slots * (ROWS_MB + size.worker_mb))
 
 
 def driver_overhead_mb(
@@ -128,11 +128,11 @@ def driver_overhead_mb(
 
     `validation_bytes`: bytes of the validation data, which the driver evaluates.
     """
-    return up(JVM_MB + (model or ModelSize()).driver_mb(workers, validation_bytes))
+    return round_up(JVM_MB + (model or ModelSize()).driver_mb(workers, validation_bytes))
 
 
 @dataclass(frozen=True)
-class Container:
+class ExecutorContainer:
     """What Spark asks for one container [MB]."""
 
     role: Role  # What runs in it
@@ -142,7 +142,7 @@ class Container:
     off_heap_mb: int = 0  # ``spark.memory.offHeap.size``, 0 if off-heap memory is not enabled
 
     @classmethod
-    def of(cls, setting: Setting, role: Role, factor: float = 0.1) -> Container:
+    def of(cls, setting: Setting, role: Role, factor: float = 0.1) -> ExecutorContainer:
         """Return the container that the settings describe."""
         heap = megabytes(setting(f"spark.{role}.memory") or "1g")
         least = megabytes(setting(f"spark.{role}.minMemoryOverhead") or "384m")
@@ -169,7 +169,7 @@ def check_containers(
     workers: int,
     tasks: int | None = None,
     validation_bytes: int = 0,
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Compare the memory that a run needs with the containers of YARN or Kubernetes.
 
     Other masters do not limit an executor's Python, so there is no finding for them.
@@ -180,7 +180,7 @@ def check_containers(
         return []
     factor = 0.4 if master.startswith("k8s://") else 0.1
     running = min(slots, tasks or workers)
-    executor = Container.of(setting, "executor", factor)
+    executor = ExecutorContainer.of(setting, "executor", factor)
     arrays = f"arrays of a batch {model.part_bytes / MB:.3g}, " if model.part_bytes else ""
     parts = (
         f"Spark's Python {DAEMONS_MB}, {running} x {model.worker_mb + ROWS_MB:.0f} for a worker "
@@ -192,7 +192,7 @@ def check_containers(
         _compare(executor, executor_overhead_mb(model, running), parts),
     ]
     if setting("spark.submit.deployMode") == "cluster":
-        driver = Container.of(setting, "driver", factor)
+        driver = ExecutorContainer.of(setting, "driver", factor)
         parts = (
             f"Python and the parameter server {model.driver_mb(workers, validation_bytes):.0f} "
             f"for {workers} workers"
@@ -209,13 +209,15 @@ def python_limit_mb(setting: Setting, master: str) -> int | None:
     """
     if not master.startswith(("yarn", "k8s://")):
         return None
-    container = Container.of(setting, "executor", 0.4 if master.startswith("k8s://") else 0.1)
+    container = ExecutorContainer.of(
+        setting, "executor", 0.4 if master.startswith("k8s://") else 0.1
+    )
     return container.overhead_mb + container.python_mb
 
 
 def check_machine(
     total_mb: int, heap_mb: int, model: ModelSize, workers: int, tasks: int | None = None
-) -> Finding:
+) -> CheckResult:
     """Compare the memory that a local run needs with that of the machine; at worst a warning.
 
     `heap_mb`: ``spark.driver.memory``, the heap of the only JVM.
@@ -229,8 +231,10 @@ def check_machine(
         f"{total_mb} MB are free"
     )
     if needed <= total_mb:
-        return Finding("memory", Level.OK, told)
-    return Finding("memory", Level.WARN, f"{told}: lower num_workers or spark.driver.memory.")
+        return CheckResult("memory", CheckLevel.OK, told)
+    return CheckResult(
+        "memory", CheckLevel.WARN, f"{told}: lower num_workers or spark.driver.memory."
+    )
 
 
 def megabytes(text: str) -> int:
@@ -250,7 +254,7 @@ def megabytes(text: str) -> int:
     return (int(found.group(1)) << 10 * power) // MB
 
 
-def _compare(container: Container, needed_mb: int, parts: str) -> Finding:
+def _compare(container: ExecutorContainer, needed_mb: int, parts: str) -> CheckResult:
     """Compare the container's memory outside its heap with what is needed there."""
     role, room = container.role, container.overhead_mb + container.python_mb
     name = f"spark.{role}.memoryOverhead"
@@ -260,26 +264,28 @@ def _compare(container: Container, needed_mb: int, parts: str) -> Finding:
         beside += f" + spark.executor.pyspark.memory {container.python_mb}"
     if needed_mb <= room:
         text = f"{beside} MB for {needed_mb} MB outside the heap of {container.heap_mb} MB"
-        return Finding(subject, Level.OK, text)
-    return Finding(
+        return CheckResult(subject, CheckLevel.OK, text)
+    return CheckResult(
         subject,
-        Level.BAD,
+        CheckLevel.BAD,
         f"The {role}'s container needs {needed_mb} MB outside its heap (spark.{role}.memory "
         f"{container.heap_mb} MB): JVM {JVM_MB}, {parts}. Received: {room} MB ({beside}). A "
         f"container that uses more is killed. Set {name}={needed_mb - container.python_mb}m.",
     )
 
 
-def _check_address_space(container: Container, model: ModelSize, slots: int) -> list[Finding]:
+def _check_address_space(
+    container: ExecutorContainer, model: ModelSize, slots: int
+) -> list[CheckResult]:
     """Check the limit that Spark sets for a worker's address space, which is not its memory."""
     limit = container.python_mb // slots
-    needed = up(model.worker_mb + RESERVED_MB)
+    needed = round_up(model.worker_mb + RESERVED_MB)
     if not limit or limit >= needed:
         return []
     return [
-        Finding(
+        CheckResult(
             "executor memory",
-            Level.BAD,
+            CheckLevel.BAD,
             f"spark.executor.pyspark.memory limits the address space of a worker to {limit} MB. "
             f"TensorFlow reserves {RESERVED_MB} MB of it without using them, and a worker uses "
             f"{model.worker_mb:.0f} MB. Leave it unset, and use spark.executor.memoryOverhead.",
@@ -287,12 +293,12 @@ def _check_address_space(container: Container, model: ModelSize, slots: int) -> 
     ]
 
 
-def up(needed_mb: float) -> int:
+def round_up(needed_mb: float) -> int:
     """Round a size up to a multiple of `STEP_MB` [MB].
 
     Examples
     --------
-    >>> up(1000.5)
+    >>> round_up(1000.5)
     1024
     """
     return int(-(-needed_mb // STEP_MB) * STEP_MB)

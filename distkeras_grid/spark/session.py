@@ -203,7 +203,7 @@ def wait_for_executors(spark: SparkSession, seconds: float = math.inf) -> None:
         time.sleep(0.2)
 
 
-def settled_slots(spark: SparkSession, wanted: int | None) -> int:
+def stable_slot_count(spark: SparkSession, wanted: int | None) -> int:
     """Return `task_slots` when no more executors are to be expected.
 
     Executors register in the first seconds of a session. A run that counted them at once would

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from distkeras_grid import durable, file_systems
+from distkeras_grid import file_systems, fsync
 from distkeras_grid.errors import (
     NoSpaceError,
     NotAuthenticatedError,
@@ -91,7 +91,7 @@ def rename_note(uri: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Access:
+class FileAccess:
     """Owner and permissions of a file or a directory."""
 
     owner: str  # Name of the owner
@@ -579,13 +579,13 @@ class Storage:
             file_system, path = self._open(uri)
             return float(file_system.getFileStatus(path).getModificationTime()) / 1000
 
-    def access(self, uri: str) -> Access:
+    def access(self, uri: str) -> FileAccess:
         """Return the owner and the permissions of a file or a directory."""
         with translated("look up", uri):
             file_system, path = self._open(uri)
             status = file_system.getFileStatus(path)
             mode = int(status.getPermission().toOctal())
-            return Access(str(status.getOwner()), int(str(mode), 8))
+            return FileAccess(str(status.getOwner()), int(str(mode), 8))
 
     def user(self) -> str:
         """Return the name of the user who writes the files."""
@@ -705,7 +705,7 @@ def _persist(stream: Any) -> None:
 def _durably(source: str, target: str) -> Iterator[None]:
     """Rename in the block: on a local disk the content is there before, and the name after it."""
     try:
-        durable.persist(source)
+        fsync.persist(source)
     except (FileNotFoundError, PermissionError):
         # Somebody renames or deletes it at the same time: the rename says who was first. What this
         # user may not read, they have not just written: it is only moved aside.
@@ -717,7 +717,7 @@ def _durably(source: str, target: str) -> Iterator[None]:
         ) from error
     yield
     try:
-        durable.renamed(source, target)
+        fsync.renamed(source, target)
     except (FileNotFoundError, PermissionError):
         # The folder is gone, and the file with it, or only its owner may open it.
         pass

@@ -20,7 +20,7 @@ VERSION_KEY = "distkeras_grid_version"
 Split = Annotated[str, msgspec.Meta(pattern=r"^(train|validation|test)\Z")]
 
 
-class Source(msgspec.Struct, frozen=True):
+class ImageSource(msgspec.Struct, frozen=True):
     """An image, as a manifest lists it."""
 
     source: str  # Path below the input folder
@@ -54,7 +54,7 @@ class Source(msgspec.Struct, frozen=True):
         return any((self.stored_source, self.stored_label, self.stored_split))
 
 
-class Correction(NamedTuple):
+class LabelOverride(NamedTuple):
     """What the rows of an image have now."""
 
     sha256: str
@@ -76,11 +76,11 @@ class _Settings(msgspec.Struct, frozen=True):
     near_duplicates: str = "off"
 
 
-class Tables(msgspec.Struct, frozen=True):
+class ImageTable(msgspec.Struct, frozen=True):
     """The part of a manifest that decides which rows there are."""
 
     shards: tuple[ShardName, ...] = ()  # Folders; none in data sets that have no shards
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ImageSource, ...] = ()
     image: dict[str, Any] = msgspec.field(default_factory=dict)  # Metadata of the image column
     classes: tuple[str, ...] = ()  # Names of the classes by their numbers
     # near_duplicates and settings: Which images show the same place, and whether they stay together
@@ -124,11 +124,11 @@ class Tables(msgspec.Struct, frozen=True):
             if each.status == "tiled" and each.set_aside is not None
         ]
 
-    def corrections(self, *, whole: bool = False) -> list[Correction]:
+    def corrections(self, *, whole: bool = False) -> list[LabelOverride]:
         """Return what rows have now, of images whose files say something else."""
         numbers = {name: number for number, name in enumerate(self.classes)}
         return [
-            Correction(
+            LabelOverride(
                 *(str(each.sha256), each.source, str(each.split)),
                 *(numbers[str(each.label)], str(each.label)),
             )
@@ -176,10 +176,10 @@ class Tables(msgspec.Struct, frozen=True):
                     yield pair.one, pair.other, pair.why
 
 
-def read_tables(manifest: str, path: str) -> Tables:
+def read_tables(manifest: str, path: str) -> ImageTable:
     """Return the tables of a manifest."""
     try:
-        found = msgspec.json.decode(manifest, type=Tables)
+        found = msgspec.json.decode(manifest, type=ImageTable)
         unknown = {str(each.label) for each in found.sources if each.is_corrected}
         unknown -= set(found.classes)
         for folds in found.folds.values():

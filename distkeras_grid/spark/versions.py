@@ -1,6 +1,6 @@
 """Versions of a data set of tiles, as its manifest lists them; no I/O.
 
-`data_prep.versions` says what a version is and how long one is kept.
+`data_prep.dataset.history` says what a version is and how long one is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Version(msgspec.Struct, frozen=True):
     tiles: Number
 
 
-class History(msgspec.Struct, frozen=True):
+class VersionHistory(msgspec.Struct, frozen=True):
     """The part of a manifest that tells of versions.
 
     Parameters
@@ -59,10 +59,10 @@ def file_of(number: int) -> str:
     return f"{FOLDER}/{number}.json"
 
 
-def read_history(manifest: str, path: str) -> History:
+def read_history(manifest: str, path: str) -> VersionHistory:
     """Return which versions a data set has."""
     try:
-        return msgspec.json.decode(manifest, type=History)
+        return msgspec.json.decode(manifest, type=VersionHistory)
     except UNREADABLE as error:
         raise SchemaError(
             f"{path} is not the manifest of a data set of tiles: {error}. Nothing was read. Look "
@@ -89,7 +89,7 @@ def parse_version(wanted: int | str) -> int | str:
     )
 
 
-def choose(history: History, wanted: int | str, path: str) -> Version | None:
+def choose(history: VersionHistory, wanted: int | str, path: str) -> Version | None:
     """Return the former version that is wanted, None for the present one."""
     name = parse_version(wanted)
     if name == history.last_update or (isinstance(name, str) and history.hash.startswith(name)):

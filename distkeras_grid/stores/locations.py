@@ -15,7 +15,7 @@ from distkeras_grid.errors import ConfigurationError, PathNotFoundError, Storage
 from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path, shown
 
 if TYPE_CHECKING:
-    from distkeras_grid.webhdfs.connection import Connection
+    from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
 # Seconds to connect, to wait for the next packet, and to read a few dozen megabytes.
 CONNECT_SECONDS = 20
@@ -92,13 +92,13 @@ class _Local:
 class _Hdfs:
     def __init__(self, location: str) -> None:
         self._place = parse_path(location)
-        self._open: Connection | None = None
+        self._open: WebHdfsConnection | None = None
 
     def read(self, path: str, start: int, stop: int | None) -> bytes:
-        from distkeras_grid.webhdfs.connection import Connection
+        from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
         if self._open is None:
-            self._open = Connection(find_address(self._place))
+            self._open = WebHdfsConnection(find_address(self._place))
         connection, whole = self._open, posixpath.join(self._place.path, path).rstrip("/")
 
         def attempt() -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from distkeras_grid.errors import PathNotFoundError, StorageError
-from distkeras_grid.stores.kept import KeptPieces
+from distkeras_grid.stores.disk_cache import DiskCache
 from distkeras_grid.stores.locations import Location, open_location, scheme_of
 from distkeras_grid.stores.rendezvous import order_mirrors
 from distkeras_grid.webhdfs.addresses import shown
@@ -24,7 +24,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Piece:
+class ByteRange:
     """Some bytes of a file."""
 
     path: str  # Path of the file below the mirror's folder
@@ -58,7 +58,7 @@ class Mirrors:
         self,
         locations: Sequence[str],
         node: int | str = 0,
-        kept: KeptPieces | None = None,
+        kept: DiskCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._locations, self._node, self._clock = tuple(locations), node, clock
@@ -73,10 +73,10 @@ class Mirrors:
     def of_node(cls, locations: Sequence[str], node: int) -> Self:
         """Return the mirrors of a worker, which keeps what does not come from its own disks."""
         far = any(scheme_of(location) != "file" for location in locations)
-        return cls(locations, node, KeptPieces() if far else None)
+        return cls(locations, node, DiskCache() if far else None)
 
-    def fetch(self, piece: Piece) -> bytes:
-        """Return the bytes of a piece: the kept ones, or those of the first mirror that has them."""
+    def fetch(self, piece: ByteRange) -> bytes:
+        """Return the bytes of a range: from the cache, or the first mirror that has them."""
         content = None if self._kept is None else self._kept.get(piece.name)
         if content is None:
             content = self._fetch(piece)
@@ -84,7 +84,7 @@ class Mirrors:
                 self._kept.put(piece.name, content)
         return content
 
-    def _fetch(self, piece: Piece) -> bytes:
+    def _fetch(self, piece: ByteRange) -> bytes:
         problems: dict[str, str] = {}
         missing = True
         for _ in range(ROUNDS):
@@ -118,7 +118,7 @@ class Mirrors:
         if self._kept is not None:
             self._kept.close()
 
-    def _order(self, piece: Piece) -> list[str]:
+    def _order(self, piece: ByteRange) -> list[str]:
         now = self._clock()
 
         def avoided(location: str) -> bool:

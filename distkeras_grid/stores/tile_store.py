@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.local_sets.pool import Numbers, Pool
-from distkeras_grid.stores.mirrors import Mirrors, Piece
+from distkeras_grid.local_sets.tile_index import Numbers, TileIndex
+from distkeras_grid.stores.mirrors import ByteRange, Mirrors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +34,8 @@ KEPT_FOOTERS = 1000
 class ParquetFile:
     """Where the parts of a file are."""
 
-    footer: Piece  # The metadata at the end of the file
-    groups: tuple[Piece, ...]  # The feature column in each row group
+    footer: ByteRange  # The metadata at the end of the file
+    groups: tuple[ByteRange, ...]  # The feature column in each row group
     rows: tuple[int, ...]  # Number of rows in each row group
 
 
@@ -43,7 +43,7 @@ class ParquetFile:
 class ParquetStore:
     """A data set of Parquet files; see `distkeras_grid.local_sets.store.TileStore`."""
 
-    pool: Pool  # All tiles
+    pool: TileIndex  # All tiles
     field: Field  # The feature column
     label_name: str  # Name of the label column
     # Folders with the same files; each worker chooses among them
@@ -222,6 +222,6 @@ def locate(metadata: Any, path: str, size: int, footer_bytes: int, name: str) ->
         start = chunk.data_page_offset
         if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
             start = min(start, chunk.dictionary_page_offset)
-        groups.append(Piece(path, start, start + chunk.total_compressed_size))
+        groups.append(ByteRange(path, start, start + chunk.total_compressed_size))
         rows.append(group.num_rows)
-    return ParquetFile(Piece(path, size - footer_bytes, size), tuple(groups), tuple(rows))
+    return ParquetFile(ByteRange(path, size - footer_bytes, size), tuple(groups), tuple(rows))

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.engine.registry import configured_backend
 from distkeras_grid.errors import NoSpaceError, StorageError
 from distkeras_grid.progress import Bytes, Reporter, Say
-from distkeras_grid.submission.distributions import Installed, needed_distributions
 from distkeras_grid.submission.environment import (
     PYTHON,
     Interpreter,
@@ -25,6 +24,7 @@ from distkeras_grid.submission.environment import (
     package_members,
     stdlib_members,
 )
+from distkeras_grid.submission.installed_packages import Installed, needed_distributions
 from distkeras_grid.submission.interpreter import private_libraries, relocatable, this_interpreter
 from distkeras_grid.submission.parallel_gzip import ParallelGzip
 
@@ -95,9 +95,9 @@ def build(environment: Environment, target: Path, say: Say) -> None:
             digest = Path(scratch) / "digest"
             digest.write_text(sha256_line(partial, target.name), encoding="ascii")
             digest.chmod(OWN)
-            durable.replace(digest, digest_beside(target))
+            fsync.replace(digest, digest_beside(target))
             # Rename in one step, because another submission may be packing the same archive.
-            durable.replace(partial, target)
+            fsync.replace(partial, target)
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
         raise kind(

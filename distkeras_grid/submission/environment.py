@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from distkeras_grid.errors import EnvironmentMismatchError
-from distkeras_grid.submission.distributions import Installed
+from distkeras_grid.submission.installed_packages import Installed
 
 # Increase this when archives of the same packages are built in another way.
 LAYOUT = 1

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import EnvironmentMismatchError, StorageError
 from distkeras_grid.submission.archive import OWN, cache_folder, close_to_others, is_own
 
@@ -63,7 +63,7 @@ def write_package(version: str, folder: Path | None = None) -> Path:
                 partial = Path(scratch) / target.name
                 partial.write_bytes(content)
                 partial.chmod(OWN)
-                durable.replace(partial, target)
+                fsync.replace(partial, target)
     except OSError as error:
         raise StorageError(
             f"The project cannot be packed into {target}: {error}. Set XDG_CACHE_HOME to a folder "

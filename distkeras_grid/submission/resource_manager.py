@@ -92,7 +92,7 @@ class _AttemptsAnswer(msgspec.Struct):
     appAttempts: _Attempts | None = None
 
 
-class Container(msgspec.Struct, frozen=True):
+class YarnContainer(msgspec.Struct, frozen=True):
     """A container that runs."""
 
     containerId: str
@@ -100,7 +100,7 @@ class Container(msgspec.Struct, frozen=True):
 
 
 class _Containers(msgspec.Struct):
-    container: list[Container] = []
+    container: list[YarnContainer] = []
 
 
 class ResourceManager:
@@ -163,7 +163,7 @@ class ResourceManager:
             time.sleep(POLL_SECONDS)
         return application
 
-    def containers(self, identifier: str) -> list[Container]:
+    def containers(self, identifier: str) -> list[YarnContainer]:
         """Return the containers of an application that run now, in the order of their ids."""
         attempts = self._ask(f"{_CLUSTER}/apps/{identifier}/appattempts", _AttemptsAnswer)
         found = attempts.appAttempts.appAttempt if attempts.appAttempts else []
@@ -217,7 +217,7 @@ class ResourceManager:
 
 @contextmanager
 def resource_manager(keytab: Keytab | None) -> Iterator[ResourceManager]:
-    """Open the ResourceManager that ``HADOOP_CONF_DIR`` names, with tickets of a keytab if given."""
+    """Open the ResourceManager of ``HADOOP_CONF_DIR``, with tickets of a keytab if given."""
     with closing(ResourceManager(yarn_sites.find_resourcemanager(keytab))) as manager:
         yield manager
 

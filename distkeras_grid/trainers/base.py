@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from distkeras_grid.engine.compile_settings import CompileSettings
-from distkeras_grid.engine.own_objects import remember_objects
+from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
-from distkeras_grid.judges import Validate
 from distkeras_grid.local_sets.sets import LocalSets
+from distkeras_grid.outliers import Validate
 from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import compression_spec, rule_of, spec_of
@@ -40,22 +40,22 @@ from distkeras_grid.trainers.arguments import (
     checked_whole,
 )
 from distkeras_grid.trainers.checkpointing import checked_every
-from distkeras_grid.trainers.defaults import WindowChoice, choose_window
+from distkeras_grid.trainers.defaults import CommunicationWindow, choose_window
 from distkeras_grid.trainers.local_data import local_draft
-from distkeras_grid.trainers.preparation import PreparedRun, prepare
-from distkeras_grid.trainers.request import (
+from distkeras_grid.trainers.preparation import TrainingJob, prepare
+from distkeras_grid.trainers.run_request import (
+    AlgorithmFactory,
+    CheckpointOptions,
     DataRequest,
-    Method,
     ModelSource,
     RunRequest,
-    SavingRequest,
     ServerRequest,
 )
 from distkeras_grid.trainers.run_status import RunProgress, run_progress
 from distkeras_grid.trainers.saved_run import save as save_run
 from distkeras_grid.trainers.server_deaths import ServerDeaths
 from distkeras_grid.trainers.simulated import SimulatedRun, simulate
-from distkeras_grid.trainers.specification import described_arguments
+from distkeras_grid.trainers.spec_builder import described_arguments
 
 if TYPE_CHECKING:
     import keras
@@ -419,10 +419,10 @@ class Trainer(ABC):
             self._keep(model, prepared)
         return False
 
-    def _keep(self, model: keras.Model, prepared: PreparedRun) -> None:
+    def _keep(self, model: keras.Model, prepared: TrainingJob) -> None:
         """Keep the model of a run, whole or not, and with it the user's own classes."""
         self.model = self.assemble(model, prepared.centers)
-        remember_objects(self.model, prepared.objects)
+        register_objects(self.model, prepared.objects)
 
     def simulate(
         self,
@@ -580,7 +580,7 @@ class Trainer(ABC):
         draft, choose = self.draft(), self.choose_window
         if isinstance(data, LocalSets):
             draft, choose = local_draft(draft, data), self.choose_local_window
-        method = Method(
+        method = AlgorithmFactory(
             self.build_rule,
             choose,
             self.introduction,
@@ -668,7 +668,7 @@ class Trainer(ABC):
             Names the argument.
         """
 
-    def execute(self, prepared: PreparedRun, progress: RunProgress) -> keras.Model:
+    def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run to the end, and return the model with the weights of the center.
 
         Parameters
@@ -692,12 +692,12 @@ class Trainer(ABC):
         """
         return model
 
-    def choose_window(self, seat_rows: int, workers: int) -> WindowChoice:
+    def choose_window(self, seat_rows: int, workers: int) -> CommunicationWindow:
         """Return the communication window, for the rows of the largest of `workers` seats."""
         pace, default = self.draft().pace, self.window_by_default(workers)
         return choose_window(pace.communication_window, default, seat_rows, pace.batch_size)
 
-    def choose_local_window(self, seat_rows: int, workers: int) -> WindowChoice:
+    def choose_local_window(self, seat_rows: int, workers: int) -> CommunicationWindow:
         """Return the communication window of a run on local sets."""
         return self.choose_window(seat_rows, workers)
 
@@ -772,7 +772,7 @@ class Trainer(ABC):
             check_cutting_engine(who, self.engine)
         return checked_engine(self.engine, rule_of(draft.algorithm.rule), who)
 
-    def _saving_request(self) -> SavingRequest:
+    def _saving_request(self) -> CheckpointOptions:
         every = checked_every(self.checkpoint_every)
         if self.resume not in (None, "auto"):
             raise ConfigurationError(
@@ -790,7 +790,7 @@ class Trainer(ABC):
             raise ConfigurationError(
                 f"checkpoint_dir is a folder on any Hadoop path, as text. Received: {folder!r}."
             )
-        return SavingRequest(folder, every, self.resume is not None)
+        return CheckpointOptions(folder, every, self.resume is not None)
 
     def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:
         if not unknown:

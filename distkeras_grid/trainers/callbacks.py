@@ -16,7 +16,7 @@ from distkeras_grid.engine.optimizers import rate_of
 from distkeras_grid.history import History
 from distkeras_grid.records import EpochEnded, EpochRecord
 from distkeras_grid.trainers.callback_state import callback_states, restore_callbacks
-from distkeras_grid.trainers.run import Steering
+from distkeras_grid.trainers.run import CallbackDecision
 from distkeras_grid.trainers.validation import evaluate
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import Vector, WeightLayout
 
 
-class EpochObserver:
+class CallbackRunner:
     """Writes the center into the driver's model, validates it and calls the callbacks."""
 
     def __init__(
@@ -66,7 +66,7 @@ class EpochObserver:
         """Whether anything uses the center at the end of an epoch."""
         return bool(self._own_callbacks) or self._validation is not None
 
-    def begin(self, saved: SavedObserver | None = None) -> Steering:
+    def begin(self, saved: SavedObserver | None = None) -> CallbackDecision:
         """Call the callbacks at the start; return the settings of the epoch that begins."""
         self._model.stop_training = False
         self._callbacks.on_train_begin()
@@ -78,7 +78,7 @@ class EpochObserver:
         self._begin_epoch(len(self._history.epoch_records))
         self._changed_rate()
         # The server may have been saved before it was told, and may know of no rate at all.
-        return Steering(learning_rate=self._rate if self._own_callbacks else None)
+        return CallbackDecision(learning_rate=self._rate if self._own_callbacks else None)
 
     def _begin_epoch(self, epoch: int) -> None:
         if epoch < self._epochs:
@@ -102,8 +102,10 @@ class EpochObserver:
         self._before_epoch = None
         return self._history.add_epoch(event, results=results_of(self._model, event.state))
 
-    def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
-        """Record an epoch; see `distkeras_grid.trainers.run.Observer`."""
+    def __call__(
+        self, event: EpochEnded, center: Vector | None
+    ) -> tuple[EpochRecord, CallbackDecision]:
+        """Record an epoch; see `distkeras_grid.trainers.run.EpochCallback`."""
         validation: dict[str, float] = {}
         results = results_of(self._model, event.state)
         if center is not None:
@@ -119,7 +121,7 @@ class EpochObserver:
         self.stopped = bool(self._model.stop_training)
         if not self.stopped:
             self._begin_epoch(record.epoch)
-        return record, Steering(
+        return record, CallbackDecision(
             stop=True if self.stopped else None, learning_rate=self._changed_rate()
         )
 

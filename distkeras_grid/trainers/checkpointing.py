@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from distkeras_grid.checkpoints import FORMAT, Manifest, Piece, TornError, piece_of, shared_piece
+from distkeras_grid.array_tree import Packed, pack, unpack
+from distkeras_grid.checkpoints import (
+    FORMAT,
+    CheckpointFile,
+    CheckpointManifest,
+    IncompleteCheckpointError,
+    piece_of,
+    shared_piece,
+)
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -26,14 +34,13 @@ from distkeras_grid.errors import (
     RefusedError,
     StorageError,
 )
-from distkeras_grid.parameter_server.gathering import dealt_anew
+from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import checked_positive
-from distkeras_grid.trees import Packed, pack, unpack
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
-    from distkeras_grid.parameter_server.messages import Update
+    from distkeras_grid.parameter_server.messages import CenterUpdate
     from distkeras_grid.parameter_server.sharded_process import AnyServer
     from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 
@@ -54,32 +61,32 @@ _EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
 
 
 @dataclass(frozen=True)
-class Every:
+class CheckpointInterval:
     """How often checkpoints are written: after a number of seconds, or of epochs."""
 
     seconds: float | None = None
     epochs: int | None = None
 
 
-def checked_every(value: Any) -> Every:
+def checked_every(value: Any) -> CheckpointInterval:
     """Return a user's ``checkpoint_every``.
 
     Examples
     --------
     >>> checked_every(90), checked_every("epoch"), checked_every("2 epochs").epochs
-    (Every(seconds=90.0, epochs=None), Every(seconds=None, epochs=1), 2)
+    (CheckpointInterval(seconds=90.0, epochs=None), CheckpointInterval(seconds=None, epochs=1), 2)
     """
     if value is None:
-        return Every(seconds=DEFAULT_SECONDS)
+        return CheckpointInterval(seconds=DEFAULT_SECONDS)
     if not isinstance(value, str):
-        return Every(seconds=checked_positive("checkpoint_every", value))
+        return CheckpointInterval(seconds=checked_positive("checkpoint_every", value))
     found = _EPOCHS.fullmatch(value)
     if found is None:
         raise ConfigurationError(
             "checkpoint_every is a number of seconds, or a text such as 'epoch' or '2 epochs'. "
             f"Received: {value!r}."
         )
-    return Every(epochs=int(found[1] or 1))
+    return CheckpointInterval(epochs=int(found[1] or 1))
 
 
 class SavedCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,10 +129,10 @@ def _as_it_is(_: type, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumedRun:
     """A checkpoint from which a run goes on."""
 
-    manifest: Manifest  # What the checkpoint consists of
+    manifest: CheckpointManifest  # What the checkpoint consists of
     # The server's state, the states of workers, and those of further servers, as `ServerProcess`
     # and `ShardedProcess` take them
     parts: list[Packed] = field(repr=False)
@@ -134,7 +141,7 @@ class Resumed:
     _segments: list[bytes] = field(repr=False)
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Resumed:
+    def of(cls, checkpoint: Checkpoint) -> ResumedRun:
         """Read a complete checkpoint."""
         manifest, contents = checkpoint.manifest, checkpoint.contents
         seats, shards = (
@@ -142,7 +149,9 @@ class Resumed:
         )
         models = manifest.starting_with(MODEL)
         if len(models) != 1:
-            raise TornError(f"The checkpoint {manifest.folder} has {len(models)} models.")
+            raise IncompleteCheckpointError(
+                f"The checkpoint {manifest.folder} has {len(models)} models."
+            )
         return cls(
             manifest,
             [
@@ -163,7 +172,7 @@ class Resumed:
         """Return the parts for a run, whose number of workers may be another one."""
         if spec.workers == self.spec.workers:
             return self.parts
-        return [dealt_anew(self.parts[0], spec.workers)]
+        return [repartition(self.parts[0], spec.workers)]
 
     def fill(self, history: History) -> None:
         """Add the records of the run so far."""
@@ -181,7 +190,7 @@ class Resumed:
 
 
 @dataclass(frozen=True)
-class Identity:
+class RunFingerprint:
     """What all checkpoints of a run contain about it."""
 
     run: str  # Name of the run
@@ -197,8 +206,8 @@ class Checkpointer:
     def __init__(
         self,
         store: CheckpointStore,
-        identity: Identity,
-        every: Every,
+        identity: RunFingerprint,
+        every: CheckpointInterval,
         history: History,
         observer: Callable[[], Mapping[str, Any]],
         note: Callable[[str], object],
@@ -206,7 +215,7 @@ class Checkpointer:
         self._store, self._identity, self._every = store, identity, every
         self._history, self._observer, self._note = history, observer, note
         self._model = shared_piece(MODEL.rstrip("-"), "keras", identity.model)
-        self._segments: list[Piece] = []
+        self._segments: list[CheckpointFile] = []
         self._counts: Sequence[int] = ()
         # When the wait for the next checkpoint began, by the clock and in whole epochs.
         self._since, self._epochs = time.monotonic(), len(history.epoch_records)
@@ -220,7 +229,7 @@ class Checkpointer:
         #: Number of checkpoints written.
         self.written = 0
 
-    def look(self, server: AnyServer, update: Update, *, writes: bool = True) -> None:
+    def look(self, server: AnyServer, update: CenterUpdate, *, writes: bool = True) -> None:
         """Ask for a checkpoint when one is due, and write one whose state has been taken."""
         self._tell_error()
         stands = self._stands_still(update)
@@ -264,7 +273,7 @@ class Checkpointer:
     def _writes(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _stands_still(self, update: Update) -> bool:
+    def _stands_still(self, update: CenterUpdate) -> bool:
         """Whether nothing was folded since a worker is missing.
 
         A checkpoint of that time would have nothing new but an older state of this worker.
@@ -289,7 +298,7 @@ class Checkpointer:
                 raise error
             self._note(NOT_WRITTEN.format(error))
 
-    def _begin_writing(self, server: AnyServer, update: Update) -> None:
+    def _begin_writing(self, server: AnyServer, update: CenterUpdate) -> None:
         """Keep the driver's state of this moment; the rest is done by a thread."""
         self.finish()
         history = self._history
@@ -325,7 +334,7 @@ class Checkpointer:
         captured: int,
         facts: Mapping[str, Any],
         driver: Packed,
-        segments: Sequence[Piece],
+        segments: Sequence[CheckpointFile],
         shared: Mapping[str, bytes],
     ) -> None:
         try:
@@ -345,7 +354,9 @@ class Checkpointer:
             }
             pieces = [piece_of(name, content) for name, content in contents.items()]
             number = self._store.next_number()
-            manifest = Manifest(number=number, pieces=(*pieces, self._model, *segments), **facts)
+            manifest = CheckpointManifest(
+                number=number, pieces=(*pieces, self._model, *segments), **facts
+            )
             new = {self._model.name: self._identity.model, **shared}
             self._store.write(manifest, contents, new)
             self.written += 1

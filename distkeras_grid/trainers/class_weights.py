@@ -12,7 +12,7 @@ from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.shapes import outputs_of
 from distkeras_grid.feeding.source import classes_of
 from distkeras_grid.spark.columns import Columns, value_expression
-from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
 from distkeras_grid.trainers.labels import check_classes
 

@@ -23,7 +23,7 @@ ADAPTIVE_OPTIMIZERS = frozenset(
 
 
 @dataclass(frozen=True)
-class WindowChoice:
+class CommunicationWindow:
     """A communication window and why it was chosen."""
 
     # Batches between two exchanges; None for one exchange per epoch, or a single one
@@ -39,7 +39,7 @@ class WindowChoice:
 
 def choose_window(
     given: int | Literal["epoch", "once"] | None, default: int, seat_rows: int, batch_size: int
-) -> WindowChoice:
+) -> CommunicationWindow:
     """Return the user's window, or the default, which is reduced for small data.
 
     `default`: the trainer's default [batches].
@@ -47,19 +47,19 @@ def choose_window(
     Examples
     --------
     >>> choose_window(None, 16, seat_rows=30000, batch_size=32)
-    WindowChoice(batches=16, reason='', once=False)
+    CommunicationWindow(batches=16, reason='', once=False)
     >>> choose_window(None, 16, seat_rows=1280, batch_size=32).batches
     2
     """
     if isinstance(given, str):
-        return WindowChoice(None, once=given == "once")
+        return CommunicationWindow(None, once=given == "once")
     if given is not None:
-        return WindowChoice(given)
+        return CommunicationWindow(given)
     steps = math.ceil(seat_rows / batch_size)
     cap = max(1, steps // EXCHANGES_PER_EPOCH)
     if cap >= default:
-        return WindowChoice(default)
-    return WindowChoice(
+        return CommunicationWindow(default)
+    return CommunicationWindow(
         cap,
         f"communication_window is {cap}, not {default}, because an epoch of a worker has only "
         f"{steps} batches",

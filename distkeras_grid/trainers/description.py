@@ -13,7 +13,7 @@ import msgspec
 
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spark.interpreters import package_versions, training_packages
-from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.defaults import CommunicationWindow
 
 if TYPE_CHECKING:
     from distkeras_grid.checkpoints import Driver
@@ -83,7 +83,7 @@ def policies(spec: RunSpec) -> dict[str, str]:
     return {"optimizer_state": "same" if same else spec.algorithm.optimizer_state}
 
 
-def headline_of(spec: RunSpec, rule: Rule, window: WindowChoice) -> str:
+def headline_of(spec: RunSpec, rule: Rule, window: CommunicationWindow) -> str:
     """Return the line to show before a run, so that no default is a surprise."""
     workers = f"{spec.workers} workers" if spec.workers > 1 else "1 worker"
     batches = f"batch {spec.batch_size}"
@@ -111,7 +111,7 @@ def described_parameters(rule: Rule) -> str:
     return "".join(f", {name} {value:g}" for name, value in rule.parameters().items())
 
 
-def choices(window: WindowChoice, spec: RunSpec) -> list[str]:
+def choices(window: CommunicationWindow, spec: RunSpec) -> list[str]:
     """Return lines about what was chosen for the user, and about the quorum."""
     lines = [window.reason] if window.reason else []
     if spec.algorithm.quorum < 1:

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
 
 from distkeras_grid.engine.compile_settings import compile_model
+from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.engine.keras_model import (
     model_from_bytes,
     model_to_bytes,
     set_flat_weights,
 )
-from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rules import MemberRule, Rule
+from distkeras_grid.rules import IndependentRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
 
 if TYPE_CHECKING:
     import keras
 
     from distkeras_grid.spec import Share
-    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.weights import Vector
 
 DATA = ("full", "partition", "bootstrap")
@@ -99,7 +99,7 @@ class EnsembleTrainer(Trainer):
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule: each worker has a center of its own."""
-        return MemberRule()
+        return IndependentRule()
 
     def check_request(
         self, data: DataRequest, callbacks: Sequence[keras.callbacks.Callback]
@@ -125,7 +125,7 @@ class EnsembleTrainer(Trainer):
         self.models = [model_from_bytes(archive, objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)
-            remember_objects(member, objects)
+            register_objects(member, objects)
         together = combine_models(self.models, self.combine)
         together.compile(
             **keras.saving.deserialize_keras_object(

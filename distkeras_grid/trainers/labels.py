@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.shapes import Port
     from distkeras_grid.spark.columns import Columns
-    from distkeras_grid.spark.seats import DataSummary
+    from distkeras_grid.spark.row_partitioner import DataSummary
 
 SPARSE_LOSSES = frozenset({"sparse_categorical_crossentropy", "sparsecategoricalcrossentropy"})
 # Their labels have a shape of their own.

@@ -14,14 +14,14 @@ from distkeras_grid.feeding.schema import METADATA_KEY, Field
 from distkeras_grid.feeding.shapes import inputs_of, match
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.local_sets.coverage import coverage, expected_coverage
-from distkeras_grid.local_sets.drawing import Drawing
+from distkeras_grid.local_sets.sampler import TileSampler
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.local_sets.store import LocalPlan
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
-from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.spark.session import active_session
-from distkeras_grid.stores.catalogue import Catalogue, catalogue
+from distkeras_grid.stores.dataset_index import DatasetIndex, catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.records import LocalRecord
     from distkeras_grid.spec import DraftSpec
-    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.run_request import DataRequest
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LocalData:
     """The local sets of a run, before its workers are counted."""
 
     sets: LocalSets  # What was asked for
-    found: Catalogue  # The data set
+    found: DatasetIndex  # The data set
 
     def plan(self, seed: int, workers: int) -> LocalPlan:
         """Return what the workers need."""
@@ -48,7 +48,7 @@ class LocalData:
         held_out = pool.select(pool.tiles < 0)
         if sets.local_test and sets.test_images == "held_out":
             held_out = self.found.pool_of(sets.test_split)
-        drawing = Drawing(training, held_out, sets.spec, seed, workers)
+        drawing = TileSampler(training, held_out, sets.spec, seed, workers)
         if sets.local_test and sets.test_images == "others":
             # Images are divided anew in each iteration, and some divisions may leave too few tiles.
             for iteration, worker in itertools.product(range(sets.iterations), range(workers)):
@@ -98,7 +98,7 @@ def resolve_local(asked: DataRequest, model: keras.Model) -> tuple[LocalData, Co
             "Local sets have no sample weights. Received: sample_weight_col "
             f"{asked.sample_weight!r}."
         )
-    if isinstance(sets.data, Catalogue):
+    if isinstance(sets.data, DatasetIndex):
         found = sets.data
         names = match(asked.features, inputs_of(model), "features_col")
         given = [name.name if isinstance(name, Field) else name for name in names]

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distkeras_grid.array_tree import unpack
 from distkeras_grid.engine.jit import decide_jit
 from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
 from distkeras_grid.engine.optimizers import averages_weights
-from distkeras_grid.engine.outcome import AVERAGES, Outcome, take_outcomes
+from distkeras_grid.engine.outcome import AVERAGES, TrainOutcome, take_outcomes
 from distkeras_grid.errors import GridError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, seat_key
@@ -28,38 +29,42 @@ from distkeras_grid.rules import SynchronousRule, compression_of, rule_of
 from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
-from distkeras_grid.spark.launch import Launch
-from distkeras_grid.spark.seats import deal
+from distkeras_grid.spark.file_splits import planned_for, read_parallelism
+from distkeras_grid.spark.row_partitioner import partition_rows
 from distkeras_grid.spark.session import (
     active_session,
     lacks_executors,
     this_driver,
     wait_for_executors,
 )
-from distkeras_grid.spark.splits import planned_for, read_parallelism
 from distkeras_grid.spark.storage import Storage, rename_note
+from distkeras_grid.spark.worker_jobs import WorkerJobs
+from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate, link_speed
 from distkeras_grid.trainers.callback_checks import check_callbacks
-from distkeras_grid.trainers.callbacks import EpochObserver
-from distkeras_grid.trainers.capacity import NetworkNeed, link_speed
-from distkeras_grid.trainers.checking import Checked, check
-from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
-from distkeras_grid.trainers.compressing import vector_bytes
+from distkeras_grid.trainers.callbacks import CallbackRunner
+from distkeras_grid.trainers.checkpointing import (
+    Checkpointer,
+    CheckpointInterval,
+    ResumedRun,
+    RunFingerprint,
+)
+from distkeras_grid.trainers.compression_checks import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
-from distkeras_grid.trainers.figures import LOOPBACK, Figures, memory_of
 from distkeras_grid.trainers.local_data import describe_local
-from distkeras_grid.trainers.resuming import (
-    as_begun,
+from distkeras_grid.trainers.preflight import PreflightResult, check
+from distkeras_grid.trainers.prometheus import LOOPBACK, PrometheusExporter, memory_of
+from distkeras_grid.trainers.resume import (
     check_same_run,
-    compiled_again,
-    going_on,
     going_on_notes,
     points_of,
+    recompile,
+    resumed_spec,
+    with_saved_settings,
 )
-from distkeras_grid.trainers.row_storage import RowStorage
+from distkeras_grid.trainers.row_storage import RowMaterializer
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.trainers.validation import prepare_metrics
-from distkeras_grid.trees import unpack
 from distkeras_grid.worker.task import SUMMARY_SCHEMA, WorkerPlan, run_worker, with_key
 
 if TYPE_CHECKING:
@@ -67,38 +72,38 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.judges import Validate
+    from distkeras_grid.array_tree import Packed
+    from distkeras_grid.outliers import Validate
     from distkeras_grid.spec import RunSpec
-    from distkeras_grid.trainers.request import RunRequest, SavingRequest
-    from distkeras_grid.trees import Packed
+    from distkeras_grid.trainers.run_request import CheckpointOptions, RunRequest
     from distkeras_grid.weights import Vector
 
 
 @dataclass(frozen=True)
-class Saving:
+class CheckpointConfig:
     """The checkpoints of a run."""
 
     store: CheckpointStore  # Where they are
-    every: Every  # How often they are written
+    every: CheckpointInterval  # How often they are written
     xla: bool  # Whether XLA compiles the workers' windows
-    resumed: Resumed | None  # The checkpoint from which the run goes on; None for a new run
+    resumed: ResumedRun | None  # The checkpoint from which the run goes on; None for a new run
 
 
 @dataclass
-class PreparedRun:
+class TrainingJob:
     """A run that is ready to start; `execute` starts it."""
 
     settings: ServerSettings  # Settings of the server: the run, and where to listen
-    checked: Checked  # The model, the data and the other results of the checks
+    checked: PreflightResult  # The model, the data and the other results of the checks
     objects: Mapping[str, Any]  # The user's own classes and functions
-    observer: EpochObserver  # Called at the end of each epoch
+    observer: CallbackRunner  # Called at the end of each epoch
     history: History  # Filled during the run
     description: dict[str, Any]  # The description of the run for ``run.json``
     began: float  # When the preparation began, Unix seconds
     # The centers of all workers when the run has ended, if each has its own; otherwise empty
     centers: list[Vector] = field(default_factory=list)
     left: keras.Model | None = None  # The model with the center at the moment when the run failed
-    saving: Saving | None = None  # The run's checkpoints
+    saving: CheckpointConfig | None = None  # The run's checkpoints
     metrics_port: int | None = None  # Where the run tells its figures
     # The user's function, which looks at each window before it is sent
     validate: Validate | None = None
@@ -144,7 +149,7 @@ class PreparedRun:
                 progress.note(moved)
             plan = self._plan(server.addresses)
             sent = plan if model is None else replace(plan, model=model)
-            launch = Launch(
+            launch = WorkerJobs(
                 dealt,
                 partial(with_key, work, sent),
                 SUMMARY_SCHEMA,
@@ -166,11 +171,11 @@ class PreparedRun:
         self._conclude(center, summaries, before, progress)
         return trained
 
-    def network(self) -> partial[NetworkNeed]:
-        """Return a function from the time of a window to the run's `NetworkNeed`."""
+    def network(self) -> partial[BandwidthEstimate]:
+        """Return a function from the time of a window to the run's `BandwidthEstimate`."""
         spec, layout = self.spec, weight_layout(self.checked.compiled.model)
         return partial(
-            NetworkNeed,
+            BandwidthEstimate,
             vector_bytes=vector_bytes(
                 compression_of(spec.exchange.compression), layout, spec.workers
             ),
@@ -186,7 +191,7 @@ class PreparedRun:
         spec, data = self.spec, self.checked.data
         if data.local is not None:
             return data.frame
-        return deal(
+        return partition_rows(
             data.frame,
             data.columns,
             data.summary,
@@ -224,12 +229,14 @@ class PreparedRun:
         )
 
     @contextmanager
-    def _telling(self, server: AnyServer, progress: RunProgress) -> Iterator[Figures | None]:
+    def _telling(
+        self, server: AnyServer, progress: RunProgress
+    ) -> Iterator[PrometheusExporter | None]:
         """Tell the figures of the run, if it is asked for them."""
         if self.metrics_port is None:
             yield None
             return
-        with Figures(self.metrics_port, memory_of(lambda: server.pids)) as figures:
+        with PrometheusExporter(self.metrics_port, memory_of(lambda: server.pids)) as figures:
             progress.note(f"figures of this run: http://{LOOPBACK}:{figures.port}/metrics")
             yield figures
 
@@ -240,7 +247,7 @@ class PreparedRun:
             return None
         checked = self.checked
         rows = None if checked.data.stored is None else checked.data.stored.name
-        identity = Identity(
+        identity = RunFingerprint(
             self.settings.run, self.spec, saving.xla, checked.compiled.archive, rows
         )
         return Checkpointer(
@@ -277,7 +284,7 @@ class PreparedRun:
     ) -> None:
         """Complete the model with what the workers' training has left beside the weights."""
         outcomes = [
-            Outcome(told["worker"], told["rows"], unpack(np.frombuffer(packed, np.uint8)))
+            TrainOutcome(told["worker"], told["rows"], unpack(np.frombuffer(packed, np.uint8)))
             for told in summaries
             if (packed := told.pop("outcome")) is not None
         ]
@@ -351,35 +358,35 @@ def prepare(
     callbacks: Sequence[keras.callbacks.Callback],
     resources: ExitStack,
     progress: RunProgress,
-) -> PreparedRun:
+) -> TrainingJob:
     """Check model, data, executors and slots, and lay out the run."""
     began, history = time.time(), History()
     executors = partial(_await_executors, request.draft.limits.start_timeout, progress)
     notes = check_callbacks(callbacks, request.source.optimizer)
     store, resumed = _newest_checkpoint(request.saving, notes)
     if resumed is not None:
-        request = as_begun(request, resumed)
+        request = with_saved_settings(request, resumed)
         # Its rows keep their numbers, if it goes on with more or fewer cores.
         resources.enter_context(planned_for(active_session(), resumed.driver.read_parallelism))
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
-    checked = check(request, RowStorage(store, rows, progress.note), resources, executors)
+    checked = check(request, RowMaterializer(store, rows, progress.note), resources, executors)
     if resumed is not None:
-        checked = replace(checked, compiled=compiled_again(checked.compiled, resumed, notes.append))
+        checked = replace(checked, compiled=recompile(checked.compiled, resumed, notes.append))
         check_same_run(checked.spec, resumed)
         prepare_metrics(checked.compiled.model, checked.data.columns)
     if store is not None:
         newer = store.settle(0 if resumed is None else resumed.manifest.number, notes.append)
-        resumed = resumed if newer is None else Resumed.of(newer)
+        resumed = resumed if newer is None else ResumedRun.of(newer)
     checked.notes.extend(notes)
     if resumed is not None:
-        checked = replace(checked, spec=going_on(checked.spec, resumed))
+        checked = replace(checked, spec=resumed_spec(checked.spec, resumed))
         resumed.fill(history)
     spec, model = checked.spec, checked.compiled.model
     xla = decide_jit(model, spec.algorithm.jit)
     if resumed is not None and xla != resumed.manifest.xla:
         xla = resumed.manifest.xla
         spec = spec.change(jit=xla)
-    observer = EpochObserver(
+    observer = CallbackRunner(
         *(model, history, callbacks, checked.validation, spec.epochs),
         math.ceil(spec.largest_share() / spec.batch_size),
         *(weight_layout(model), rule_of(spec.rule)),
@@ -405,19 +412,19 @@ def prepare(
         description["resumed"] = points
         checked.notes.extend(going_on_notes(spec, history, points[-1]))
     history.params.update(description)
-    prepared = PreparedRun(
+    prepared = TrainingJob(
         *(settings, checked, checked.compiled.objects, observer, history, description, began),
         metrics_port=request.server.metrics_port,
         validate=request.method.validate,
     )
     if store is not None:
-        prepared.saving = Saving(store, request.saving.every, xla, resumed)
+        prepared.saving = CheckpointConfig(store, request.saving.every, xla, resumed)
     return prepared
 
 
 def _newest_checkpoint(
-    saving: SavingRequest, notes: list[str]
-) -> tuple[CheckpointStore | None, Resumed | None]:
+    saving: CheckpointOptions, notes: list[str]
+) -> tuple[CheckpointStore | None, ResumedRun | None]:
     """Return the store and the checkpoint to go on from; `notes` receives torn ones."""
     if saving.folder is None:
         return None, None
@@ -427,7 +434,7 @@ def _newest_checkpoint(
         notes.append(note)
     store = CheckpointStore(storage, saving.folder, this_driver(spark))
     found = store.look(resume=saving.resume, tell=notes.append)
-    return store, None if found is None else Resumed.of(found)
+    return store, None if found is None else ResumedRun.of(found)
 
 
 def _in_step(spec: RunSpec) -> bool:

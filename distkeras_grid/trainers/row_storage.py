@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import GridError, StorageError
-from distkeras_grid.spark.scratch_rows import ScratchRows, scratch_folder
-from distkeras_grid.spark.session import local_cores
-from distkeras_grid.spark.storage import Storage
-from distkeras_grid.spark.stored_rows import (
+from distkeras_grid.spark.materialized_rows import (
     StoredRows,
     chosen_columns,
     is_repeatable,
@@ -19,6 +16,9 @@ from distkeras_grid.spark.stored_rows import (
     read_rows,
     store_rows,
 )
+from distkeras_grid.spark.session import local_cores
+from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.temporary_rows import ScratchRows, scratch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ KEPT = (
 
 
 @dataclass(frozen=True)
-class RowStorage:
+class RowMaterializer:
     """Where a run may store its rows."""
 
     checkpoints: CheckpointStore | None  # The run's checkpoints

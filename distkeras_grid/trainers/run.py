@@ -22,20 +22,20 @@ from distkeras_grid.errors import (
     WorkerFailedError,
     error_named,
 )
-from distkeras_grid.parameter_server.liveness import FINISH_SECONDS
-from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, SeatStatus, Update
-from distkeras_grid.parameter_server.sharded_process import AnyServer
-from distkeras_grid.parameter_server.watch import (
+from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, CenterUpdate, SeatStatus
+from distkeras_grid.parameter_server.run_monitor import (
     AllMeasured,
-    Begin,
-    Finish,
-    Looked,
+    CallbackStop,
+    FinishRun,
     Restart,
-    RunWatch,
-    Stopped,
+    RunMonitor,
+    StartRun,
+    StatusUpdate,
     WatchEvent,
-    WindowMeasured,
+    WindowTime,
 )
+from distkeras_grid.parameter_server.sharded_process import AnyServer
+from distkeras_grid.parameter_server.timeouts import FINISH_SECONDS
 from distkeras_grid.records import (
     EpochEnded,
     EpochRecord,
@@ -47,15 +47,15 @@ from distkeras_grid.records import (
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpointing import LAST_SECONDS
 from distkeras_grid.trainers.losses import Losses, loss_line
+from distkeras_grid.trainers.retry_policy import RetryPolicy
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
-from distkeras_grid.trainers.tries import Tries
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
-    from distkeras_grid.spark.launch import Launch
-    from distkeras_grid.trainers.capacity import NetworkNeed
+    from distkeras_grid.spark.worker_jobs import WorkerJobs
+    from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate
     from distkeras_grid.trainers.checkpointing import Checkpointer
-    from distkeras_grid.trainers.figures import Figures
+    from distkeras_grid.trainers.prometheus import PrometheusExporter
     from distkeras_grid.weights import Vector
 
 # How often the driver polls the server. A request costs the server well under a millisecond, and
@@ -71,17 +71,19 @@ WORKING = ("ready", "running")
 
 
 @dataclass(frozen=True)
-class Steering:
+class CallbackDecision:
     """What the observer of an epoch wants to change; None leaves a setting as it is."""
 
     stop: bool | None = None
     learning_rate: float | None = None
 
 
-class Observer(Protocol):
+class EpochCallback(Protocol):
     """Records the epochs of a run, and returns what to change after them."""
 
-    def __call__(self, event: EpochEnded, center: Vector | None) -> tuple[EpochRecord, Steering]:
+    def __call__(
+        self, event: EpochEnded, center: Vector | None
+    ) -> tuple[EpochRecord, CallbackDecision]:
         """Record an epoch that has ended; `center` is that of the moment, if it is needed."""
         ...
 
@@ -91,17 +93,17 @@ class Observer(Protocol):
 
 
 class Run:
-    """Runs a job of workers from the first task to the last commit, controlled by a `RunWatch`."""
+    """Runs the workers' jobs until the last commit, as a `RunMonitor` decides."""
 
     def __init__(
         self,
         server: AnyServer,
-        launch: Launch,
+        launch: WorkerJobs,
         spec: RunSpec,
         history: History,
         progress: RunProgress,
-        observer: Observer,
-        network: Callable[..., NetworkNeed],
+        observer: EpochCallback,
+        network: Callable[..., BandwidthEstimate],
         checkpointer: Checkpointer | None = None,
         since: int = 0,
     ) -> None:
@@ -112,8 +114,8 @@ class Run:
         self._progress = progress
         self._observer = observer
         self._network = network
-        self._watch = RunWatch(spec, since=since)
-        self._tries = Tries(launch.failures_of_a_job)
+        self._watch = RunMonitor(spec, since=since)
+        self._tries = RetryPolicy(launch.failures_of_a_job)
         # Whether the jobs have ended.
         self._ended = False
         # Workers whose jobs are not submitted any more, and why; and those not told of yet.
@@ -123,7 +125,7 @@ class Run:
         self._verdict: GridError | None = None
         # The seats as the server has told them last.
         self._seats: tuple[SeatStatus, ...] = ()
-        self.figures: Figures | None = None
+        self.figures: PrometheusExporter | None = None
         self.lost_server = False
         self._finished = False
         self._checkpointer = checkpointer
@@ -219,7 +221,7 @@ class Run:
             again = [self._try_again(seat) for seat in failed if self._is_needed(seat)]
             self._ended = ended = ended and not any(again)
             self._losses.look(self._launch.reason_of_loss, time.monotonic())
-            looked = Looked(
+            looked = StatusUpdate(
                 update.seats,
                 update.version,
                 update.samples_folded,
@@ -269,7 +271,7 @@ class Run:
                 f"and trained nothing. {self._given_up[number]}"
             )
 
-    def _news(self, patience: float = 0.0) -> Update:
+    def _news(self, patience: float = 0.0) -> CenterUpdate:
         """Process all events so far; return the last one, with the state of the run.
 
         Without news, the server answers after `patience` seconds.
@@ -302,7 +304,7 @@ class Run:
             self._tell_skipped(event)
         if isinstance(event, WorkerRecord):
             if event.window_seconds:
-                self._tell(WindowMeasured(event.worker, event.window_seconds))
+                self._tell(WindowTime(event.worker, event.window_seconds))
             self._losses.take(event, time.monotonic())
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
@@ -335,13 +337,13 @@ class Run:
                 stop=steering.stop, learning_rate=steering.learning_rate, epochs=event.epoch
             )
         if steering.stop:
-            self._tell(Stopped())
+            self._tell(CallbackStop())
         self._ending = None
 
     def _tell(self, event: WatchEvent) -> None:
         """Pass an event to the watch, and carry out its actions."""
         for action in self._watch.handle(event, time.monotonic()):
-            if isinstance(action, Finish):
+            if isinstance(action, FinishRun):
                 self._finished = True
             elif isinstance(action, AllMeasured):
                 self._progress.note(self._network(window_seconds=action.seconds).sentence())
@@ -351,7 +353,7 @@ class Run:
                     f"its task is started again: {action.told}"
                 )
                 self._launch.restart(action.attempt)
-            elif isinstance(action, Begin):
+            elif isinstance(action, StartRun):
                 self._progress.note(
                     f"The training begins without {len(action.without)} of {self._spec.workers} "
                     f"workers; whoever comes later is taken: {action.told}"
@@ -363,7 +365,7 @@ class Run:
                 self._verdict = (self._launch.error() if ended else None) or action.error
                 raise self._verdict
 
-    def _show(self, update: Update) -> None:
+    def _show(self, update: CenterUpdate) -> None:
         recent = self._history.records[-4 * self._spec.workers :]
         working = sum(seat.status in WORKING for seat in update.seats)
         if not recent:
@@ -381,7 +383,7 @@ class Run:
             staleness=sum(record.staleness for record in recent) / len(recent),
         )
 
-    def _phase_of_start(self, update: Update) -> str:
+    def _phase_of_start(self, update: CenterUpdate) -> str:
         """Return what the workers do, or wait for, before the first commit."""
         if any(seat.status != "absent" for seat in update.seats):
             return "getting ready"

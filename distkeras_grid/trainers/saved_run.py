@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from distkeras_grid.checkpoints import Driver
+from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.engine.keras_model import LAMBDAS, model_from_bytes, model_to_bytes
-from distkeras_grid.engine.own_objects import remember_objects
 from distkeras_grid.errors import (
     UNREADABLE,
     ConfigurationError,
@@ -23,7 +23,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.spark.outputs import Output, OutputKind, interrupted_replacement
+from distkeras_grid.spark.atomic_output import Output, OutputKind, interrupted_replacement
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spec import RunSpec
@@ -157,7 +157,7 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
             f"it. Received: custom_objects={sorted(custom_objects or {})}. Call load(uri, "
             f"custom_objects={{{listed}}})."
         ) from error
-    remember_objects(model, custom_objects)
+    register_objects(model, custom_objects)
     return SavedRun(model, history, run)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from distkeras_grid.trainers.run_status import RunStatus
 
 if TYPE_CHECKING:
-    from distkeras_grid.trainers.preparation import PreparedRun
-    from distkeras_grid.trainers.request import RunRequest
+    from distkeras_grid.trainers.preparation import TrainingJob
+    from distkeras_grid.trainers.run_request import RunRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 #: How often a run begins again without a new checkpoint in between. After that, the next server
@@ -25,7 +25,7 @@ class ServerDeaths:
     def __init__(self) -> None:
         self._count = self._samples = 0
 
-    def survived(self, error: BaseException, prepared: PreparedRun, progress: RunProgress) -> bool:
+    def survived(self, error: BaseException, prepared: TrainingJob, progress: RunProgress) -> bool:
         """Return whether the run begins again after this error, and say so."""
         checkpointer = prepared.checkpointer
         if not prepared.lost_server:

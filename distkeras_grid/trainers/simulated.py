@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.engine.keras_model import set_center
 from distkeras_grid.engine.metric_state import build_metrics, results_of
-from distkeras_grid.engine.outcome import Outcome, take_outcomes
-from distkeras_grid.engine.own_objects import remember_objects
+from distkeras_grid.engine.outcome import TrainOutcome, take_outcomes
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.shapes import check_one_output, outputs_of
@@ -21,9 +21,9 @@ from distkeras_grid.simulation.keras_learners import keras_learners
 from distkeras_grid.simulation.run import Simulation
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import check_backend
-from distkeras_grid.trainers.checking import announcements, check_method, complete, rule_for
-from distkeras_grid.trainers.compiled import compiled_copy
 from distkeras_grid.trainers.description import described_parameters, policies
+from distkeras_grid.trainers.model_bundle import compiled_copy
+from distkeras_grid.trainers.preflight import announcements, check_method, complete, rule_for
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
 from distkeras_grid.trainers.simulated_data import array_shapes, read_data
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.feeding.source import ArraySource
-    from distkeras_grid.rows import Block
-    from distkeras_grid.trainers.request import RunRequest
+    from distkeras_grid.rows import RowBlock
+    from distkeras_grid.trainers.run_request import RunRequest
     from distkeras_grid.weights import WeightLayout
 
 
@@ -93,9 +93,10 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     set_center(model, simulation.center, engine.layout, rule)
     left = zip(seats, learners, strict=True)
     take_outcomes(
-        model, [Outcome(n, len(seat.rows), one.outcome()) for n, (seat, one) in enumerate(left)]
+        model,
+        [TrainOutcome(n, len(seat.rows), one.outcome()) for n, (seat, one) in enumerate(left)],
     )
-    remember_objects(model, objects)
+    register_objects(model, objects)
     computed = tuple(worker.computed for worker in simulation.workers)
     return SimulatedRun(model, simulation.history, cluster, computed, simulation.lost, spec)
 
@@ -126,7 +127,7 @@ def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> Non
         )
 
 
-def _timed(cluster: Cluster, engine: ModelEngine, block: Block) -> Cluster:
+def _timed(cluster: Cluster, engine: ModelEngine, block: RowBlock) -> Cluster:
     """Return the cluster with its time of a batch, which is measured here if it is not given."""
     # Once even if the time is given, because the engine refuses here what it cannot train.
     times = 1 if cluster.batch_seconds else 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from distkeras_grid.errors import DataError
-from distkeras_grid.feeding.batches import Epochs, policy_of
+from distkeras_grid.feeding.batches import EpochSampler, policy_of
 from distkeras_grid.feeding.schema import DTYPES, Field
 from distkeras_grid.feeding.shapes import (
     Port,
@@ -19,11 +19,11 @@ from distkeras_grid.feeding.shapes import (
     match_labels,
     outputs_of,
 )
-from distkeras_grid.feeding.source import ArraySource, Selection, Source, weighted_by
+from distkeras_grid.feeding.source import ArraySource, RowSource, Selection, weighted_by
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns, resolve_columns
 from distkeras_grid.spark.dataframes import as_dataframe
-from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.spark.session import active_session
 from distkeras_grid.spec import DataSpec, RunSpec
 from distkeras_grid.trainers.class_weights import (
@@ -31,9 +31,9 @@ from distkeras_grid.trainers.class_weights import (
     number_classes,
     settle_class_weight,
 )
-from distkeras_grid.trainers.inspection import inspect_training, inspect_validation, naming
+from distkeras_grid.trainers.data_checks import inspect_training, inspect_validation, naming
 from distkeras_grid.trainers.labels import check_labels, fitted, needs_of, takes_of
-from distkeras_grid.trainers.specification import (
+from distkeras_grid.trainers.spec_builder import (
     described_fields,
     described_labels,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.trainers.request import DataRequest
+    from distkeras_grid.trainers.run_request import DataRequest
 
 #: The features as a user names them, or as they were found.
 Features: TypeAlias = Any
@@ -54,12 +54,12 @@ Features: TypeAlias = Any
 class SimulatedSeat:
     """What one worker trains on."""
 
-    rows: Source = field(repr=False)
-    policy: Epochs  # Its windows
+    rows: RowSource = field(repr=False)
+    policy: EpochSampler  # Its windows
 
 
 @dataclass(frozen=True)
-class HeldRows:
+class MemoryData:
     """Rows that this process holds."""
 
     rows: ArraySource = field(repr=False)
@@ -84,7 +84,7 @@ class HeldRows:
         ]
 
 
-def read_data(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, ArraySource | None]:
+def read_data(asked: DataRequest, model: keras.Model) -> tuple[MemoryData, ArraySource | None]:
     """Return training data and validation data, and refuse what the model cannot take."""
     data, summary = _read_held(asked, model)
     if asked.validation_data is None:
@@ -93,7 +93,7 @@ def read_data(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, ArraySo
         return data, _read_validation(asked, model, summary)
 
 
-def _read_held(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, DataSummary]:
+def _read_held(asked: DataRequest, model: keras.Model) -> tuple[MemoryData, DataSummary]:
     """Bring the rows into this process, and settle the weights of their classes."""
     if isinstance(asked.data, tuple | list):
         rows, columns, summary = _from_arrays(asked.data, model)
@@ -111,7 +111,7 @@ def _read_held(asked: DataRequest, model: keras.Model) -> tuple[HeldRows, DataSu
         labels=described_labels(rows.label_fields),
         class_weight=weights,
     )
-    return HeldRows(rows, spec), summary
+    return MemoryData(rows, spec), summary
 
 
 def _read_validation(asked: DataRequest, model: keras.Model, training: DataSummary) -> ArraySource:

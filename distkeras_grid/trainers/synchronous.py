@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from distkeras_grid.rules import AveragingRule, MeanGradientRule, Rule
 from distkeras_grid.trainers.base import CommonArguments, Trainer
-from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.defaults import CommunicationWindow
 
 if TYPE_CHECKING:
     import keras
@@ -49,10 +49,10 @@ class AveragingTrainer(_QuorumTrainer):
 
     default_window: ClassVar[int] = 16
 
-    def choose_local_window(self, seat_rows: int, workers: int) -> WindowChoice:
+    def choose_local_window(self, seat_rows: int, workers: int) -> CommunicationWindow:
         """Return the given window, else that of an iteration, as in the source of local sets."""
         if self.communication_window is None:
-            return WindowChoice(None)
+            return CommunicationWindow(None)
         return self.choose_window(seat_rows, workers)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002

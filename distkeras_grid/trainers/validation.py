@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distkeras_grid.engine.ends import input_dtypes, packed
 from distkeras_grid.engine.metric_state import as_numbers, declare_metrics
+from distkeras_grid.engine.model_io import input_dtypes, pack_like_model
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.feeding.arrays import (
     as_model_sees,
     features_from_arrow,
     numbers_from_arrow,
 )
+from distkeras_grid.feeding.row_cache import WEIGHT, sent_names
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.feeding.spool import WEIGHT, sent_names
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.spark.columns import Columns
-from distkeras_grid.spark.seats import travelling
+from distkeras_grid.spark.row_partitioner import travelling
 
 if TYPE_CHECKING:
     import keras
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def batch_of(
-    model: keras.Model, fields: Sequence[Field], labels: Sequence[Field | None], block: Block
+    model: keras.Model, fields: Sequence[Field], labels: Sequence[Field | None], block: RowBlock
 ) -> Any:
     """Return the first mini-batch of a block as ``fit`` takes it: features, labels, weights."""
     import keras
@@ -93,8 +93,8 @@ def batch_of(
     held = iter(block.y)
     y = [None if label is None else _seen(next(held)[0], label) for label in labels]
     weights = () if block.weight is None else (block.weight[0],)
-    targets = packed(model, "output", y) if block.y else None
-    return keras.utils.pack_x_y_sample_weight(packed(model, "input", x), targets, *weights)
+    targets = pack_like_model(model, "output", y) if block.y else None
+    return keras.utils.pack_x_y_sample_weight(pack_like_model(model, "input", x), targets, *weights)
 
 
 def _seen(values: NDArray[Any], label: Field) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def prepare_metrics(model: keras.Model, columns: Columns) -> None:
         for fields in (columns.features, columns.labelled)
     )
     weight = None if columns.weight is None else np.ones((1, 1), np.float32)
-    data = batch_of(model, columns.features, columns.labels, Block(x, y, weight))
+    data = batch_of(model, columns.features, columns.labels, RowBlock(x, y, weight))
     declare_metrics(model, data)
 
 

@@ -20,7 +20,10 @@ from urllib.parse import quote, urlsplit
 
 from distkeras_grid.errors import PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.addresses import PREFIX, Address
-from distkeras_grid.webhdfs.answers import (
+from distkeras_grid.webhdfs.checksums import FileChecksum
+from distkeras_grid.webhdfs.error_messages import explain, lost, may_be_lost
+from distkeras_grid.webhdfs.network import close_session, open_session, proxy_of, translated
+from distkeras_grid.webhdfs.responses import (
     FileStatus,
     Summary,
     decode_blocks,
@@ -31,18 +34,15 @@ from distkeras_grid.webhdfs.answers import (
     decode_summary,
     decode_truth,
 )
-from distkeras_grid.webhdfs.checksums import FileChecksum
-from distkeras_grid.webhdfs.network import close_session, open_session, proxy_of, translated
-from distkeras_grid.webhdfs.refusals import explain, lost, may_be_lost
-from distkeras_grid.webhdfs.tries import (
-    Refused,
-    Trouble,
+from distkeras_grid.webhdfs.retry_policy import (
+    HttpError,
+    NetworkErrorKind,
     TryFailed,
     Unreachable,
     is_for_exclusion,
-    may_be_another,
-    may_pass,
+    is_transient,
     next_pause,
+    try_other_namenode,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ MOST_REDIRECTS = 3
 NO_USER: dict[str, None] = {"user.name": None}
 
 
-class Connection:
+class WebHdfsConnection:
     """A session with the NameNodes and the DataNodes, for one thread; `close` ends it.
 
     Every method raises `StorageError` with the path when HDFS refuses or cannot be reached,
@@ -75,7 +75,7 @@ class Connection:
 
     Examples
     --------
-    >>> connection = Connection(find_address(parse_path("/raw")))        # doctest: +SKIP
+    >>> connection = WebHdfsConnection(find_address(parse_path("/raw")))        # doctest: +SKIP
     >>> connection.status("/raw").is_directory                           # doctest: +SKIP
     True
     """
@@ -182,7 +182,7 @@ class Connection:
         place = self._namenode("PUT", path, {"op": "CREATE", "overwrite": "true"})
         with closing(place):
             if not place.is_redirect:
-                raise Refused(place.url, "no DataNode is named", None, place.status_code)
+                raise HttpError(place.url, "no DataNode is named", None, place.status_code)
         with closing(self._request("PUT", place.headers["location"], NO_USER, content)) as answer:
             _read_all(answer, time.monotonic() + TIMEOUTS[1])
 
@@ -220,7 +220,7 @@ class Connection:
                         patient=self._patient,
                     )
                     # A definite no is an answer, too.
-                    self._patient = self._patient or not may_pass(failure)
+                    self._patient = self._patient or not is_transient(failure)
                     if pause is None or self._stopped.is_set():
                         raise self._explained(action, path, last) from failure
                     self._excluded = None if self._excluded else self._datanode(failure)
@@ -250,7 +250,7 @@ class Connection:
             try:
                 return decode(content)
             except ValueError as error:
-                raise Refused(answer.url, f"{error}", None, answer.status_code) from error
+                raise HttpError(answer.url, f"{error}", None, answer.status_code) from error
 
         return self.again(action, path, attempt, seconds=OPERATION_SECONDS)
 
@@ -266,7 +266,7 @@ class Connection:
                 )
             except TryFailed as failure:
                 left -= 1
-                if not may_be_another(failure):
+                if not try_other_namenode(failure):
                     raise
                 self._namenodes.rotate(-1)
                 if not left:
@@ -279,7 +279,7 @@ class Connection:
                 return answer
             answer = self._request(method, answer.headers["location"], NO_USER)
         answer.close()
-        raise Refused(answer.url, "too many redirects", None, answer.status_code)
+        raise HttpError(answer.url, "too many redirects", None, answer.status_code)
 
     def _request(
         self,
@@ -309,7 +309,7 @@ class Connection:
             content = _read_all(answer, time.monotonic() + TIMEOUTS[1])
         told = decode_error(content)
         message = told.message if told else content.decode("utf-8", "replace")
-        raise Refused(url, message, told.exception if told else None, answer.status_code)
+        raise HttpError(url, message, told.exception if told else None, answer.status_code)
 
     def _datanode(self, failure: TryFailed) -> str | None:
         """Return the DataNode that failed, None if it was a NameNode."""
@@ -359,5 +359,5 @@ def _read_all(answer: requests.Response, deadline: float) -> bytes:
         while piece := answer.raw.read1(PIECE_BYTES):
             content += piece
             if time.monotonic() > deadline:
-                raise Unreachable(answer.url, "the answer took too long", Trouble.SILENT)
+                raise Unreachable(answer.url, "the answer took too long", NetworkErrorKind.SILENT)
     return bytes(content)

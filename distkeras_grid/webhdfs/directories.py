@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import HdfsPath, find_address, parse_path
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
 
 def make_directories(
@@ -56,5 +56,5 @@ def remove(
             connection.delete(path, recursive=recursive)
 
 
-def _connect(place: HdfsPath, url: str | None, kerberos: bool | Keytab | None) -> Connection:
-    return Connection(find_address(place, url=url, kerberos=kerberos))
+def _connect(place: HdfsPath, url: str | None, kerberos: bool | Keytab | None) -> WebHdfsConnection:
+    return WebHdfsConnection(find_address(place, url=url, kerberos=kerberos))

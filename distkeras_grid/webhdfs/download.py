@@ -10,13 +10,13 @@ from distkeras_grid.errors import PathNotFoundError
 from distkeras_grid.progress import surface
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
-from distkeras_grid.webhdfs.items import root_of
 from distkeras_grid.webhdfs.local_files import LocalFiles
-from distkeras_grid.webhdfs.pool import Pool, Transferred, check_threads
+from distkeras_grid.webhdfs.pool import ConnectionPool, Transferred, check_threads
+from distkeras_grid.webhdfs.transfer_plan import transfer_root
 from distkeras_grid.webhdfs.transfer_status import TransferStatus, transfer_progress
-from distkeras_grid.webhdfs.transfers import THREADS, Sides, Transfer, look, prepare
+from distkeras_grid.webhdfs.transfers import THREADS, Transfer, TransferEndpoints, look, prepare
 
 
 def download(
@@ -70,7 +70,7 @@ def download(
     stopped = threading.Event()
     with (
         transfer_progress("looking at what is on HDFS", surface(stream)) as progress,
-        Connection(address, stopped=stopped) as asking,
+        WebHdfsConnection(address, stopped=stopped) as asking,
     ):
         hdfs, here = HdfsFiles(asking), LocalFiles()
         there = hdfs.present(place.path)
@@ -78,7 +78,7 @@ def download(
             raise PathNotFoundError(
                 f"Cannot read {place.path} on HDFS: it does not exist. Check the path."
             )
-        root = root_of(
+        root = transfer_root(
             place.path,
             os.path.normpath(given),
             is_directory=there.is_directory,
@@ -92,9 +92,9 @@ def download(
         size = sum(item.size for item in files)
         progress.begin(TransferStatus("fetching", total_files=len(files), total_size=size))
         transfer = Transfer(present, overwrite=overwrite, stopped=stopped)
-        return Pool(address, threads, progress, stopped).run(
+        return ConnectionPool(address, threads, progress, stopped).run(
             files,
             lambda connection, item, meter: transfer.run(
-                Sides(HdfsFiles(connection), LocalFiles()), item, meter
+                TransferEndpoints(HdfsFiles(connection), LocalFiles()), item, meter
             ),
         )

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
-from distkeras_grid.webhdfs.items import Item, Present
+from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem
 
 T = TypeVar("T")
 
@@ -23,13 +23,13 @@ class Files(Protocol):
     def where(self) -> str:
         """Return where the files are, for the end of a message: ``"here"`` or ``"on HDFS"``."""
 
-    def walk(self, source: str, target: str) -> Iterator[Item]:
+    def walk(self, source: str, target: str) -> Iterator[TransferItem]:
         """Yield a file, or a folder with all below it, each with its place below `target`."""
 
-    def look(self, directories: Iterable[str]) -> dict[str, Present]:
+    def look(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
         """Return the directories that exist and their entries, by path."""
 
-    def present(self, path: str) -> Present | None:
+    def present(self, path: str) -> ExistingEntry | None:
         """Return the file or directory at a path, None if there is none."""
 
     def make_directory(self, path: str) -> None:

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from distkeras_grid.errors import PathNotFoundError
-from distkeras_grid.webhdfs.answers import FileStatus
 from distkeras_grid.webhdfs.checksums import FileChecksum
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.hidden_names import is_hidden
-from distkeras_grid.webhdfs.items import Item, Present
+from distkeras_grid.webhdfs.responses import FileStatus
+from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem
 
 T = TypeVar("T")
 
@@ -22,13 +22,13 @@ class HdfsFiles:
 
     where = "on HDFS"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: WebHdfsConnection) -> None:
         self._connection = connection
         self.make_directory = connection.make_directory
         self.delete = connection.delete
         self.rename = connection.rename
 
-    def walk(self, source: str, target: str) -> Iterator[Item]:
+    def walk(self, source: str, target: str) -> Iterator[TransferItem]:
         """Yield a file, or a directory with all below it."""
         status = self._connection.status(source)
         if status is None:
@@ -37,19 +37,19 @@ class HdfsFiles:
             )
         yield from self._walk(status, target)
 
-    def _walk(self, status: FileStatus, target: str) -> Iterator[Item]:
-        yield Item(status.path, target, status.size, status.is_directory, status.opaque)
+    def _walk(self, status: FileStatus, target: str) -> Iterator[TransferItem]:
+        yield TransferItem(status.path, target, status.size, status.is_directory, status.opaque)
         if status.is_directory:
             for each in self._connection.list_directory(status.path):
                 if not is_hidden(each.name):
                     yield from self._walk(each, posixpath.join(target, each.name))
 
-    def look(self, directories: Iterable[str]) -> dict[str, Present]:
+    def look(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
         """Return the directories that exist and their entries, by path.
 
         Directories are asked from the top, and not below one that is missing.
         """
-        present: dict[str, Present] = {}
+        present: dict[str, ExistingEntry] = {}
         known: set[str] = set()  # directories whose names are in `present`, or that are missing
         for directory in sorted(directories):
             nowhere = posixpath.dirname(directory) in known and directory not in present
@@ -61,11 +61,11 @@ class HdfsFiles:
             except PathNotFoundError:
                 continue
             if [each.path for each in found] != [directory]:  # else it is a file
-                present[directory] = Present(is_directory=True)
+                present[directory] = ExistingEntry(is_directory=True)
             present |= {each.path: _present(each) for each in found}
         return present
 
-    def present(self, path: str) -> Present | None:
+    def present(self, path: str) -> ExistingEntry | None:
         """Return the file or directory at a path, None if there is none."""
         status = self._connection.status(path)
         return None if status is None else _present(status)
@@ -87,5 +87,5 @@ class HdfsFiles:
         return self._connection.again(action, path, attempt)
 
 
-def _present(status: FileStatus) -> Present:
-    return Present(status.size, status.is_directory, status.opaque)
+def _present(status: FileStatus) -> ExistingEntry:
+    return ExistingEntry(status.size, status.is_directory, status.opaque)

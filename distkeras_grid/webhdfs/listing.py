@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
-from distkeras_grid.webhdfs.answers import FileStatus
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
+from distkeras_grid.webhdfs.responses import FileStatus
 
 
 def list_directory(
@@ -33,5 +33,5 @@ def list_directory(
     ['basalt', 'granite']
     """
     place = parse_path(path)
-    with Connection(find_address(place, url=url, kerberos=kerberos)) as connection:
+    with WebHdfsConnection(find_address(place, url=url, kerberos=kerberos)) as connection:
         return connection.list_directory(place.path)

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.checksums import FileChecksum
 from distkeras_grid.webhdfs.hidden_names import is_hidden
-from distkeras_grid.webhdfs.items import Item, Present
+from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem
 
 T = TypeVar("T")
 
@@ -42,13 +42,13 @@ class LocalFiles:
 
     where = "here"
 
-    def walk(self, source: str, target: str) -> Iterator[Item]:
+    def walk(self, source: str, target: str) -> Iterator[TransferItem]:
         """Yield a file, or a folder with all below it."""
         yield from _walk(source, target, ())
 
-    def look(self, directories: Iterable[str]) -> dict[str, Present]:
+    def look(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
         """Return the directories that exist and their entries, by path."""
-        present: dict[str, Present] = {}
+        present: dict[str, ExistingEntry] = {}
         for path in directories:
             if os.path.lexists(path):
                 present[path] = _present(path)
@@ -59,7 +59,7 @@ class LocalFiles:
                 present |= {each: _present(each) for each in found}
         return present
 
-    def present(self, path: str) -> Present | None:
+    def present(self, path: str) -> ExistingEntry | None:
         """Return the file or directory at a path, None if there is none."""
         return _present(path) if os.path.lexists(path) else None
 
@@ -76,7 +76,7 @@ class LocalFiles:
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:  # noqa: ARG002
         """Rename a file in one step; one that has come to `target` meanwhile is replaced."""
         with translated("rename to", target):
-            durable.replace(source, target)
+            fsync.replace(source, target)
 
     def checksum(self, path: str) -> FileChecksum | None:  # noqa: ARG002
         """Return None: this file system keeps no checksum."""
@@ -102,19 +102,19 @@ class LocalFiles:
         return attempt()
 
 
-def _walk(source: str, target: str, above: tuple[tuple[int, int], ...]) -> Iterator[Item]:
+def _walk(source: str, target: str, above: tuple[tuple[int, int], ...]) -> Iterator[TransferItem]:
     with translated("read", source):
         status = os.stat(source)
     path = Path(source)
     if path.is_file():
-        yield Item(source, target, size=status.st_size)
+        yield TransferItem(source, target, size=status.st_size)
         return
     if not path.is_dir():
         raise StorageError(f"{source} is neither a file nor a folder. Leave it out.")
     here = (status.st_dev, status.st_ino)
     if here in above:
         raise StorageError(f"{source} is a link to a folder that it lies in. Leave it out.")
-    yield Item(source, target, is_directory=True)
+    yield TransferItem(source, target, is_directory=True)
     with translated("list", source):
         names = sorted(os.listdir(source))
     for name in names:
@@ -138,7 +138,7 @@ def _read(read: Callable[[int], bytes], path: str) -> Iterator[bytes]:
         yield piece
 
 
-def _present(path: str) -> Present:
+def _present(path: str) -> ExistingEntry:
     with translated("look at", path):
         size = os.path.getsize(path) if os.path.isfile(path) else 0
-    return Present(size, is_directory=os.path.isdir(path))
+    return ExistingEntry(size, is_directory=os.path.isdir(path))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from distkeras_grid.tickets import Keytab, ticket_authentication
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.tries import Refused, Trouble, Unreachable
+from distkeras_grid.webhdfs.retry_policy import HttpError, NetworkErrorKind, Unreachable
 
 if TYPE_CHECKING:
     import requests
@@ -154,24 +154,24 @@ def translated(url: str) -> Iterator[None]:
         yield
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         if "SPNEGO" in type(error).__name__:
-            raise Refused(url, str(error), None, 401) from error
+            raise HttpError(url, str(error), None, 401) from error
         causes = list(_causes(error))
         raise Unreachable(url, str(causes[-1]), trouble_of(causes)) from error
 
 
-def trouble_of(causes: list[BaseException]) -> Trouble:
+def trouble_of(causes: list[BaseException]) -> NetworkErrorKind:
     """Return the meaning of an error and its causes."""
     import requests
 
     for kinds, trouble in (
-        (socket.gaierror, Trouble.UNKNOWN_HOST),
-        (ConnectionRefusedError, Trouble.REFUSED),
-        ((ssl.SSLError, requests.exceptions.SSLError), Trouble.TLS),
-        ((TimeoutError, requests.Timeout), Trouble.SILENT),
+        (socket.gaierror, NetworkErrorKind.UNKNOWN_HOST),
+        (ConnectionRefusedError, NetworkErrorKind.REFUSED),
+        ((ssl.SSLError, requests.exceptions.SSLError), NetworkErrorKind.TLS),
+        ((TimeoutError, requests.Timeout), NetworkErrorKind.SILENT),
     ):
         if any(isinstance(cause, kinds) for cause in causes):
             return trouble
-    return Trouble.BROKEN
+    return NetworkErrorKind.BROKEN
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError, StorageError
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.connection import Connection
-from distkeras_grid.webhdfs.items import SHOWN, Item
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
+from distkeras_grid.webhdfs.transfer_plan import SHOWN, TransferItem
 from distkeras_grid.webhdfs.transfer_status import Meter, TransferProgress
 
 # Failures with no success between them, after which the rest is not tried.
@@ -35,7 +35,7 @@ def check_threads(threads: int) -> None:
         raise ConfigurationError(f"threads must be from 1 to 64. Received: {threads}.")
 
 
-class Pool:
+class ConnectionPool:
     """Threads, each with a connection of its own, that transfer files."""
 
     def __init__(
@@ -46,16 +46,18 @@ class Pool:
         self._progress = progress
         self._stopped = stopped
         self._local = threading.local()
-        self._connections: list[Connection] = []
+        self._connections: list[WebHdfsConnection] = []
         self._lock = threading.Lock()
-        self._failed: list[tuple[Item, StorageError]] = []
+        self._failed: list[tuple[TransferItem, StorageError]] = []
         self._failed_in_a_row = 0
         self._files = 0
         self._same: list[int] = []
         self._sent: list[int] = []
 
     def run(
-        self, items: Sequence[Item], transfer: Callable[[Connection, Item, Meter], bool]
+        self,
+        items: Sequence[TransferItem],
+        transfer: Callable[[WebHdfsConnection, TransferItem, Meter], bool],
     ) -> Transferred:
         """Transfer files."""
         self._files = len(items)
@@ -81,7 +83,9 @@ class Pool:
             self._progress.seconds,
         )
 
-    def _one(self, item: Item, transfer: Callable[[Connection, Item, Meter], bool]) -> None:
+    def _one(
+        self, item: TransferItem, transfer: Callable[[WebHdfsConnection, TransferItem, Meter], bool]
+    ) -> None:
         if self._stopped.is_set() or self._failed_in_a_row >= GIVE_UP:
             return
         meter = Meter(self._progress)
@@ -102,17 +106,19 @@ class Pool:
                 self._failed_in_a_row = 0
             self._progress.add(files=1)
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> WebHdfsConnection:
         if not hasattr(self._local, "connection"):
-            self._local.connection = Connection(self._address, stopped=self._stopped, patient=True)
+            self._local.connection = WebHdfsConnection(
+                self._address, stopped=self._stopped, patient=True
+            )
             with self._lock:
                 self._connections.append(self._local.connection)
-        connection: Connection = self._local.connection
+        connection: WebHdfsConnection = self._local.connection
         return connection
 
 
 def failure(
-    failed: Sequence[tuple[Item, StorageError]], *, files: int, not_tried: int
+    failed: Sequence[tuple[TransferItem, StorageError]], *, files: int, not_tried: int
 ) -> StorageError:
     """Return one error for all files that failed.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
-from distkeras_grid.webhdfs.connection import TRANSFER_SECONDS, Connection
+from distkeras_grid.webhdfs.connection import TRANSFER_SECONDS, WebHdfsConnection
 
 
 def read_file(
@@ -19,7 +19,7 @@ def read_file(
     `seconds`: no try begins after this time [s].
     """
     place = parse_path(path)
-    with Connection(find_address(place, url=url, kerberos=kerberos)) as connection:
+    with WebHdfsConnection(find_address(place, url=url, kerberos=kerberos)) as connection:
 
         def attempt() -> bytes:
             with connection.pieces(place.path) as pieces:

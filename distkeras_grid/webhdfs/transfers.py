@@ -16,14 +16,19 @@ from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageE
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
 from distkeras_grid.webhdfs.files import Files, digest_of
 from distkeras_grid.webhdfs.hidden_names import hidden_name, leftovers
-from distkeras_grid.webhdfs.items import Item, Present, check, missing_directories
+from distkeras_grid.webhdfs.transfer_plan import (
+    ExistingEntry,
+    TransferItem,
+    check,
+    missing_directories,
+)
 from distkeras_grid.webhdfs.transfer_status import Meter
 
 THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class TransferEndpoints:
     """The two ends of a transfer, for one thread."""
 
     source: Files
@@ -39,14 +44,16 @@ class Copied:
     is_proven: bool  # Whether the source keeps the same checksum
 
 
-def look(target: Files, items: Sequence[Item]) -> dict[str, Present]:
+def look(target: Files, items: Sequence[TransferItem]) -> dict[str, ExistingEntry]:
     """Return what exists in the directories of the targets, by path."""
     return target.look(
         {item.target if item.is_directory else posixpath.dirname(item.target) for item in items}
     )
 
 
-def prepare(target: Files, items: Sequence[Item], present: Mapping[str, Present]) -> list[Item]:
+def prepare(
+    target: Files, items: Sequence[TransferItem], present: Mapping[str, ExistingEntry]
+) -> list[TransferItem]:
     """Make the directories, and delete what interrupted runs have left.
 
     A run that lives and writes the same file starts that one again.
@@ -64,7 +71,7 @@ class Transfer:
     """Transfers one file after the other, in many threads."""
 
     def __init__(
-        self, present: Mapping[str, Present], *, overwrite: bool, stopped: threading.Event
+        self, present: Mapping[str, ExistingEntry], *, overwrite: bool, stopped: threading.Event
     ) -> None:
         self._present = present
         self._overwrite = overwrite
@@ -73,7 +80,7 @@ class Transfer:
         # How this HDFS computes checksums; a better guess once it has told one.
         self._layout = ChecksumLayout()
 
-    def run(self, sides: Sides, item: Item, meter: Meter) -> bool:
+    def run(self, sides: TransferEndpoints, item: TransferItem, meter: Meter) -> bool:
         """Transfer a file; return False if it is there already.
 
         `sides`: used by this thread only.
@@ -99,7 +106,9 @@ class Transfer:
             raise
         return True
 
-    def _is_same(self, sides: Sides, item: Item, there: Present, meter: Meter) -> bool:
+    def _is_same(
+        self, sides: TransferEndpoints, item: TransferItem, there: ExistingEntry, meter: Meter
+    ) -> bool:
         """Compare the content of both ends."""
         source, target = sides.source, sides.target
         counted = self._through(meter)
@@ -112,7 +121,9 @@ class Transfer:
             return digest == digest_of(target, item.target, layout, self._through(None))
         return digest == kept.digest
 
-    def _copy(self, sides: Sides, item: Item, hidden: str, meter: Meter) -> Copied:
+    def _copy(
+        self, sides: TransferEndpoints, item: TransferItem, hidden: str, meter: Meter
+    ) -> Copied:
         source, target = sides.source, sides.target
         kept = _kept(source, item.source, item.opaque)
         layout = kept.layout if kept else self._layout
@@ -133,7 +144,9 @@ class Transfer:
             "read", item.source, lambda: target.again("write", item.target, attempt)
         )
 
-    def _verify(self, sides: Sides, item: Item, path: str, copied: Copied) -> None:
+    def _verify(
+        self, sides: TransferEndpoints, item: TransferItem, path: str, copied: Copied
+    ) -> None:
         """Compare what is at a path of the target with what was read."""
         there = sides.target.present(path)
         size = there.size if there else 0
@@ -146,7 +159,14 @@ class Transfer:
         if not copied.is_proven and not self._holds(sides, item, path, there, copied):
             raise StorageError(_differs(item, sides))
 
-    def _holds(self, sides: Sides, item: Item, path: str, there: Present, copied: Copied) -> bool:
+    def _holds(
+        self,
+        sides: TransferEndpoints,
+        item: TransferItem,
+        path: str,
+        there: ExistingEntry,
+        copied: Copied,
+    ) -> bool:
         """Tell whether a file at the target has the bytes that were read."""
         ours = copied.checksum
         kept = _kept(sides.target, path, there.opaque)
@@ -158,7 +178,9 @@ class Transfer:
         self._layout = replace(kept.layout, block_bytes=blocks)
         return kept.digest == digest_of(sides.source, item.source, kept.layout, self._through(None))
 
-    def _publish(self, sides: Sides, item: Item, hidden: str, copied: Copied) -> None:
+    def _publish(
+        self, sides: TransferEndpoints, item: TransferItem, hidden: str, copied: Copied
+    ) -> None:
         """Give a file its name.
 
         A rename whose answer is lost is asked for again, and refused then: the hidden file is
@@ -178,7 +200,7 @@ class Transfer:
                     "has ended."
                 ) from error
 
-    def _is_published(self, sides: Sides, item: Item, copied: Copied) -> bool:
+    def _is_published(self, sides: TransferEndpoints, item: TransferItem, copied: Copied) -> bool:
         """Tell whether the target has the bytes that were read under its own name."""
         there = sides.target.present(item.target)
         if there is None or there.is_directory or there.size != copied.size:
@@ -218,7 +240,7 @@ def _discard(target: Files, hidden: str, error: BaseException) -> None:
         error.add_note(f"{hidden} may stay behind until the same is sent again ({second}).")
 
 
-def _differs(item: Item, sides: Sides) -> str:
+def _differs(item: TransferItem, sides: TransferEndpoints) -> str:
     return (
         f"{item.source} has another checksum {sides.target.where} than {sides.source.where}. If "
         "nobody writes to it, try again."

@@ -11,18 +11,18 @@ from distkeras_grid.errors import ConfigurationError, OutputExistsError
 from distkeras_grid.progress import surface
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
 from distkeras_grid.webhdfs.hidden_names import is_hidden
-from distkeras_grid.webhdfs.items import Item, check_names, root_of
 from distkeras_grid.webhdfs.local_files import LocalFiles
-from distkeras_grid.webhdfs.pool import Pool, Transferred, check_threads
+from distkeras_grid.webhdfs.pool import ConnectionPool, Transferred, check_threads
+from distkeras_grid.webhdfs.transfer_plan import TransferItem, check_names, transfer_root
 from distkeras_grid.webhdfs.transfer_status import (
     TransferProgress,
     TransferStatus,
     transfer_progress,
 )
-from distkeras_grid.webhdfs.transfers import THREADS, Sides, Transfer, look, prepare
+from distkeras_grid.webhdfs.transfers import THREADS, Transfer, TransferEndpoints, look, prepare
 
 
 def upload(
@@ -89,7 +89,7 @@ def upload(
     stopped = threading.Event()
     with (
         transfer_progress("looking at local files", surface(stream)) as progress,
-        Connection(address, stopped=stopped) as asking,
+        WebHdfsConnection(address, stopped=stopped) as asking,
     ):
         hdfs = HdfsFiles(asking)
         there = hdfs.present(place.path)
@@ -105,23 +105,23 @@ def upload(
         size = sum(item.size for item in files)
         progress.begin(TransferStatus("sending", total_files=len(files), total_size=size))
         transfer = Transfer(present, overwrite=overwrite, stopped=stopped)
-        return Pool(address, threads, progress, stopped).run(
+        return ConnectionPool(address, threads, progress, stopped).run(
             files,
             lambda connection, item, meter: transfer.run(
-                Sides(LocalFiles(), HdfsFiles(connection)), item, meter
+                TransferEndpoints(LocalFiles(), HdfsFiles(connection)), item, meter
             ),
         )
 
 
 def _found(
     sources: list[str], target: str, is_folder: bool, progress: TransferProgress
-) -> list[Item]:
+) -> list[TransferItem]:
     """Return what is to be sent, each item once."""
     items = []
     for source in sources:
         # "." and ".." have no name of their own.
         inside = source.endswith("/") or os.path.basename(source) in (".", "..")
-        root = root_of(
+        root = transfer_root(
             source,
             target,
             is_directory=os.path.isdir(source),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
-from distkeras_grid.webhdfs.answers import Summary
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
+from distkeras_grid.webhdfs.responses import Summary
 
 
 def disk_usage(
@@ -20,7 +20,7 @@ def disk_usage(
     (815792128, 24)
     """
     place = parse_path(path)
-    with Connection(find_address(place, url=url, kerberos=kerberos)) as connection:
+    with WebHdfsConnection(find_address(place, url=url, kerberos=kerberos)) as connection:
         total = connection.summary(place.path)
         entries = connection.list_directory(place.path)
         if [each.path for each in entries] == [place.path]:

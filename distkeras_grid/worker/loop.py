@@ -15,15 +15,15 @@ from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.sharded_client import AnyClient
-from distkeras_grid.rows import Block
-from distkeras_grid.worker import mind as minds
-from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import obey, shared_state
-from distkeras_grid.worker.own_state import OwnState
+from distkeras_grid.rows import RowBlock
+from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.progress import Progress
+from distkeras_grid.worker.worker_core import WorkerCore
+from distkeras_grid.worker.worker_state import WorkerState
 
 if TYPE_CHECKING:
-    from distkeras_grid.feeding.source import Source
+    from distkeras_grid.feeding.source import RowSource
     from distkeras_grid.records import LocalSet
     from distkeras_grid.weights import Vector
 
@@ -34,11 +34,11 @@ Greet: TypeAlias = Callable[[Start, "Vector"], None]
 
 
 def train(
-    mind: WorkerMind,
+    mind: WorkerCore,
     engine: Engine,
     client: AnyClient,
     start: Start,
-    source: Source,
+    source: RowSource,
     after_window: AfterWindow | None = None,
     progress: Progress | None = None,
     first: State | None = None,
@@ -50,16 +50,16 @@ def train(
     while True:
         *orders, last = mind.handle(event)
         for order in orders:
-            obey(order, engine, first)
+            apply_action(order, engine, first)
         if isinstance(last, minds.Compute):
             event = compute(last, engine, progress.through(source.blocks(last.window.blocks)))
             if after_window is not None:
                 event = replace(event, local=after_window(last))
             continue
-        if isinstance(last, minds.Finish):
+        if isinstance(last, minds.FinishWorker):
             client.finish()
             return mind.samples
-        if isinstance(last, minds.Rejoin):
+        if isinstance(last, minds.Reconnect):
             event = _started(client.rejoin(), client, greet)
         else:
             event = _ask(last, engine, client)
@@ -71,7 +71,7 @@ def _started(start: Start, client: AnyClient, greet: Greet | None) -> minds.Star
     return minds.Started(start, client.vector)
 
 
-def compute(action: minds.Compute, engine: Engine, blocks: Iterator[Block]) -> minds.Computed:
+def compute(action: minds.Compute, engine: Engine, blocks: Iterator[RowBlock]) -> minds.Computed:
     """Let an engine train a window; return the result."""
     started, clock = time.time(), time.perf_counter()
     result = engine.run(action.before, blocks, action.after)
@@ -84,20 +84,20 @@ def _ask(action: minds.Action, engine: Engine, client: AnyClient) -> minds.Event
         match action:
             case minds.Exchange(commit, payload, reply):
                 return minds.Replied(client.exchange(commit, payload, reply))
-            case minds.FetchStep(version, out):
+            case minds.RequestStep(version, out):
                 return minds.StepFetched(client.fetch_step(version, out))
-            case minds.FetchState():
+            case minds.RequestState():
                 return minds.StateFetched(client.fetch_state())
-            case minds.HandOver(version, weights):
+            case minds.StoreOptimizerState(version, weights):
                 client.hand_over(version, weights, shared_state(engine, version))
                 return minds.HandedOver()
-            case minds.Keep(sequence, version, before, offset, held_back):
-                own = OwnState(before, offset, held_back, dict(engine.state()))
-                return minds.HasKept(client.keep(sequence, version, own.to_bytes()))
-            case minds.Recall():
+            case minds.StoreWorkerState(sequence, version, before, offset, held_back):
+                own = WorkerState(before, offset, held_back, dict(engine.state()))
+                return minds.WorkerStateStored(client.keep(sequence, version, own.to_bytes()))
+            case minds.RestoreWorkerState():
                 kept, data = client.recall()
-                return minds.Recalled(kept.sequence, kept.version, OwnState.from_bytes(data))
+                return minds.Recalled(kept.sequence, kept.version, WorkerState.from_bytes(data))
             case _:
                 raise GridError(f"{type(action).__name__} is nothing to ask a server.")
     except RefusedError as refusal:
-        return minds.Refused(refusal)
+        return minds.CommitRejected(refusal)

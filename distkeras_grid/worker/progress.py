@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from distkeras_grid.errors import GridError, ServerUnreachableError
-from distkeras_grid.parameter_server.liveness import BEAT_SECONDS, Doing
+from distkeras_grid.parameter_server.timeouts import BEAT_SECONDS, Activity
 
 if TYPE_CHECKING:
-    from distkeras_grid.rows import Block
+    from distkeras_grid.rows import RowBlock
 
 
 class Progress:
     """What a worker does now, and how far it has come with that."""
 
     def __init__(self) -> None:
-        self.doing: Doing = "reading"
+        self.doing: Activity = "reading"
         self.done = 0
 
-    def begin(self, doing: Doing) -> None:
+    def begin(self, doing: Activity) -> None:
         """Set what the worker does from now on."""
         self.doing, self.done = doing, 0
 
@@ -31,7 +31,7 @@ class Progress:
         """Add a number of rows that are read, or of batches that are begun."""
         self.done += count
 
-    def through(self, blocks: Iterator[Block]) -> Iterator[Block]:
+    def through(self, blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
         """Pass the blocks of a window on; until the first one arrives, the worker is reading."""
         self.doing = "reading"
         for block in blocks:
@@ -41,21 +41,23 @@ class Progress:
         self.doing = "training"
 
 
-class Beating(Protocol):
-    """What a `Heartbeat` needs of a client."""
+class HeartbeatSender(Protocol):
+    """What a `HeartbeatThread` needs of a client."""
 
-    def beat(self, doing: Doing, done: int, host: str, log: str) -> bool:
+    def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
         """Send a sign of life."""
         ...
 
 
-class Heartbeat:
+class HeartbeatThread:
     """Sends signs of life every few seconds from a thread; a context manager.
 
     `seconds`: pause between two signs [s].
     """
 
-    def __init__(self, client: Beating, progress: Progress, seconds: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, client: HeartbeatSender, progress: Progress, seconds: float = BEAT_SECONDS
+    ) -> None:
         self._client, self._progress, self._seconds = client, progress, seconds
         self._host, self._log = platform.node(), log_of(os.environ, Path.cwd())
         self._ended = threading.Event()

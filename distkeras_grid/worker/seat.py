@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distkeras_grid.rules import LocalSteps, Rule, accumulators, compression_of
-from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.worker_core import WorkerCore
 
 if TYPE_CHECKING:
-    from distkeras_grid.feeding.batches import Policy
-    from distkeras_grid.judges import Validate
+    from distkeras_grid.feeding.batches import BatchSampler
+    from distkeras_grid.outliers import Validate
     from distkeras_grid.spec import RunSpec
     from distkeras_grid.weights import Vector, WeightLayout
-    from distkeras_grid.worker.mind import Compute
+    from distkeras_grid.worker.worker_core import Compute
 
 
 def worker_mind(
     spec: RunSpec,
     rule: Rule,
     layout: WeightLayout,
-    policy: Policy,
+    policy: BatchSampler,
     worker: int,
     *,
     validate: Validate | None = None,
     dtype: Any = np.float32,
     outgoing: Vector | None = None,
-) -> WorkerMind:
+) -> WorkerCore:
     """Return the mind of a worker."""
-    return WorkerMind(
+    return WorkerCore(
         worker,
         rule,
         layout,

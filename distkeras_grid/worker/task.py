@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from distkeras_grid.array_tree import pack
 from distkeras_grid.errors import (
     ConfigurationError,
     FencedError,
@@ -18,29 +19,28 @@ from distkeras_grid.errors import (
     RemoteProtocolError,
     ServerUnreachableError,
 )
-from distkeras_grid.feeding.batches import Epochs, Policy, policy_of
+from distkeras_grid.feeding.batches import BatchSampler, EpochSampler, policy_of
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.source import Source, weighted_by
+from distkeras_grid.feeding.source import RowSource, weighted_by
 from distkeras_grid.parameter_server.client import WorkerClient
-from distkeras_grid.parameter_server.liveness import CONNECT_SECONDS
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedClient
+from distkeras_grid.parameter_server.timeouts import CONNECT_SECONDS
 from distkeras_grid.rules import Rule, rule_of
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trees import pack
-from distkeras_grid.worker.progress import Heartbeat, Progress
+from distkeras_grid.worker.progress import HeartbeatThread, Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from distkeras_grid.engine.base import ModelEngine
-    from distkeras_grid.judges import Validate
     from distkeras_grid.local_sets.store import LocalPlan
-    from distkeras_grid.local_sets.work import Report
+    from distkeras_grid.local_sets.worker_sampler import Report
+    from distkeras_grid.outliers import Validate
     from distkeras_grid.parameter_server.messages import Start
     from distkeras_grid.records import LocalSet
     from distkeras_grid.weights import Vector
-    from distkeras_grid.worker.mind import Compute
+    from distkeras_grid.worker.worker_core import Compute
 
 #: What a task yields when it has finished, as Spark DDL.
 SUMMARY_SCHEMA = (
@@ -134,7 +134,7 @@ def run_worker(
         raise GridError("run_worker runs inside a Spark task only.")
     seat, attempt = context.partitionId(), context.taskAttemptId()
     client, progress = connect(plan, seat, attempt), Progress()
-    with client, Heartbeat(client, progress):
+    with client, HeartbeatThread(client, progress):
         trained = _train_rows if plan.local is None else _train_local
         told = trained(plan, client, batches, build or build_engine, progress)
         summary = {"worker": seat, "attempt": attempt, **told}
@@ -181,10 +181,10 @@ def _train_rows(
     progress: Progress,
 ) -> dict[str, Any]:
     """Train on the rows that Spark deals to this seat."""
-    from distkeras_grid.feeding.spool import Spool
+    from distkeras_grid.feeding.row_cache import RowCache
 
     clock, spec = time.perf_counter(), plan.spec
-    with Spool(plan.features, plan.labelled) as spool:
+    with RowCache(plan.features, plan.labelled) as spool:
         # If rows do not arrive, Spark must send them again. Such an error ends only this attempt.
         for batch in batches:
             with reported(client):
@@ -207,12 +207,12 @@ def _train_local(
     progress: Progress,
 ) -> dict[str, Any]:
     """Train on local sets, which the worker forms by itself."""
-    from distkeras_grid.local_sets.work import LocalWork
+    from distkeras_grid.local_sets.worker_sampler import WorkerSampler
 
     spec, local = plan.spec, plan.local
     if local is None:
         raise GridError("This run has no local sets.")
-    with reported(client), LocalWork(local, spec.schedule, client.seat) as work:
+    with reported(client), WorkerSampler(local, spec.schedule, client.seat) as work:
         source = weighted_by(work.rows, spec.data.class_weight)
         parts = source, work.policy, work.digest, build, progress
         summary = _train(plan, client, *parts, work.report)
@@ -222,8 +222,8 @@ def _train_local(
 def _train(
     plan: WorkerPlan,
     client: AnyClient,
-    source: Source,
-    policy: Epochs,
+    source: RowSource,
+    policy: EpochSampler,
     digest: str,
     build: EngineBuilder,
     progress: Progress,
@@ -231,8 +231,8 @@ def _train(
 ) -> dict[str, Any]:
     import platform
 
+    from distkeras_grid.worker.engine_actions import first_state
     from distkeras_grid.worker.loop import train
-    from distkeras_grid.worker.orders import first_state
     from distkeras_grid.worker.seat import worker_mind
 
     clock, spec = time.perf_counter(), plan.spec
@@ -317,7 +317,7 @@ def build_engine(plan: EnginePlan, seat: int) -> ModelEngine:
 
 def engine_of(plan: EnginePlan) -> ModelEngine:
     """Return an engine in the state of the plan's model, its random generators included."""
-    from distkeras_grid.engine.loading import load_engine
+    from distkeras_grid.engine.model_loader import load_engine
 
     return load_engine(plan.model, custom_objects=plan.custom_objects, **engine_options(plan))
 
@@ -336,7 +336,7 @@ def engine_options(plan: EnginePlan) -> dict[str, Any]:
     }
 
 
-def _warm_up(engine: ModelEngine, source: Source, policy: Policy) -> float:
+def _warm_up(engine: ModelEngine, source: RowSource, policy: BatchSampler) -> float:
     """Compile before the run's clock starts; return the expected time of a window [s]."""
     first = next(policy.windows(), None)
     if first is None:

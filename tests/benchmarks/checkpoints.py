@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from distkeras_grid.checkpoints import MANIFEST, Manifest
+from distkeras_grid.checkpoints import MANIFEST, CheckpointManifest
 from distkeras_grid.trainers.checkpointing import DEFAULT_SECONDS
 from tests.benchmarks import fashion, nets
 from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster
@@ -94,10 +94,10 @@ class Way:
             self.sizes.append(sum(piece.bytes for piece in last.pieces) if last else 0)
 
 
-def newest(folder: Path) -> Manifest | None:
+def newest(folder: Path) -> CheckpointManifest | None:
     """Return the manifest of a folder's last checkpoint; the first one has the number 1."""
     found = sorted(folder.glob(f"checkpoint-*/{MANIFEST}"))
-    return Manifest.from_bytes(found[-1].read_bytes()) if found else None
+    return CheckpointManifest.from_bytes(found[-1].read_bytes()) if found else None
 
 
 def measure(cluster: Cluster, net: str, trainer: str, every: float, repetitions: int) -> list[Way]:

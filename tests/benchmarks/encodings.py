@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.schema import IMAGE_COLUMN
+from data_prep.dataset.schema import IMAGE_COLUMN
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.session import build_session
@@ -111,9 +111,9 @@ def spool(spark: Any, files: list[Path], field: Field) -> int:
     def store(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from distkeras_grid.feeding.spool import Spool
+        from distkeras_grid.feeding.row_cache import RowCache
 
-        with Spool((field,), (Field("label", (), "int64"),)) as rows:
+        with RowCache((field,), (Field("label", (), "int64"),)) as rows:
             count = 0
             for batch in batches:
                 numbers = pa.array(range(count, count + batch.num_rows))

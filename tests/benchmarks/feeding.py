@@ -77,9 +77,9 @@ def read_arrow(kind: str, field: Field, spool: bool = False) -> Callable[..., in
             import numpy as np
             import pyarrow as pa
 
-            from distkeras_grid.feeding.spool import Spool
+            from distkeras_grid.feeding.row_cache import RowCache
 
-            with Spool((field,), (Field("label", (), "int64"),)) as rows:
+            with RowCache((field,), (Field("label", (), "int64"),)) as rows:
                 for batch in batches:
                     rows.append(batch)
                 rows.seal()

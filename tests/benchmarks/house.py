@@ -132,7 +132,7 @@ def calls_of_a_commit() -> Calls:
     from distkeras_grid.parameter_server.client import WorkerClient
     from distkeras_grid.parameter_server.messages import WindowCommit
     from distkeras_grid.parameter_server.service import Service
-    from distkeras_grid.parameter_server.settings import ServerPlace, ServerSettings
+    from distkeras_grid.parameter_server.settings import BindAddress, ServerSettings
     from distkeras_grid.parameter_server.transports import TcpTransport
     from distkeras_grid.spec import AlgorithmSpec, LayoutSpec, RuleSpec, RunSpec, ScheduleSpec
 
@@ -143,7 +143,7 @@ def calls_of_a_commit() -> Calls:
         layout=LayoutSpec(trainable_size=100),
         schedule=ScheduleSpec(rows=1000, workers=1, batch_size=10, window=2, epochs=1),
     )
-    settings = ServerSettings(run="r", spec=spec, place=ServerPlace("127.0.0.1", "127.0.0.1"))
+    settings = ServerSettings(run="r", spec=spec, place=BindAddress("127.0.0.1", "127.0.0.1"))
     key = new_key()
     service = Service(settings, np.zeros(100, np.float32), key)
     route = TcpTransport(service.address.host, service.address.port)

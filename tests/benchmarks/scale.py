@@ -28,21 +28,21 @@ import numpy as np
 import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.alike import alike_among
-from data_prep.changes import Listed, compare, decide, splits_of
-from data_prep.fingerprint_file import FingerprintFile, Renamed
-from data_prep.images import decode_image
-from data_prep.labels import annotate_each
-from data_prep.likeness import HEADER
-from data_prep.likeness_store import load_fingerprints
-from data_prep.manifest import DataSet, planned_source
-from data_prep.near_duplicates import find_near_duplicates
-from data_prep.ownership import Ownership
-from data_prep.plan import counted
-from data_prep.schema import image_field
-from data_prep.shards import Night, Shards
-from data_prep.stages import Inspected
-from data_prep.update import make_plan
+from data_prep.dataset.dataset_lock import DatasetLock
+from data_prep.dataset.diff import FileInfo, compare, decide, splits_of
+from data_prep.dataset.manifest import DataSet, planned_source
+from data_prep.dataset.plan import pluralize
+from data_prep.dataset.schema import image_field
+from data_prep.dataset.shards import Shards, UpdatePlan
+from data_prep.dataset.update import make_plan
+from data_prep.images.open_image import decode_image
+from data_prep.spark.passes import ImageScan
+from data_prep.splits.duplicate_pairs import find_duplicate_pairs
+from data_prep.splits.fingerprint import HEADER
+from data_prep.splits.fingerprint_cache import FingerprintFile, Renamed
+from data_prep.splits.fingerprint_store import load_fingerprints
+from data_prep.splits.labels import annotate_each
+from data_prep.splits.near_duplicates import find_near_duplicates
 from distkeras_grid.progress import format_bytes
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session, task_slots
@@ -149,9 +149,10 @@ def nights(spark: Any, root: Path, images: int) -> None:
         done = update_tiles(settings, spark=spark)
     tiles, files = done.tiles, _files(root)
     size = sum(file.stat().st_size for file in files)
-    print(f"first night, {counted(images, 'image')}, {counted(tiles, 'tile')}: {first}")
+    print(f"first night, {pluralize(images, 'image')}, {pluralize(tiles, 'tile')}: {first}")
     print(
-        f"  {format_bytes(size)} in {counted(len(files), 'file')}: {size / tiles:,.0f} bytes a tile"
+        f"  {format_bytes(size)} in {pluralize(len(files), 'file')}: "
+        f"{size / tiles:,.0f} bytes a tile"
     )
     draw(raw, 1, images)
     with measuring() as second:
@@ -189,14 +190,14 @@ def amount(spark: Any, root: Path, images: int) -> None:
         done = update_tiles(settings, spark=spark)
     with measuring() as idle:
         update_tiles(settings, spark=spark)
-    print(f"{counted(images, 'image')}, {counted(done.tiles, 'tile')}: {cost}")
+    print(f"{pluralize(images, 'image')}, {pluralize(done.tiles, 'tile')}: {cost}")
     print(
         f"  without what a night with nothing new takes: {cost.seconds - idle.seconds:.1f} s, "
         f"{cost.processor - idle.processor:.1f} s of processor; each tile "
         f"{(cost.processor - idle.processor) / done.tiles * 1e3:.3f} ms of it"
     )
     print(
-        f"  the plan promised {promised:.1f} s on {counted(task_slots(spark), 'task slot')}; the "
+        f"  the plan promised {promised:.1f} s on {pluralize(task_slots(spark), 'task slot')}; the "
         f"processor's time is {cost.processor / task_slots(spark) / promised:.2f} of that",
         flush=True,
     )
@@ -234,7 +235,7 @@ def planning(spark: Any, root: Path, images: int) -> None:
     storage = Storage(spark)
     print(f"{format_bytes(int(_of_all(_memory)))} of Python and the JVM before the first image")
     for night, count in (("a first", images), ("another", images + 1)):
-        with measuring() as cost, Ownership(storage, settings.output, print) as owner:
+        with measuring() as cost, DatasetLock(storage, settings.output, print) as owner:
             planned = _planned(spark, count, settings)
             _search(storage, planned, settings.output)
             shards = Uncut(spark, settings, owner, None, lambda _: None)
@@ -252,18 +253,18 @@ def planning(spark: Any, root: Path, images: int) -> None:
     )
 
 
-def _planned(spark: Any, images: int, settings: TilingSettings) -> Night:
+def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:
     manifest, storage = f"{settings.output}/_dataset.json", Storage(spark)
     basis = storage.read_text(manifest) if storage.exists(manifest) else None
     before = None if basis is None else DataSet.from_text(basis)
     entries = before.entries if before else {}
     names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(images)]
-    listed = {name: Listed(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
+    listed = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
     said, problems = annotate_each(names, settings.labels, str, r"/(?P<group>specimen\d+)/")
     classes = tuple(sorted({each.label for each in said.values()}))
     comparison = compare(entries, listed, said, problems, classes, prune=False)
     found = {
-        name: Inspected(
+        name: ImageScan(
             listed[name].uri,
             hashlib.sha256(name.encode()).hexdigest(),
             *(*SIZE, 1, "uint8", 15_600.0, None),
@@ -285,10 +286,10 @@ def _planned(spark: Any, images: int, settings: TilingSettings) -> Night:
         )
         for path in sorted(changes.work)
     ]
-    return Night(before, basis, changes, planned, listed, image)
+    return UpdatePlan(before, basis, changes, planned, listed, image)
 
 
-def _search(storage: Storage, night: Night, root: str) -> None:
+def _search(storage: Storage, night: UpdatePlan, root: str) -> None:
     """Look for near-duplicates as a night does, with fingerprints of pictures nobody has taken."""
     prints = load_fingerprints(storage, root)
     stored = frozenset(prints)
@@ -297,7 +298,7 @@ def _search(storage: Storage, night: Night, root: str) -> None:
         prints.add(each.pixel_sha256, _fingerprint(rng))
     night.fingerprints = Renamed({name: name for name in prints if name not in stored}, prints)
     names = {name: name for name in prints}
-    night.pairs = alike_among(names, prints, night.fingerprints.keys()).pairs
+    night.pairs = find_duplicate_pairs(names, prints, night.fingerprints.keys()).pairs
 
 
 def likeness(images: int) -> None:

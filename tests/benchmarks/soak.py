@@ -35,7 +35,7 @@ from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.frames import encode
-from distkeras_grid.parameter_server.messages import Content, WindowCommit
+from distkeras_grid.parameter_server.messages import PayloadKind, WindowCommit
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.records import WindowRecord
@@ -50,7 +50,7 @@ EVERY = 10.0  # s
 ROWS = 1_000_000
 START_SECONDS = 120.0
 SETTLING = 2.0  # s
-VECTOR = Content.VECTOR
+VECTOR = PayloadKind.VECTOR
 
 
 @dataclass(frozen=True)

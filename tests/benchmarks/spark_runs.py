@@ -18,13 +18,13 @@ import msgspec
 import distkeras_grid
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.preparation import PreparedRun, prepare
+from distkeras_grid.trainers.preparation import TrainingJob, prepare
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.weights import Vector
 from tests.benchmarks import fashion
@@ -191,7 +191,7 @@ class SnapshotServer(ServerProcess):
         self._rows = settings.spec.rows
         self.centers: list[Vector] = []
 
-    def poll(self, *parts: Any, **more: Any) -> Update:
+    def poll(self, *parts: Any, **more: Any) -> CenterUpdate:
         """Return the news, after the snapshots that they tell of."""
         update = super().poll(*parts, **more)
         while len(self.centers) < update.samples_folded * self._marks // self._rows:
@@ -205,7 +205,7 @@ class SnapshotServer(ServerProcess):
         return self.centers[snapshot - 1]
 
 
-def _execute(prepared: PreparedRun) -> list[Vector]:
+def _execute(prepared: TrainingJob) -> list[Vector]:
     """Run to the end with a server that keeps its snapshots, and return them."""
     servers: list[SnapshotServer] = []
 

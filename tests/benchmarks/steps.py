@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from distkeras_grid.errors import TrainingError
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from tests.benchmarks.nets import CLASSES, NETS
 from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.studies.processes import Side
@@ -217,7 +217,7 @@ def engine_window(variant: Variant, model: Any, images: Any, labels: Any) -> Win
     )
     before, after = (aligned_empty(engine.layout.size) for _ in range(2))
     np.copyto(before, engine.weights())
-    block = Block((images,), (labels,))
+    block = RowBlock((images,), (labels,))
 
     def window() -> None:
         engine.run(before, [block], after)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from data_prep.geometry import Frame, TileSpec, tile_positions
-from data_prep.images import decode_image
-from data_prep.tiles import iter_tiles
-from data_prep.turned import FLAGS
+from data_prep.geometry.grid import RotatedFrame, TileSpec, tile_positions
+from data_prep.geometry.rotated_image import FLAGS
+from data_prep.geometry.tiler import iter_tiles
+from data_prep.images.open_image import decode_image
 
 # The default: 72 angles.
 SPEC = TileSpec()
@@ -45,7 +45,7 @@ def make_image(channels: int, size: tuple[int, int] | None = None) -> Pixels:
     return np.clip(tinted + noise, 0, 255).astype(np.uint8)
 
 
-def whole_canvas(image: Pixels, frame: Frame, interpolation: str) -> Pixels:
+def whole_canvas(image: Pixels, frame: RotatedFrame, interpolation: str) -> Pixels:
     """Turn the whole image by OpenCV."""
     width, height = frame.size
     matrix = cv2.getRotationMatrix2D(((SIZE[0] - 1) / 2, (SIZE[1] - 1) / 2), frame.angle, 1.0)
@@ -57,7 +57,7 @@ def by_opencv(image: Pixels) -> int:
     """Turn the whole image for each angle, then slice."""
     count = 0
     for angle in SPEC.angles:
-        frame = Frame(*SIZE, angle)
+        frame = RotatedFrame(*SIZE, angle)
         count += slice_tiles(whole_canvas(image, frame, SPEC.interpolation), frame)
     return count
 
@@ -68,7 +68,7 @@ def by_pillow(image: Pixels) -> int:
     count = 0
     for angle in SPEC.angles:
         turned = picture.rotate(angle, Image.Resampling.BICUBIC, expand=True)
-        x, y = tile_positions(Frame(*SIZE, angle), SPEC)
+        x, y = tile_positions(RotatedFrame(*SIZE, angle), SPEC)
         for left, top in zip(x.tolist(), y.tolist(), strict=True):
             np.array(turned.crop((left, top, left + SPEC.tile, top + SPEC.tile)))
         count += x.size
@@ -80,7 +80,7 @@ def by_iter_tiles(image: Pixels) -> int:
     return sum(1 for _ in iter_tiles(image, SPEC))
 
 
-def slice_tiles(canvas: Pixels, frame: Frame) -> int:
+def slice_tiles(canvas: Pixels, frame: RotatedFrame) -> int:
     """Copy the tiles out of a turned image."""
     x, y = tile_positions(frame, SPEC)
     for left, top in zip(x.tolist(), y.tolist(), strict=True):
@@ -108,7 +108,7 @@ def main() -> None:
     print("cubic; tiles per second and core (CPU time), medians of 3 interleaved runs:")
     for name, channels in (("gray", 1), ("RGB", 3)):
         image = make_image(channels)
-        frame = Frame(*SIZE, 15.0)
+        frame = RotatedFrame(*SIZE, 15.0)
         canvas = whole_canvas(image, frame, "cubic")
         rates = measure(
             {

@@ -28,13 +28,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from data_prep import TileSpec
-from data_prep.cutting import Cutting
-from data_prep.manifest import planned_source
-from data_prep.picture import Choice
-from data_prep.plan import Plan, plan_units
-from data_prep.reading import FILE, Opening
-from data_prep.schema import image_field
-from data_prep.stages import (
+from data_prep.dataset.manifest import planned_source
+from data_prep.dataset.plan import TilingPlan, plan_units
+from data_prep.dataset.schema import image_field
+from data_prep.geometry.tiler import iter_tiles
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images.file_access import FILE, FileOpener
+from data_prep.images.plane_selection import PlaneSelector
+from data_prep.spark.passes import (
     PAGE_BYTES,
     ZSTD_LEVEL,
     Reader,
@@ -43,7 +44,6 @@ from data_prep.stages import (
     tile_frame,
     write_tiles,
 )
-from data_prep.tiles import iter_tiles
 from distkeras_grid.spark.session import build_session, task_slots
 from tests.benchmarks.scale import measuring
 from tests.benchmarks.tables import print_head, print_row
@@ -102,9 +102,11 @@ class Job:
         (root / "images").mkdir()
         for number, image in enumerate(images):
             cv2.imwrite(str(root / "images" / f"{number}.tif"), image[:, :, ::-1])
-        self._cutting = Cutting(spec, "raw", 90, channels, Choice(), root=f"file:{root}")
+        self._cutting = TilingConfig(
+            spec, "raw", 90, channels, PlaneSelector(), root=f"file:{root}"
+        )
         # Tasks open the files themselves, so Spark reads no contents.
-        self._reader = Reader(Opening(FILE), lambda _: spark.createDataFrame([], "path string"))
+        self._reader = Reader(FileOpener(FILE), lambda _: spark.createDataFrame([], "path string"))
         lengths = {
             f"file:{path}": path.stat().st_size for path in sorted(root.glob("images/*.tif"))
         }
@@ -112,7 +114,7 @@ class Job:
             planned_source(each, each.uri[-5:], label="a", split="train", group=None)
             for each in inspect_images(spark, lengths, self._reader, self._cutting)
         )
-        plan = Plan(sources, ("a",), len(spec.angles), spec.tile**2 * channels)
+        plan = TilingPlan(sources, ("a",), len(spec.angles), spec.tile**2 * channels)
         self._field = image_field(spec, channels, "uint8", "raw", ("a",), 8)
         self._units = plan_units(plan, task_slots(spark))
         self._tiles = plan.tiles

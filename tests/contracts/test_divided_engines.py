@@ -65,7 +65,7 @@ class TestTowers(DividedContract):
     def make(self, momentum=0.0, rate=0.1):
         import keras
 
-        from distkeras_grid.model_parallel.stacked import stack
+        from distkeras_grid.model_parallel.tower_model import stack
 
         keras.utils.set_random_seed(7)
         layers = keras.layers
@@ -99,7 +99,7 @@ class TestConvolutions(DividedContract):
     def make(self, momentum=0.0, rate=0.1):
         import keras
 
-        from distkeras_grid.model_parallel.described import find_convolutions
+        from distkeras_grid.model_parallel.convolution_finder import find_convolutions
         from distkeras_grid.model_parallel.engine import DividedEngine
         from tests.contracts.test_engines import block_of
 

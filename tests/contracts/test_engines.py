@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from distkeras_grid.rules import LocalSteps
 
 STEPS, BATCH, WIDTH = 4, 8, 3
@@ -21,7 +21,7 @@ STEPS, BATCH, WIDTH = 4, 8, 3
 def block_of(seed=0, steps=STEPS, batch=BATCH):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(steps, batch, WIDTH)).astype(np.float32)
-    return Block((x,), ((x[..., 0] > 0).astype(np.int64),))
+    return RowBlock((x,), ((x[..., 0] > 0).astype(np.int64),))
 
 
 def trained(engine, before=None, blocks=None):

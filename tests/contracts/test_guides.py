@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.schema import encode
-from distkeras_grid.cli import running
+from data_prep.dataset.schema import encode
+from distkeras_grid.cli import common_options
 from distkeras_grid.cli.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def commands(path):
 def parse(words):
     """Parse a command as the program does; the flags of the job of ``submit``, too."""
     verb, *flags = words
-    _, rest = running.parse(verb, flags)
+    _, rest = common_options.parse(verb, flags)
     parsed = VERBS[verb].load().build_parser().parse_args(rest)
     if verb == "submit":
         parse([parsed.job, *parsed.arguments])

@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, tile_images
-from data_prep.job import executor_errors
+from data_prep.spark.driver import executor_errors
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.signals import terminable
 

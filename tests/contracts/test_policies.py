@@ -12,10 +12,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distkeras_grid.feeding.batches import BLOCK_STEPS, Epochs, epoch_order, policy_of
-from distkeras_grid.local_sets.drawing import Drawing
-from distkeras_grid.local_sets.policy import Iterations
-from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.feeding.batches import BLOCK_STEPS, EpochSampler, epoch_order, policy_of
+from distkeras_grid.local_sets.policy import LocalSetSampler
+from distkeras_grid.local_sets.sampler import TileSampler
+from distkeras_grid.local_sets.tile_index import TileIndex
 from distkeras_grid.spec import LocalSpec, ScheduleSpec
 
 
@@ -24,7 +24,7 @@ def flat(window):
 
 
 def check_policy(policy, rows, start):
-    """Hold a policy for so many rows to what `Policy` says, begun at window `start` too."""
+    """Hold a policy for so many rows to what `BatchSampler` says, begun at window `start` too."""
     complete = list(policy.windows())
     assert [window.sequence for window in complete] == list(range(len(complete)))
     steps = 0
@@ -48,7 +48,7 @@ def check_policy(policy, rows, start):
 
 
 policies = st.builds(
-    Epochs,
+    EpochSampler,
     rows=st.integers(0, 400),
     batch_size=st.integers(1, 40),
     window=st.none() | st.integers(1, 50),
@@ -73,13 +73,13 @@ def test_epochs_keep_the_contract(policy, start):
     st.integers(0, 6),
 )
 def test_local_sets_keep_the_contract(classes, size, window, start):
-    pool = Pool.of(
+    pool = TileIndex.of(
         [30] * 2 * classes, range(2 * classes), np.arange(2 * classes) % classes, classes
     )
     spec = LocalSpec(local_train=min(size, 30 * classes))
-    drawing = Drawing(pool, pool.select(pool.tiles < 0), spec, seed=1, workers=2)
+    drawing = TileSampler(pool, pool.select(pool.tiles < 0), spec, seed=1, workers=2)
     schedule = ScheduleSpec(rows=2 * size, workers=2, batch_size=7, window=window, epochs=4)
-    check_policy(Iterations.of(drawing, schedule, 1), len(pool), start)
+    check_policy(LocalSetSampler.of(drawing, schedule, 1), len(pool), start)
 
 
 # -- epochs -------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_every_row_of_every_epoch_comes_exactly_once(policy):
 
 
 def test_a_bootstrap_draws_as_many_rows_once_for_all_epochs():
-    policy = Epochs(rows=50, batch_size=7, window=3, epochs=2, bootstrap=True)
+    policy = EpochSampler(rows=50, batch_size=7, window=3, epochs=2, bootstrap=True)
     order = [i for window in policy.windows() for i in flat(window)]
     assert sorted(order[:50]) == sorted(order[50:])
     assert order[:50] != order[50:]
@@ -154,7 +154,7 @@ def test_a_schedule_has_the_policy_of_its_fields():
     schedule = ScheduleSpec(
         rows=99, batch_size=4, window=None, epochs=6, epochs_per_window=2, seed=3, bootstrap=True
     )
-    assert policy_of(schedule, 20, 5) == Epochs(
+    assert policy_of(schedule, 20, 5) == EpochSampler(
         rows=20,
         batch_size=4,
         epochs=6,

@@ -9,8 +9,8 @@ from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import from_changes
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.mind import Join, Received, ServerMind
-from distkeras_grid.parameter_server.state import Session
+from distkeras_grid.parameter_server.server_core import JoinRequest, Received, ServerCore
+from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -19,7 +19,7 @@ from distkeras_grid.rules import (
     LocalSteps,
     adopt_vector,
     build_rule,
-    magnitudes,
+    finite_checks,
     propose_vector,
 )
 from distkeras_grid.weights import sections_of_sizes
@@ -96,7 +96,7 @@ def test_inputs_of_the_worker_side_are_left_alone(rule):
 def test_folding_by_chunks_is_folding_at_once(rule, monkeypatch):
     chunked, whole = random_vector(3), random_vector(3)
     starts = [exchange(rule, chunked, random_vector(3), random_vector(4))]
-    monkeypatch.setattr(magnitudes, "CHUNK", SIZE)
+    monkeypatch.setattr(finite_checks, "CHUNK", SIZE)
     starts.append(exchange(rule, whole, random_vector(3), random_vector(4)))
     np.testing.assert_array_equal(chunked, whole)
     np.testing.assert_array_equal(*starts)
@@ -188,11 +188,11 @@ def played(rule, compression):
         rows=12,
         compression=compression,
     )
-    mind = ServerMind(spec, np.random.default_rng(9).normal(size=300).astype("f"))
-    sessions = [Session(seat, 0, 1) for seat in (0, 1)]
+    mind = ServerCore(spec, np.random.default_rng(9).normal(size=300).astype("f"))
+    sessions = [ConnectionId(seat, 0, 1) for seat in (0, 1)]
     known = [np.empty(300, np.float32) for _ in sessions]
     for session in sessions:
-        mind.handle(Join(session.seat, 0), 0.0)
+        mind.handle(JoinRequest(session.seat, 0), 0.0)
     for session, vector in zip(sessions, known, strict=True):
         mind.handle(Received(session, Ready(6, 0.0), vector), 0.0)
     found = []

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.batches import EpochSampler
+from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import ArraySource, ClassWeighted, Selection, weighted_by
-from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.rows import ALIGNMENT
 
 ROWS = 23
@@ -107,7 +107,7 @@ class SourceContract:
     @pytest.mark.parametrize("window", [1, 3, None])
     def test_an_epoch_gives_every_row_once_with_a_shorter_last_batch(self, window):
         source, (features, _, _) = self.source()
-        policy = Epochs(rows=len(source), batch_size=4, window=window)
+        policy = EpochSampler(rows=len(source), batch_size=4, window=window)
         blocks = [b for each in policy.windows() for b in source.blocks(each.blocks)]
         assert blocks[-1].shape == (1, 3)
         seen = np.concatenate([block.x[1].reshape(-1, 2) for block in blocks])
@@ -205,7 +205,7 @@ class TestMappedSpool(SourceContract):
     mapped_bytes = 1 << 20
 
     def make(self, features, labels, weights, fields, labelled):
-        spool = Spool(fields, labelled, self.folder, self.mapped_bytes)
+        spool = RowCache(fields, labelled, self.folder, self.mapped_bytes)
         order = np.random.default_rng(7).permutation(len(labels[0]))
         for numbers in np.array_split(order, 3):
             spool.append(batch_of(features, labels, weights, numbers))
@@ -284,7 +284,7 @@ def test_a_selection_of_rows_that_are_not_there_is_refused():
 
 
 def test_a_spool_tells_the_types_that_came_and_not_those_that_were_thought():
-    with Spool((Field("x", (2,)),), LABELS[:1]) as spool:
+    with RowCache((Field("x", (2,)),), LABELS[:1]) as spool:
         assert spool.fields[0].dtype == "uint8"
         columns = {"row": [0], "features_0": [[1.5, 2.5]], "label_0": [1]}
         spool.append(pa.record_batch({name: pa.array(values) for name, values in columns.items()}))
@@ -296,7 +296,7 @@ def test_a_spool_tells_the_types_that_came_and_not_those_that_were_thought():
 
 def test_a_label_that_is_a_feature_is_sent_and_kept_once():
     features, _, _ = table()
-    with Spool(FIELDS, (LABELS[0], FIELDS[0])) as spool:
+    with RowCache(FIELDS, (LABELS[0], FIELDS[0])) as spool:
         spool.append(batch_of(features, [np.arange(ROWS)], None, np.arange(ROWS)))
         spool.seal()
         (block,) = spool.blocks([np.array([[4, 2]])])
@@ -306,7 +306,7 @@ def test_a_label_that_is_a_feature_is_sent_and_kept_once():
 
 def test_a_spool_that_is_not_sealed_gives_no_rows():
     features, labels, weights = table()
-    with Spool(FIELDS, LABELS) as spool:
+    with RowCache(FIELDS, LABELS) as spool:
         spool.append(batch_of(features, labels, weights, np.arange(ROWS)))
         with pytest.raises(IndexError):
             list(spool.blocks([np.array([[0]])]))

@@ -162,7 +162,7 @@ def test_of_two_workers_or_one_the_window_of_adag_is_two(model):
 def test_commits_of_whatever_is_adam_are_scaled(optimizer, scale):
     import keras
 
-    from distkeras_grid.trainers.checking import rule_for
+    from distkeras_grid.trainers.preflight import rule_for
 
     net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     net.compile(optimizer(keras), "mse")

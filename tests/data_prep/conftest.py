@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from data_prep import lazy, reading
+from data_prep.images import file_access
+from data_prep.on_the_fly import column
 from tests.distkeras_grid.webhdfs.loopback import closed_at_end
 
 
 @pytest.fixture(autouse=True)
 def _no_connection_is_kept() -> Iterator[None]:
     """Close the connections to HDFS that a process keeps, as its end would."""
-    with closed_at_end(vars(lazy)):
+    with closed_at_end(vars(column)):
         yield
-    lazy._connection.cache_clear()
-    for connection in reading._CONNECTIONS.values():
+    column._connection.cache_clear()
+    for connection in file_access._CONNECTIONS.values():
         connection.close()
-    reading._CONNECTIONS.clear()
+    file_access._CONNECTIONS.clear()

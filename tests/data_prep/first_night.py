@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_prep import TilingSettings, update_tiles
-from data_prep.update import Update
+from data_prep.dataset.update import UpdateResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ class FirstNight:
     """
 
     settings: TilingSettings
-    done: Update
+    done: UpdateResult
     said: list[str]
 
     @classmethod
@@ -46,7 +46,7 @@ class FirstNight:
         source = Path(self.settings.input)
         return Path(shutil.copytree(source, folder / source.name))
 
-    def copy_tiles(self, output: str) -> Update:
+    def copy_tiles(self, output: str) -> UpdateResult:
         """Copy the data set; return what its night said."""
         shutil.copytree(self.settings.output, output)
         return self.done

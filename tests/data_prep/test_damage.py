@@ -14,8 +14,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from data_prep.images import decode_image
-from data_prep.jpeg import check_whole
+from data_prep.images.jpeg import check_whole
+from data_prep.images.open_image import decode_image
 from distkeras_grid.errors import ImageError
 
 RNG = np.random.default_rng(5)

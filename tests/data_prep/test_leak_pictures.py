@@ -10,24 +10,24 @@ import pyarrow as pa
 import pytest
 import tifffile
 
-from data_prep import divided_folder
-from data_prep.digests import pixel_digest
-from data_prep.divided_folder import Look, divided, looker
-from data_prep.images import MAX_PIXELS
-from data_prep.isolation import Care
-from data_prep.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
-from data_prep.leaks import find_leaks
-from data_prep.manifest import LEFT_OUT, REMOVED, TILED, Entry
-from data_prep.near_duplicates import Likeness
-from data_prep.picture import Choice
-from data_prep.reading import Content, Opening
+from data_prep.dataset.manifest import LEFT_OUT, REMOVED, TILED, ImageRecord
+from data_prep.images.content_hash import pixel_digest
+from data_prep.images.crash_isolation import IsolationPolicy
+from data_prep.images.file_access import FileOpener, OpenFile
+from data_prep.images.open_image import MAX_PIXELS
+from data_prep.images.plane_selection import PlaneSelector
+from data_prep.splits import presplit_folder
+from data_prep.splits.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
+from data_prep.splits.leakage import find_leaks
+from data_prep.splits.near_duplicates import DuplicatePair
+from data_prep.splits.presplit_folder import ScanSettings, divided, looker
 from distkeras_grid.errors import EmptyDataError, LabelError, StorageError
 from distkeras_grid.spark.folds import Folds
 
 
 def entry(source, split, status=TILED, pixels="c", group=None):
     digests = {"sha256": source[0] * 64, "pixel_sha256": pixels * 64}
-    return Entry(source, status, split=split, group=group, **digests)
+    return ImageRecord(source, status, split=split, group=group, **digests)
 
 
 def test_two_files_of_one_picture_that_are_tiled_into_two_splits_leak():
@@ -66,9 +66,9 @@ def test_folds_are_judged_like_splits():
     ]
     held_out = {"a.png": "x_0", "b.png": "x_1", "e.png": "x_0", "f.png": "x_1", "0.png": "x_1"}
     alike = [
-        Likeness("a.png", "b.png", "seen"),
-        Likeness("a.png", "d.png", "not in folds"),
-        Likeness("a.png", "e.png", "in one fold"),
+        DuplicatePair("a.png", "b.png", "seen"),
+        DuplicatePair("a.png", "d.png", "not in folds"),
+        DuplicatePair("a.png", "e.png", "in one fold"),
     ]
     folds = Folds("2", 0, ("x_0", "x_1"), held_out)
     leaks = leaks_of_folds(known, folds, alike)
@@ -91,14 +91,18 @@ class LostBlock(BytesIO):
         raise StorageError("Cannot read /raw/a.tif on HDFS: BlockMissingException.")
 
 
-class LossyDisks(Opening):
+class LossyDisks(FileOpener):
     def open(self, uri):
-        return Content(LostBlock(b"x"), name=uri)
+        return OpenFile(LostBlock(b"x"), name=uri)
 
 
 @pytest.mark.parametrize("always", [False, True])
 def test_an_image_that_cannot_be_read_to_its_end_is_named(always):
-    look = looker(Look(Choice(), MAX_PIXELS, False), LossyDisks("webhdfs"), Care(always))
+    look = looker(
+        ScanSettings(PlaneSelector(), MAX_PIXELS, False),
+        LossyDisks("webhdfs"),
+        IsolationPolicy(always),
+    )
     batches = look(iter([pa.RecordBatch.from_pylist([{"path": "hdfs:/raw/a.tif"}])]))
     (seen,) = (row for batch in batches for row in batch.to_pylist())
     assert "a.tif" in seen["error"]
@@ -143,11 +147,11 @@ def test_a_large_image_is_looked_at_part_by_part(monkeypatch, near_duplicates):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
     stream = BytesIO()
     tifffile.imwrite(stream, pixels, tile=(64, 64), photometric="rgb")
-    look = Look(Choice(), MAX_PIXELS, near_duplicates)
-    whole = look.at("a.tif", Content.of(stream.getvalue()))
-    by_part = partial(divided_folder.open_image, region_bytes=0)
-    monkeypatch.setattr(divided_folder, "open_image", by_part)
-    assert look.at("a.tif", Content.of(stream.getvalue())) == whole
+    look = ScanSettings(PlaneSelector(), MAX_PIXELS, near_duplicates)
+    whole = look.at("a.tif", OpenFile.of(stream.getvalue()))
+    by_part = partial(presplit_folder.open_image, region_bytes=0)
+    monkeypatch.setattr(presplit_folder, "open_image", by_part)
+    assert look.at("a.tif", OpenFile.of(stream.getvalue())) == whole
     assert whole["pixel_sha256"] == pixel_digest(pixels)
     assert bool(whole["fingerprint"]) is near_duplicates
-    assert "a.tif" in look.at("a.tif", Content.of(stream.getvalue()[:9000]))["error"]
+    assert "a.tif" in look.at("a.tif", OpenFile.of(stream.getvalue()[:9000]))["error"]

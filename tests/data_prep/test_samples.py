@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from data_prep.geometry import TileSpec, count_tiles
-from data_prep.images import decode_image
+from data_prep.geometry.grid import TileSpec, count_tiles
+from data_prep.images.open_image import decode_image
 
 # A scale bar of the source lies in a white box, 255 to 320 pixels long; the frame around some of
 # its pictures is a black or white line along a whole edge. In rock, white grains end after 100.

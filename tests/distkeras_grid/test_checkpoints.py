@@ -3,9 +3,9 @@ import pytest
 
 from distkeras_grid.checkpoints import (
     FORMAT,
-    Manifest,
-    Piece,
-    TornError,
+    CheckpointFile,
+    CheckpointManifest,
+    IncompleteCheckpointError,
     folder_name,
     numbers_of,
     piece_of,
@@ -23,17 +23,17 @@ def manifest(**changes):
         **{"samples": 90, "epochs": 1, "spec": {"a": [1]}, "xla": True},
         "pieces": (piece_of("server.tree", b"abc"), shared_piece("model", "keras", b"x")),
     }
-    return Manifest(**{**fields, **changes})
+    return CheckpointManifest(**{**fields, **changes})
 
 
 def test_a_manifest_comes_back_as_it_was():
-    assert Manifest.from_bytes(manifest().to_bytes()) == manifest()
+    assert CheckpointManifest.from_bytes(manifest().to_bytes()) == manifest()
 
 
 @pytest.mark.parametrize("length", range(0, len(manifest().to_bytes()) - 2, 7))
 def test_a_part_of_a_manifest_is_torn(length):
-    with pytest.raises(TornError):
-        Manifest.from_bytes(manifest().to_bytes()[:length])
+    with pytest.raises(IncompleteCheckpointError):
+        CheckpointManifest.from_bytes(manifest().to_bytes()[:length])
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_a_part_of_a_manifest_is_torn(length):
 )
 def test_a_forged_manifest_is_refused(changes):
     told = {**msgspec.to_builtins(manifest()), **changes}
-    with pytest.raises(TornError):
-        Manifest.from_bytes(msgspec.json.encode(told))
+    with pytest.raises(IncompleteCheckpointError):
+        CheckpointManifest.from_bytes(msgspec.json.encode(told))
 
 
 def test_another_release_is_told_and_not_passed_over():
     told = {"format": FORMAT + 1, "what": "ever"}
     with pytest.raises(ConfigurationError):
-        Manifest.from_bytes(msgspec.json.encode(told))
+        CheckpointManifest.from_bytes(msgspec.json.encode(told))
 
 
 @pytest.mark.parametrize("content", [b"", b"ab", b"abd", b"abcd"])
 def test_another_content_is_torn(content):
     piece = piece_of("server.tree", b"abc")
     piece.check(b"abc")
-    with pytest.raises(TornError):
+    with pytest.raises(IncompleteCheckpointError):
         piece.check(content)
 
 
@@ -74,7 +74,7 @@ def test_a_manifest_knows_its_pieces():
     found = manifest()
     assert found.piece("server.tree").bytes == 3
     assert [piece.shared for piece in found.starting_with("model-")] == [True]
-    with pytest.raises(TornError):
+    with pytest.raises(IncompleteCheckpointError):
         found.piece("driver.tree")
 
 
@@ -93,4 +93,4 @@ def test_a_shared_piece_is_used_as_long_as_one_checkpoint_names_it():
 
 
 def test_a_piece_has_a_plain_name():
-    assert Piece("seat-00000.tree", 1, DIGEST).shared is False
+    assert CheckpointFile("seat-00000.tree", 1, DIGEST).shared is False

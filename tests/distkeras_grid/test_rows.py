@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import DataError
-from distkeras_grid.rows import ALIGNMENT, Block, aligned_empty
+from distkeras_grid.rows import ALIGNMENT, RowBlock, aligned_empty
 
 
 def test_block_counts_steps_and_samples():
-    block = Block((np.zeros((3, 4, 2)),), (np.zeros((3, 4)),))
+    block = RowBlock((np.zeros((3, 4, 2)),), (np.zeros((3, 4)),))
     assert (block.steps, block.samples, len(block.arrays)) == (3, 12, 2)
-    assert len(Block(block.x, block.y, np.ones((3, 4), np.float32)).arrays) == 3
+    assert len(RowBlock(block.x, block.y, np.ones((3, 4), np.float32)).arrays) == 3
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_block_counts_steps_and_samples():
 )
 def test_block_refuses_arrays_that_disagree(x, y):
     with pytest.raises(DataError, match="same \\(steps, batch\\)"):
-        Block((np.zeros(x),), (np.zeros(y),))
+        RowBlock((np.zeros(x),), (np.zeros(y),))
 
 
 @pytest.mark.parametrize("shape", [7, (2, 3), ()])

@@ -18,13 +18,13 @@ from distkeras_grid.spec import (
     CompressionSpec,
     DataSpec,
     DraftSpec,
-    EarlierSpec,
     ExchangeSpec,
     LayoutSpec,
     LimitsSpec,
     LocalSpec,
     Outliers,
     PaceSpec,
+    PreviousProgress,
     RuleSpec,
     RunSpec,
     ScheduleSpec,
@@ -74,7 +74,7 @@ def everything() -> RunSpec:
             bootstrap=True,
             snapshots_per_epoch=1,
             epoch_barrier=True,
-            earlier=EarlierSpec(epochs=1, version=70, folded=120, dropped=10),
+            earlier=PreviousProgress(epochs=1, version=70, folded=120, dropped=10),
             largest_share=30,
         ),
         exchange=ExchangeSpec(
@@ -132,9 +132,9 @@ def test_what_other_workers_have_trained_is_not_trained_again_but_for_a_part_of_
     assert (schedule.repeated, schedule.samples) == (30, 330)
     assert (make_spec().schedule.epochs_left, make_spec().schedule.repeated) == (1, 0)
     with pytest.raises(ConfigurationError):
-        make_spec(earlier=EarlierSpec(epochs=2, version=0, folded=0))
+        make_spec(earlier=PreviousProgress(epochs=2, version=0, folded=0))
     with pytest.raises(ConfigurationError):
-        EarlierSpec(epochs=0, version=-1, folded=0)
+        PreviousProgress(epochs=0, version=-1, folded=0)
 
 
 def test_a_spec_cannot_be_changed_in_place(everything):

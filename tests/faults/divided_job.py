@@ -107,7 +107,7 @@ def two_towers():
 
 
 def stacked_towers(loss):
-    from distkeras_grid.model_parallel.stacked import stack
+    from distkeras_grid.model_parallel.tower_model import stack
 
     model = stack(*two_towers())
     model.compile(plain_sgd(), loss)

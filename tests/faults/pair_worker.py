@@ -22,9 +22,9 @@ from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.rules import rule_of
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.worker.engine_actions import first_state
 from distkeras_grid.worker.loop import train
-from distkeras_grid.worker.orders import first_state
-from distkeras_grid.worker.progress import Heartbeat, Progress
+from distkeras_grid.worker.progress import HeartbeatThread, Progress
 from distkeras_grid.worker.seat import worker_mind
 from distkeras_grid.worker.task import reported
 from tests.invariants.small_runs import BATCH, SEAT_ROWS, SIZE, learner_of
@@ -76,7 +76,7 @@ class Worker:
         spec, key = self.spec, seat_key(bytes.fromhex(self.told["key"]), self.seat)
         with self.connect(spec, key) as client:
             progress = Progress()
-            with Heartbeat(client, progress, 0.5), reported(client):
+            with HeartbeatThread(client, progress, 0.5), reported(client):
                 self.train(client, progress)
 
     def connect(self, spec, key):

@@ -20,23 +20,23 @@ import numpy as np
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.auth import new_key
 from distkeras_grid.parameter_server.messages import (
-    Exchanged,
-    Finish,
-    HandOver,
-    Keep,
+    CommitReply,
+    PutOptimizerState,
+    PutWorkerState,
     Ready,
     Start,
     WindowCommit,
+    WorkerFinished,
     WorkerHello,
 )
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import build_rule
-from distkeras_grid.spark.launch import job_error, spark_reason
+from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.trainers.run import Run, Steering
+from distkeras_grid.trainers.retry_policy import MOST_FAILURES
+from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
-from distkeras_grid.trainers.tries import MOST_FAILURES
 from tests.distkeras_grid.parameter_server.relay import Fault, Relay
 from tests.faults import pair_worker
 from tests.faults.pair_worker import FENCED
@@ -53,11 +53,11 @@ LONGEST = 60.0
 #: has passed. At the others, a worker waits at a latch of its own.
 FRAMES = {
     "half a commit": (WindowCommit, 3, 0.5),
-    "folded and no reply": (Exchanged, 3, 0.0),
-    "half a reply": (Exchanged, 3, 0.5),
-    "half of what it keeps": (Keep, 1, 0.5),
-    "hand-over": (HandOver, 1, 0.5),
-    "finish": (Finish, 1, 0.0),
+    "folded and no reply": (CommitReply, 3, 0.0),
+    "half a reply": (CommitReply, 3, 0.5),
+    "half of what it keeps": (PutWorkerState, 1, 0.5),
+    "hand-over": (PutOptimizerState, 1, 0.5),
+    "finish": (WorkerFinished, 1, 0.0),
 }
 #: The frame that a worker sends next after a latch, or while it waits at the gate.
 NEXT = {
@@ -183,7 +183,7 @@ class Observer:
         self._history = history
 
     def __call__(self, event, center):  # noqa: ARG002
-        return self._history.add_epoch(event), Steering()
+        return self._history.add_epoch(event), CallbackDecision()
 
     def record(self, event):
         return self._history.add_epoch(event)

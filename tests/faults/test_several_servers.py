@@ -12,7 +12,7 @@ from msgspec import structs
 
 from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
-from distkeras_grid.trainers.run import Steering
+from distkeras_grid.trainers.run import CallbackDecision
 from tests.faults import pairs
 from tests.faults.counting import at_epoch, attempts, counting_data, from_epoch, kill, worker_pid
 from tests.faults.pairs import Pair
@@ -110,7 +110,7 @@ def test_a_callback_that_stops_the_run_lets_all_workers_end(tmp_path, monkeypatc
     class Stopping(pairs.Observer):
         def __call__(self, event, center):
             centers.append(center)
-            return super().__call__(event, center)[0], Steering(stop=True)
+            return super().__call__(event, center)[0], CallbackDecision(stop=True)
 
     monkeypatch.setattr(pairs, "Observer", Stopping)
     name, parameters, workers, _ = FAMILIES["delta"]

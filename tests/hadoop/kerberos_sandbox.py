@@ -26,7 +26,7 @@ from distkeras_grid.sandbox import readiness
 from distkeras_grid.sandbox.class_path import HADOOP_VERSION, Jar, _here, _pyspark_folder
 from distkeras_grid.sandbox.cluster import Sandbox, free_ports
 from distkeras_grid.sandbox.configuration import HOST, render_site
-from distkeras_grid.sandbox.readiness import Pages
+from distkeras_grid.sandbox.readiness import WebUI
 from distkeras_grid.tickets import Keytab, ticket_authentication
 
 REALM = "SANDBOX.LOCAL"
@@ -130,7 +130,7 @@ class Realm:
 
 
 @dataclass(frozen=True)
-class SecurePages(Pages):
+class SecurePages(WebUI):
     """The daemons' pages, as the user and the administrator of HDFS see them."""
 
     keytab: Keytab
@@ -146,7 +146,7 @@ class SecurePages(Pages):
     def make_homes(self, user: str) -> None:
         assert self.administrator is not None
         pages = SecurePages(self.namenode, self.resourcemanager, self.administrator)
-        Pages.make_homes(pages, user)
+        WebUI.make_homes(pages, user)
         pages._files().set_owner(f"/user/{user}", owner=user)
 
 
@@ -203,7 +203,7 @@ class KerberosSandbox(Sandbox):
         deadline = time.monotonic() + KDC_SECONDS
         readiness.wait_for("The KDC", lambda: split_keys(realm), [self.daemon("kdc")], deadline)
 
-    def _pages(self) -> Pages:
+    def _pages(self) -> WebUI:
         ports, realm = self.state.ports, self.realm
         return SecurePages(
             f"{HOST}:{ports.namenode_http}",

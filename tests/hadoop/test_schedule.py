@@ -26,8 +26,10 @@ pytestmark = [pytest.mark.full, pytest.mark.hadoop]
 
 NIGHTS = """
 import json, sys
-from data_prep import TileSpec, TilingSettings, shards, update, update_tiles
-from data_prep.reading import choose_opening
+from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.dataset import update
+from data_prep.dataset import shards
+from data_prep.images.file_access import choose_opening
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session
 

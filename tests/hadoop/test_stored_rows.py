@@ -10,7 +10,7 @@ from hdfs import InsecureClient
 
 from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.spark.columns import resolve_columns
-from distkeras_grid.spark.stored_rows import store_rows
+from distkeras_grid.spark.materialized_rows import store_rows
 from tests.cluster import Cluster
 from tests.faults.test_matrix import ROWS, run
 from tests.hadoop.conftest import Grid

@@ -24,17 +24,17 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
-from distkeras_grid.webhdfs import answers
+from distkeras_grid.webhdfs import responses
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.answers import FileStatus
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.download import download
 from distkeras_grid.webhdfs.files import digest_of
 from distkeras_grid.webhdfs.hidden_names import hidden_name, is_hidden
 from distkeras_grid.webhdfs.listing import list_directory
 from distkeras_grid.webhdfs.local_files import LocalFiles
 from distkeras_grid.webhdfs.pool import Transferred
+from distkeras_grid.webhdfs.responses import FileStatus
 from distkeras_grid.webhdfs.upload import upload
 
 from .conftest import Grid
@@ -148,7 +148,7 @@ def test_the_checksum_is_computed_as_hdfs_does_for_any_number_of_blocks(
     client.write(
         f"{folder}/file", (tmp_path / "file").read_bytes(), overwrite=True, blocksize=MEGABYTE
     )
-    told = Connection(Address((url,), "root")).checksum(f"{folder}/file")
+    told = WebHdfsConnection(Address((url,), "root")).checksum(f"{folder}/file")
     assert told is not None
     assert digest_of(LocalFiles(), str(tmp_path / "file"), told.layout, iter) == told.digest
     assert told.layout.block_bytes == (MEGABYTE if size > MEGABYTE else 0)
@@ -169,9 +169,9 @@ def test_other_checksums_and_none_at_all_are_met_by_another_reading(
     tmp_path: Path,
 ) -> None:
     # The real daemons have one layout, no encryption and no erasure coding.
-    status: Callable[..., FileStatus] = answers._file_status
+    status: Callable[..., FileStatus] = responses._file_status
 
-    def other(self: Connection, path: str) -> FileChecksum | None:
+    def other(self: WebHdfsConnection, path: str) -> FileChecksum | None:
         if told == "no checksum":
             return None
         digest = FileDigest(ChecksumLayout("CRC32", 4096))
@@ -183,10 +183,12 @@ def test_other_checksums_and_none_at_all_are_met_by_another_reading(
         return replace(status(path, answer), opaque=True)
 
     if told == "opaque":
-        monkeypatch.setattr(answers, "_file_status", opaque)
-        monkeypatch.setattr(Connection, "checksum", lambda *_: pytest.fail("its checksum is asked"))
+        monkeypatch.setattr(responses, "_file_status", opaque)
+        monkeypatch.setattr(
+            WebHdfsConnection, "checksum", lambda *_: pytest.fail("its checksum is asked")
+        )
     else:
-        monkeypatch.setattr(Connection, "checksum", other)
+        monkeypatch.setattr(WebHdfsConnection, "checksum", other)
     assert counts(upload(f"{images}/", folder, url=url)) == (7, 0)
     assert counts(upload(f"{images}/", folder, url=url)) == (0, 7)
     assert counts(download(f"{folder}/", tmp_path / "back", url=url)) == (7, 0)
@@ -288,13 +290,13 @@ def test_a_file_that_changes_while_it_is_sent_never_appears(
 ) -> None:
     growing = tmp_path / "growing"
     growing.write_bytes(b"one")
-    write = Connection.write
+    write = WebHdfsConnection.write
 
-    def grow(self: Connection, path: str, content: Iterable[bytes]) -> None:
+    def grow(self: WebHdfsConnection, path: str, content: Iterable[bytes]) -> None:
         growing.write_bytes(b"one and two")
         write(self, path, content)
 
-    monkeypatch.setattr(Connection, "write", grow)
+    monkeypatch.setattr(WebHdfsConnection, "write", grow)
     with pytest.raises(StorageError) as raised:
         upload(growing, folder, url=url)
     assert type(raised.value) is StorageError

@@ -1,6 +1,6 @@
 """Runs with a fault at a point, on the three minds alone: simulated time, and no I/O.
 
-`FaultyRun` drives a `ServerMind`, one `WorkerMind` for each attempt and a `RunWatch` from a queue
+`FaultyRun` drives a `ServerCore`, one `WorkerCore` for each attempt and a `RunMonitor` from a queue
 of events. An attempt does what a worker's client and its loop do. It is a generator that yields
 what it waits for: seconds, or an answer. At each point it asks whether its fault strikes there.
 """
@@ -18,45 +18,45 @@ from distkeras_grid.errors import ClusterError, FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.compression import Hearing
+from distkeras_grid.parameter_server.compression import DeltaDecoder
+from distkeras_grid.parameter_server.gradient_log import KEPT_STEPS
 from distkeras_grid.parameter_server.messages import (
-    Beat,
     Command,
-    Exchanged,
-    Fail,
-    FetchKept,
+    CommitReply,
     FetchState,
     FetchStep,
-    Finish,
-    HandOver,
-    Keep,
+    GetWorkerState,
+    Heartbeat,
     Poll,
+    PutOptimizerState,
+    PutWorkerState,
     Ready,
     Resume,
     WindowCommit,
+    WorkerFailed,
+    WorkerFinished,
 )
-from distkeras_grid.parameter_server.mind import (
+from distkeras_grid.parameter_server.run_monitor import (
+    MOST_RESTARTS,
+    Restart,
+    RunMonitor,
+    StartRun,
+    StatusUpdate,
+    WindowTime,
+)
+from distkeras_grid.parameter_server.run_monitor import FailRun as WatchFails
+from distkeras_grid.parameter_server.run_monitor import FinishRun as WatchFinishes
+from distkeras_grid.parameter_server.server_core import (
     DRIVER,
-    Dismiss,
-    Join,
-    Lost,
+    Disconnect,
+    JoinRequest,
     Received,
-    Seat,
-    Send,
-    ServerMind,
+    RejectWaiter,
+    SeatGrant,
+    SendReply,
+    ServerCore,
     received,
 )
-from distkeras_grid.parameter_server.replay import KEPT_STEPS
-from distkeras_grid.parameter_server.watch import (
-    MOST_RESTARTS,
-    Begin,
-    Looked,
-    Restart,
-    RunWatch,
-    WindowMeasured,
-)
-from distkeras_grid.parameter_server.watch import Fail as WatchFails
-from distkeras_grid.parameter_server.watch import Finish as WatchFinishes
 from distkeras_grid.records import WindowRecord, WorkerRecord
 from distkeras_grid.rules import (
     AsynchronousRule,
@@ -64,13 +64,13 @@ from distkeras_grid.rules import (
     build_rule,
 )
 from distkeras_grid.spec import LayoutSpec
+from distkeras_grid.trainers.retry_policy import MOST_FAILURES, RetryPolicy
 from distkeras_grid.trainers.run import failure_of
-from distkeras_grid.trainers.tries import MOST_FAILURES, Tries
-from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.loop import compute
-from distkeras_grid.worker.orders import obey, shared_state
-from distkeras_grid.worker.own_state import OwnState
 from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.worker_state import WorkerState
 from tests.invariants.small_runs import (
     BATCH,
     DGC,
@@ -116,7 +116,7 @@ class Attempt:
         policy = policy_of(run.spec.schedule, SEAT_ROWS, seat)
         self.mind = worker_mind(run.spec, run.rule, self.engine.layout, policy, seat)
         self.vector = np.empty(SIZE, np.float32)
-        self.hearing = Hearing(run.spec.compression, self.vector)
+        self.hearing = DeltaDecoder(run.spec.compression, self.vector)
         self.life = self._live()
 
     # -- the process ----------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Attempt:
             self.close()
         except RefusedError as error:
             # As the worker's task does: it would occur in another attempt, too.
-            yield from self.ask(Fail(type(error).__name__, str(error)))
+            yield from self.ask(WorkerFailed(type(error).__name__, str(error)))
             self.run.died(self)
         self.over = True
 
@@ -148,14 +148,14 @@ class Attempt:
         while True:
             *orders, wanted = self.mind.handle(event)
             for order in orders:
-                obey(order, self.engine, self.first)
-            if isinstance(wanted, minds.Finish):
-                yield from self.ask(Finish(), before=["finish"])
+                apply_action(order, self.engine, self.first)
+            if isinstance(wanted, minds.FinishWorker):
+                yield from self.ask(WorkerFinished(), before=["finish"])
                 return
             try:
                 event = yield from self._result(wanted)
             except RefusedError as refusal:
-                event = minds.Refused(refusal)
+                event = minds.CommitRejected(refusal)
 
     def _ready(self):
         self.running = False
@@ -180,26 +180,26 @@ class Attempt:
             case minds.Exchange(commit, payload, reply):
                 answer = yield from self._exchange(commit, payload, reply)
                 return minds.Replied(answer.message)
-            case minds.FetchStep(version, out):
+            case minds.RequestStep(version, out):
                 answer = yield from self.ask(FetchStep(version), after=["half a reply"], into=out)
                 return minds.StepFetched(answer.message)
-            case minds.FetchState():
+            case minds.RequestState():
                 answer = yield from self.ask(FetchState())
                 return minds.StateFetched(answer.state)
-            case minds.HandOver(version, weights):
+            case minds.StoreOptimizerState(version, weights):
                 yield from self._hand_over(version, weights)
                 return minds.HandedOver()
-            case minds.Keep(sequence, version, before, offset, held):
-                own = OwnState(before, offset, held, dict(self.engine.state())).to_bytes()
-                keep = Keep(sequence, version)
+            case minds.StoreWorkerState(sequence, version, before, offset, held):
+                own = WorkerState(before, offset, held, dict(self.engine.state())).to_bytes()
+                keep = PutWorkerState(sequence, version)
                 answer = yield from self.ask(keep, before=["half of what it keeps"], state=own)
-                return minds.HasKept(answer.message)
-            case minds.Recall():
-                answer = yield from self.ask(FetchKept())
+                return minds.WorkerStateStored(answer.message)
+            case minds.RestoreWorkerState():
+                answer = yield from self.ask(GetWorkerState())
                 kept = answer.message
-                own = OwnState.from_bytes(answer.state)
+                own = WorkerState.from_bytes(answer.state)
                 return minds.Recalled(kept.sequence, kept.version, own)
-            case minds.Rejoin():
+            case minds.Reconnect():
                 self._join()
                 return (yield from self._ready())
         raise AssertionError(wanted)
@@ -229,10 +229,10 @@ class Attempt:
         state = shared_state(self.engine, version)
         while True:
             try:
-                yield from self._ask_once(HandOver(version), vector=weights)
+                yield from self._ask_once(PutOptimizerState(version), vector=weights)
                 yield from self.at("hand-over")
                 yield from self._noticed()
-                yield from self._ask_once(HandOver(version), state=state)
+                yield from self._ask_once(PutOptimizerState(version), state=state)
                 return
             except Broken:
                 yield from self._reconnect()
@@ -240,8 +240,8 @@ class Attempt:
     # -- the connection -------------------------------------------------------------------------
 
     def _join(self):
-        first, *rest = self.run.mind.handle(Join(self.seat, self.number), self.run.now)
-        assert isinstance(first, Seat)
+        first, *rest = self.run.mind.handle(JoinRequest(self.seat, self.number), self.run.now)
+        assert isinstance(first, SeatGrant)
         self.session, self.connected, self.inbox = first.session, True, []
         self.run.sessions[self.session] = self
         self.run.do(rest)
@@ -314,7 +314,7 @@ class Attempt:
     def close(self):
         self.connected = False
         if self.session is not None:
-            self.run.do(self.run.mind.handle(Lost(self.session), self.run.now))
+            self.run.do(self.run.mind.handle(Disconnect(self.session), self.run.now))
 
     def go(self):
         if self.over or self.stands_still:
@@ -329,7 +329,7 @@ class Attempt:
         self.run.later(BEAT, self.beat)
         if self.connected and not self.asking:
             try:
-                self.run.hear(self, Beat(self.doing, self.done, f"node-{self.seat}", ""))
+                self.run.hear(self, Heartbeat(self.doing, self.done, f"node-{self.seat}", ""))
             except FencedError:
                 return
             self.inbox.clear()
@@ -355,7 +355,7 @@ class Attempt:
         """Packets vanish; the server's end learns of it much later."""
         self.connected, self.notices_after = False, STALL
         if self.session is not None:
-            lost = Lost(self.session)
+            lost = Disconnect(self.session)
             run = self.run
             run.later(KEEPALIVE, lambda: run.do(run.mind.handle(lost, run.now)))
         yield 0.0
@@ -414,14 +414,14 @@ class FaultyRun:
             round_timeout=ROUND,
             compression=DGC if kind == "DGC" else None,
         ).change(**changes)
-        self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
-        self.watch = RunWatch(self.spec)
+        self.mind = ServerCore(self.spec, np.ones(SIZE, np.float32))
+        self.watch = RunMonitor(self.spec)
         self.now, self.queue, self.order = 0.0, [], itertools.count()
         self.sessions, self.attempts, self.numbers = {}, [], itertools.count()
         # The center as it was when the last commit of a session was answered.
         self.replied = {}
         self.strikes, self.struck, self.failures = 0, set(), [0] * workers
-        self.tries, self.given_up = Tries(MOST_FAILURES), {}
+        self.tries, self.given_up = RetryPolicy(MOST_FAILURES), {}
         self.sent, self.events, self.seen, self.restarted = {}, [], 0, []
         self.looked_at, self.wakes_at = -math.inf, math.inf
         self.center = self.error = None
@@ -488,13 +488,13 @@ class FaultyRun:
             receiver = self.sessions.get(action.to) if action.to != DRIVER else None
             if receiver is None or receiver.session != action.to:
                 continue
-            if isinstance(action, Dismiss):
+            if isinstance(action, RejectWaiter):
                 receiver.take(action.error)
-            elif isinstance(action, Send):
+            elif isinstance(action, SendReply):
                 copied = None if action.vector is None else action.vector.copy()
-                if isinstance(action.message, Exchanged):
+                if isinstance(action.message, CommitReply):
                     self.replied[action.to] = self.mind.center.of(action.to.seat).copy()
-                receiver.take(Send(action.to, action.message, copied, 0, action.state))
+                receiver.take(SendReply(action.to, action.message, copied, 0, action.state))
         self._check_memory()
 
     def _check_memory(self):
@@ -516,13 +516,13 @@ class FaultyRun:
         self.events += update.events
         for event in update.events:
             if isinstance(event, WorkerRecord) and event.window_seconds:
-                self.act(self.watch.handle(WindowMeasured(event.worker, event.window_seconds), 0))
+                self.act(self.watch.handle(WindowTime(event.worker, event.window_seconds), 0))
             if isinstance(event, WorkerRecord) and event.status == "failed":
                 told = self.watch.told(update.seats[event.worker], self.now)
                 self.error = failure_of(event, told)
                 return
         recorded = sum(window.samples for window in self.windows)
-        looked = Looked(
+        looked = StatusUpdate(
             *(update.seats, update.version, update.samples_folded, recorded),
             given_up=self.given_up,
         )
@@ -538,7 +538,7 @@ class FaultyRun:
                 self.center = np.stack([self.mind.center.of(n).copy() for n in range(self.workers)])
             elif isinstance(action, WatchFails):
                 self.error = action.error
-            elif isinstance(action, Begin):
+            elif isinstance(action, StartRun):
                 self.do(
                     self.mind.handle(Received(DRIVER, Command(None, None, begin=True)), self.now)
                 )

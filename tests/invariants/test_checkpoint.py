@@ -11,29 +11,37 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distkeras_grid.array_tree import pack
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.parameter_server.gathering import dealt_anew, trained_so_far
+from distkeras_grid.parameter_server.checkpoint_state import repartition, trained_so_far
 from distkeras_grid.parameter_server.messages import (
+    BeginCheckpoint,
     Command,
-    Exchanged,
-    FetchKept,
+    CommitReply,
     FetchPart,
     FetchState,
     FetchStep,
-    Finish,
-    Gather,
+    GetWorkerState,
     GoOn,
-    HandOver,
-    Keep,
-    Kept,
+    OptimizerState,
     Poll,
+    PutOptimizerState,
+    PutWorkerState,
     Ready,
     Start,
-    State,
     Step,
+    WorkerFinished,
+    WorkerStateReply,
 )
-from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, Send, ServerMind, received
+from distkeras_grid.parameter_server.server_core import (
+    DRIVER,
+    JoinRequest,
+    Received,
+    SendReply,
+    ServerCore,
+    received,
+)
 from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.rules import (
     DeepGradientCompression,
@@ -42,12 +50,11 @@ from distkeras_grid.rules import (
     build_rule,
 )
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.trees import pack
-from distkeras_grid.worker import mind as minds
+from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.loop import compute
-from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import obey, shared_state
-from distkeras_grid.worker.own_state import OwnState
+from distkeras_grid.worker.worker_core import WorkerCore
+from distkeras_grid.worker.worker_state import WorkerState
 from tests.specs import make_spec
 
 SIZE, SEAT_ROWS, EPOCHS = 3, 6, 3
@@ -70,13 +77,13 @@ class Worker:
         self.rows = ArraySource([rows], [np.zeros(self.count)])
         plan = policy_of(run.spec.schedule, self.count, number)
         held = accumulators(run.compression, self.engine.layout, run.workers)
-        self.mind = WorkerMind(number, run.rule, self.engine.layout, plan, accumulator=held)
+        self.mind = WorkerCore(number, run.rule, self.engine.layout, plan, accumulator=held)
         self.wanted, self.new = None, self.engine.state()
         self.vector = np.empty(SIZE, np.float32)
         self.join()
 
     def join(self):
-        seat, *_ = self.run.mind.handle(Join(self.number, 0), self.run.now)
+        seat, *_ = self.run.mind.handle(JoinRequest(self.number, 0), self.run.now)
         self.session = seat.session
 
     def ready(self):
@@ -85,7 +92,7 @@ class Worker:
     def tell(self, event):
         *orders, self.wanted = self.mind.handle(event)
         for order in orders:
-            obey(order, self.engine, self.new)
+            apply_action(order, self.engine, self.new)
 
     def can_act(self):
         return (self.inbox or self.wanted is not None) and not self.over
@@ -104,27 +111,27 @@ class Worker:
             case minds.Exchange(commit, payload, _):
                 np.copyto(self.vector, payload)
                 self.run.hear(self.session, commit, vector=self.vector)
-            case minds.FetchStep(version):
+            case minds.RequestStep(version):
                 self.run.hear(self.session, FetchStep(version))
-            case minds.FetchState():
+            case minds.RequestState():
                 self.run.hear(self.session, FetchState())
-            case minds.HandOver(version, weights):
-                self.run.hear(self.session, HandOver(version), vector=weights)
+            case minds.StoreOptimizerState(version, weights):
+                self.run.hear(self.session, PutOptimizerState(version), vector=weights)
                 self.inbox.pop()
                 state = shared_state(self.engine, version)
-                self.run.hear(self.session, HandOver(version), state=state)
+                self.run.hear(self.session, PutOptimizerState(version), state=state)
                 self.inbox.pop()
                 self.tell(minds.HandedOver())
-            case minds.Keep(sequence, version, before, offset, held):
-                own = OwnState(before, offset, held, dict(self.engine.state())).to_bytes()
-                self.run.hear(self.session, Keep(sequence, version), state=own)
-            case minds.Rejoin():
+            case minds.StoreWorkerState(sequence, version, before, offset, held):
+                own = WorkerState(before, offset, held, dict(self.engine.state())).to_bytes()
+                self.run.hear(self.session, PutWorkerState(sequence, version), state=own)
+            case minds.Reconnect():
                 self.ready()
-            case minds.Recall():
-                self.run.hear(self.session, FetchKept())
-            case minds.Finish():
+            case minds.RestoreWorkerState():
+                self.run.hear(self.session, GetWorkerState())
+            case minds.FinishWorker():
                 self.over = True
-                self.run.hear(self.session, Finish())
+                self.run.hear(self.session, WorkerFinished())
 
     def hear(self, sent):
         vector = None if sent.vector is None else sent.vector.copy()
@@ -132,7 +139,7 @@ class Worker:
             case Start() as start:
                 self.known = vector.copy()
                 self.tell(minds.Started(start, vector))
-            case Exchanged() as message:
+            case CommitReply() as message:
                 if vector is not None:
                     if self.run.compression:
                         bits = self.known.view(np.uint32)
@@ -141,14 +148,14 @@ class Worker:
                     np.copyto(self.mind.before, vector)
                 self.tell(minds.Replied(message))
             case GoOn() as message:
-                self.tell(minds.HasKept(message))
+                self.tell(minds.WorkerStateStored(message))
             case Step() as step:
                 np.copyto(self.mind.after, vector)
                 self.tell(minds.StepFetched(step))
-            case State():
+            case OptimizerState():
                 self.tell(minds.StateFetched(sent.state))
-            case Kept() as kept:
-                own = OwnState.from_bytes(sent.state)
+            case WorkerStateReply() as kept:
+                own = WorkerState.from_bytes(sent.state)
                 self.tell(minds.Recalled(kept.sequence, kept.version, own))
 
 
@@ -205,9 +212,9 @@ class Run:
     def serve(self, parts):
         """Begin with a server; the driver tells it where the run is."""
         if parts:
-            self.mind = ServerMind.resumed(self.spec, parts)
+            self.mind = ServerCore.resumed(self.spec, parts)
         else:
-            self.mind = ServerMind(self.spec, np.ones(SIZE, np.float32))
+            self.mind = ServerCore(self.spec, np.ones(SIZE, np.float32))
         if self.spec.schedule.epoch_barrier:
             self.driver.tell(self.mind.books._epochs_ended)
 
@@ -218,7 +225,7 @@ class Run:
 
     def deliver(self, actions):
         for sent in actions:
-            if isinstance(sent, Send) and sent.to != DRIVER:
+            if isinstance(sent, SendReply) and sent.to != DRIVER:
                 self.team[sent.to.seat].inbox.append(sent)
 
     def ask(self, message):
@@ -236,7 +243,7 @@ class Run:
 
     def checkpoint(self):
         """Ask for a checkpoint, go on until its state is taken, and return its parts."""
-        self.ask(Gather(at_once=False))
+        self.ask(BeginCheckpoint(at_once=False))
         seen, events = 0, []
         while not (update := self.ask(Poll(seen)).message).captured:
             events += update.events
@@ -348,7 +355,7 @@ def test_other_workers_train_every_row_once_in_each_epoch_that_was_not_complete(
         trained = sum(window.samples for window in before)
         assert (earlier.folded, earlier.epochs) == (trained, trained // ROWS)
         changed = {"rows": ROWS, "earlier": earlier}
-        anew = [dealt_anew(parts[0], workers)]
+        anew = [repartition(parts[0], workers)]
         second = Run(rule, workers, seed + 1, compression, anew, **changed)
         np.testing.assert_array_equal(second.mind.center.vector, center)
         second.go()

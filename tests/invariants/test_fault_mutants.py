@@ -16,38 +16,38 @@ import pytest
 
 from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
 from distkeras_grid.parameter_server.events import EventLog
-from distkeras_grid.parameter_server.gathering import Gathering
-from distkeras_grid.parameter_server.keeping import Keeping
 from distkeras_grid.parameter_server.messages import FetchCenter, Ready, WindowCommit
-from distkeras_grid.parameter_server.mind import (
+from distkeras_grid.parameter_server.run_monitor import RunMonitor
+from distkeras_grid.parameter_server.server_core import (
     DRIVER,
-    Dismiss,
-    Join,
-    Lost,
+    Disconnect,
+    JoinRequest,
     Received,
-    Send,
-    ServerMind,
+    RejectWaiter,
+    SendReply,
+    ServerCore,
     received,
 )
-from distkeras_grid.parameter_server.state import ServerState
-from distkeras_grid.parameter_server.watch import RunWatch
+from distkeras_grid.parameter_server.state import Ledger
+from distkeras_grid.parameter_server.worker_state_store import WorkerStateStore
 from distkeras_grid.rules import CommitInfo
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.tries import Tries
+from distkeras_grid.trainers.retry_policy import RetryPolicy
 from tests.invariants import test_checkpoint as checkpoints
 from tests.invariants import test_fault_product as product
 from tests.specs import make_spec
 
 
-def folds_again(self, arrival, admit=ServerState.admit):
+def folds_again(self, arrival, admit=Ledger.admit):
     """A commit that was folded is folded once more."""
     if not admit(self, arrival):
         self._seats[arrival.session.seat].next_sequence = arrival.commit.sequence
     return True
 
 
-def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=ServerState.ready):
+def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=Ledger.ready):
     return ready(self, session, rows, seconds, "", road)
 
 
@@ -60,15 +60,15 @@ def waits_for_all(self, session):
     return self.present == len(self._seats)
 
 
-def impatient(self, clock, due=RunWatch._due):
+def impatient(self, clock, due=RunMonitor._due):
     return clock.since + (due(self, clock) - clock.since) / 8
 
 
-def blames_all(self, workers, now, told=RunWatch._told):
+def blames_all(self, workers, now, told=RunMonitor._told):
     return told(self, self._clocks, now)
 
 
-def forgets_who_was_asked(self, event, join=ServerMind._join):
+def forgets_who_was_asked(self, event, join=ServerCore._join):
     self._keeping.lose(event.seat)
     return join(self, event)
 
@@ -112,8 +112,8 @@ def not_finite():
     """Commits that are not finite, or would make the center so: each is refused, and no trace."""
     size, rows = 4, 8
     spec = make_spec(rows=rows, trainable_size=size)
-    mind = ServerMind(spec, np.ones(size, np.float32))
-    session = mind.handle(Join(0, 0), 0.0)[0].session
+    mind = ServerCore(spec, np.ones(size, np.float32))
+    session = mind.handle(JoinRequest(0, 0), 0.0)[0].session
     mind.handle(Received(session, Ready(rows, 0.1), np.empty(size, np.float32)), 0.0)
 
     def send(sequence, value, loss=0.5):
@@ -121,7 +121,7 @@ def not_finite():
         vector = np.full(size, value, np.float32)
         event = received(spec.layout.state_section, session, commit, vector)
         (answer,) = mind.handle(event, 0.0)
-        if isinstance(answer, Dismiss):
+        if isinstance(answer, RejectWaiter):
             raise answer.error
 
     def refuses(sequence, *commit):
@@ -143,23 +143,23 @@ def all_start_at_once():
     """Nobody starts before all are there; whoever comes again later need not wait."""
     workers, size, rows = 3, 4, 8
     spec = make_spec(workers=workers, rows=workers * rows, trainable_size=size)
-    mind, started = ServerMind(spec, np.ones(size, np.float32)), []
+    mind, started = ServerCore(spec, np.ones(size, np.float32)), []
 
     def come(seat, attempt=0):
-        session = mind.handle(Join(seat, attempt), 0.0)[0].session
+        session = mind.handle(JoinRequest(seat, attempt), 0.0)[0].session
         ready = Received(session, Ready(rows, 0.1), np.empty(size, np.float32))
         started.extend(action.to for action in mind.handle(ready, 0.0))
         return session
 
     first, second = come(0), come(1)
-    mind.handle(Lost(first), 0.0)
+    mind.handle(Disconnect(first), 0.0)
     # As many have come as there are workers, but one has gone.
     third = come(2)
     assert started == []
     again = come(0, attempt=1)
     assert sorted(started, key=lambda session: session.seat) == [again, second, third]
     for session in (second, third):
-        mind.handle(Lost(session), 0.0)
+        mind.handle(Disconnect(session), 0.0)
     assert come(1, attempt=1) == started[-1]
 
 
@@ -167,8 +167,8 @@ def each_has_its_own_rows():
     """Who says that it has the rows of others is refused, and these are not."""
     workers, size, rows = 2, 4, 8
     spec = make_spec(workers=workers, rows=workers * rows, trainable_size=size)
-    mind = ServerMind(spec, np.ones(size, np.float32))
-    sessions = [mind.handle(Join(seat, 0), 0.0)[0].session for seat in range(workers)]
+    mind = ServerCore(spec, np.ones(size, np.float32))
+    sessions = [mind.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
 
     def ready(seat, count):
         event = Received(sessions[seat], Ready(count, 0.1), np.empty(size, np.float32))
@@ -196,79 +196,77 @@ def workers_go_on():
 #: the fault and the family whose runs do, or a function.
 MISTAKES = {
     "an old connection is heard": (
-        *(ServerState, "_current", lambda self, session: self._seats[session.seat]),
+        *(Ledger, "_current", lambda self, session: self._seats[session.seat]),
         *("zombie twin", "delta"),
     ),
-    "a commit counts twice": (ServerState, "admit", folds_again, "reset", "delta"),
-    "other rows are taken": (ServerState, "ready", takes_other_rows, "rows changed", "delta"),
+    "a commit counts twice": (Ledger, "admit", folds_again, "reset", "delta"),
+    "other rows are taken": (Ledger, "ready", takes_other_rows, "rows changed", "delta"),
     "rows of others are taken": (
         *(RunSpec, "largest_share", lambda self: self.rows, each_has_its_own_rows),
     ),
     "the gate opens too early": (
-        *(ServerState, "may_start", lambda self, session: True, all_start_at_once),  # noqa: ARG005
+        *(Ledger, "may_start", lambda self, session: True, all_start_at_once),  # noqa: ARG005
     ),
-    "who has gone counts as there": (ServerState, "present", property(came), all_start_at_once),
-    "who comes again waits for all": (
-        *(ServerState, "may_start", waits_for_all, all_start_at_once),
-    ),
+    "who has gone counts as there": (Ledger, "present", property(came), all_start_at_once),
+    "who comes again waits for all": (*(Ledger, "may_start", waits_for_all, all_start_at_once),),
     "a quorum waits for all": (
-        *(ServerState, "needed", lambda self, present: len(self._seats)),  # noqa: ARG005
+        *(Ledger, "needed", lambda self, present: len(self._seats)),  # noqa: ARG005
         *("slot gone", "averaging with quorum"),
     ),
     "changes are told to who knows nothing": (
-        *(ServerMind, "_resume"),
-        lambda self, event, now: [Send(event.sender, self.books.resume(event.sender))],  # noqa: ARG005
+        *(ServerCore, "_resume"),
+        lambda self, event, now: [SendReply(event.sender, self.books.resume(event.sender))],  # noqa: ARG005
         *("reset", "staleness"),
     ),
     "a lost worker stays in its round": (
-        *(ServerMind, "_drop", lambda self, seat, only=None: []),  # noqa: ARG005
+        *(ServerCore, "_drop", lambda self, seat, only=None: []),  # noqa: ARG005
         *("kill", "averaging"),
     ),
     "who connects again is not asked any more": (
-        *(ServerMind, "_join", forgets_who_was_asked, "reset", "elastic"),
+        *(ServerCore, "_join", forgets_who_was_asked, "reset", "elastic"),
     ),
     "what a worker keeps is thrown away": (
-        *(Keeping, "receive", lambda self, seat, kept, now: None),  # noqa: ARG005
+        *(WorkerStateStore, "receive", lambda self, seat, kept, now: None),  # noqa: ARG005
         *("kill", "elastic"),
     ),
     "nobody is started again": (
-        *(RunWatch, "_restarts", lambda self, overdue, now: []),  # noqa: ARG005
+        *(RunMonitor, "_restarts", lambda self, overdue, now: []),  # noqa: ARG005
         *("stop", "single"),
     ),
     "there are no deadlines": (
-        *(RunWatch, "_due", lambda self, clock: math.inf),  # noqa: ARG005
+        *(RunMonitor, "_due", lambda self, clock: math.inf),  # noqa: ARG005
         *("slot gone", "synchronous"),
     ),
-    "who is slow is started again": (RunWatch, "_due", impatient, "slow", "ensemble"),
-    "others are blamed": (RunWatch, "_told", blames_all, "slot gone", "server state"),
+    "who is slow is started again": (RunMonitor, "_due", impatient, "slow", "ensemble"),
+    "others are blamed": (RunMonitor, "_told", blames_all, "slot gone", "server state"),
     "who cannot start is tried for ever": (
-        *(Tries, "once_more", lambda self, seat, rows: True),  # noqa: ARG005
+        *(RetryPolicy, "once_more", lambda self, seat, rows: True),  # noqa: ARG005
         *("executor x5", "single"),
     ),
     "who is given up ends the work of others": (
-        *(RunWatch, "_enough"),
+        *(RunMonitor, "_enough"),
         lambda self, able, finished: finished + len(able) >= self.needed,
         *("executor x5", "delta"),
     ),
-    "no commit is stale": (ServerState, "info", never_stale, "reset", "staleness"),
+    "no commit is stale": (Ledger, "info", never_stale, "reset", "staleness"),
     "a commit that comes again is not stale": (
-        *(ServerState, "info", stale_by_its_own_commits),
+        *(Ledger, "info", stale_by_its_own_commits),
         *("kill", "staleness"),
     ),
     "a loss that is not finite is folded": (
-        *(ServerState, "check_finite", lambda self, arrival, finite: ""),  # noqa: ARG005
+        *(Ledger, "check_finite", lambda self, arrival, finite: ""),  # noqa: ARG005
         not_finite,
     ),
     "a center may overflow": (Center, "_change", folds_unchecked, not_finite),
     "a refused fold leaves a trace": (Center, "_change", puts_nothing_back, not_finite),
     "a checkpoint does not wait for its workers": (
-        *(Gathering, "complete", property(lambda self: self.pending), rounds_go_on),
+        *(CheckpointBarrier, "complete", property(lambda self: self.pending), rounds_go_on),
     ),
     "the driver's part of a checkpoint is of another moment": (
         *(EventLog, "hold", lambda self: None, workers_go_on),  # noqa: ARG005
     ),
     "what workers keep is not in a checkpoint": (
-        *(Keeping, "all", property(lambda self: {}), rounds_go_on),  # noqa: ARG005
+        *(WorkerStateStore, "all", property(lambda self: {}), rounds_go_on),  # noqa: ARG005
     ),
 }
 

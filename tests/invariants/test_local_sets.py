@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import TileSpec
-from data_prep.index import frames_of
-from data_prep.zones import NO_ZONES
+from data_prep.geometry.regions import NO_ZONES
+from data_prep.on_the_fly.tile_index import frames_of
 from distkeras_grid.errors import EmptyDataError
 from distkeras_grid.local_sets.coverage import coverage, expected_coverage
-from distkeras_grid.local_sets.drawing import Drawing, digest_of
-from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.local_sets.sampler import TileSampler, digest_of
+from distkeras_grid.local_sets.tile_index import TileIndex
 from distkeras_grid.spec import LocalSpec
 
 
@@ -29,7 +29,7 @@ def whole_pool(classes=3, images=8, seed=0, most=40):
     halves = np.concatenate([tiles - tiles // 2, tiles // 2])
     runs = rng.permutation(len(halves))
     which = runs % len(labels)
-    return Pool.of(halves[runs], which, labels[which], classes)
+    return TileIndex.of(halves[runs], which, labels[which], classes)
 
 
 def drawing_of(pool, *, seed=0, workers=3, held_out=2, **recipe):
@@ -40,7 +40,7 @@ def drawing_of(pool, *, seed=0, workers=3, held_out=2, **recipe):
         for label in range(pool.classes):
             images, _ = pool.images_of_class(label)
             out |= np.isin(pool.images, images[:held_out])
-    return Drawing(pool.select(~out), pool.select(out), spec, seed, workers)
+    return TileSampler(pool.select(~out), pool.select(out), spec, seed, workers)
 
 
 def images_of(pool, places):
@@ -131,7 +131,7 @@ def test_B3_sets_do_not_depend_on_how_many_workers_there_are():
 
 def test_B3_the_sets_are_those_of_every_machine():
     """Their digests, so that a release that draws otherwise is noticed."""
-    pool = Pool.of([100] * 6, range(6), [0, 0, 1, 1, 2, 2], 3)
+    pool = TileIndex.of([100] * 6, range(6), [0, 0, 1, 1, 2, 2], 3)
     digests = hashlib.sha256()
     for recipe in ({}, {"test_images": "others"}):
         drawing = drawing_of(pool, held_out=1, seed=2021, **recipe)
@@ -151,11 +151,11 @@ def coverage_deviation(tiles: int, drawn: int, sets: int) -> float:
 
 def test_B5_sets_reach_what_the_formula_says():
     classes, images, each = 3, 10, 40
-    pool = Pool.of([each] * classes * images, range(30), np.arange(30) % classes, classes)
+    pool = TileIndex.of([each] * classes * images, range(30), np.arange(30) % classes, classes)
     found = []
     for seed in range(12):
         spec = LocalSpec(local_train=60)
-        drawing = Drawing(pool, pool.select(pool.tiles < 0), spec, seed, 5)
+        drawing = TileSampler(pool, pool.select(pool.tiles < 0), spec, seed, 5)
         found.append(coverage(drawing, itertools.product(range(8), range(5))))
     expected = expected_coverage(pool, 60, 40)
     # Of a mean of 12.
@@ -167,10 +167,10 @@ def test_B5_sets_reach_what_the_formula_says():
 def test_B5_the_deviation_is_that_of_many_draws():
     # Two draws of one of two tiles reach one tile or both, as often.
     assert coverage_deviation(2, 1, 2) == 0.25
-    pool = Pool.of([40] * 10, range(10), [0] * 10, 1)
+    pool = TileIndex.of([40] * 10, range(10), [0] * 10, 1)
     found = [
         coverage(
-            Drawing(pool, pool.select(pool.tiles < 0), LocalSpec(local_train=40), seed, 1),
+            TileSampler(pool, pool.select(pool.tiles < 0), LocalSpec(local_train=40), seed, 1),
             [(t, 0) for t in range(6)],
         )
         for seed in range(200)
@@ -190,7 +190,7 @@ def turned():
         tiles.append(sum(counts))
         images += [image] * sum(counts)
         angles += np.repeat([frame.angle for frame, _ in found], counts).tolist()
-    pool = Pool.of(tiles, range(12), np.arange(12) % 2, 2)
+    pool = TileIndex.of(tiles, range(12), np.arange(12) % 2, 2)
     return pool, np.array(images), np.array(angles)
 
 
@@ -213,17 +213,17 @@ def test_B6_all_angles_of_an_image_stay_on_one_side(turned, test_images):
 
 
 def test_a_class_without_enough_tiles_is_refused():
-    pool = Pool.of([10, 10, 4], [0, 1, 2], [0, 0, 1], 2)
+    pool = TileIndex.of([10, 10, 4], [0, 1, 2], [0, 0, 1], 2)
     nothing = pool.select(pool.tiles < 0)
     with pytest.raises(EmptyDataError, match="class 1"):
-        Drawing(pool, nothing, LocalSpec(local_train=10), 0, 1)
+        TileSampler(pool, nothing, LocalSpec(local_train=10), 0, 1)
     with pytest.raises(EmptyDataError, match="local_test"):
-        Drawing(pool, nothing, LocalSpec(local_train=8, local_test=2), 0, 1)
-    Drawing(pool, nothing, LocalSpec(local_train=8), 0, 1)
+        TileSampler(pool, nothing, LocalSpec(local_train=8, local_test=2), 0, 1)
+    TileSampler(pool, nothing, LocalSpec(local_train=8), 0, 1)
 
 
 def test_one_image_of_a_class_cannot_be_on_two_sides():
-    pool = Pool.of([10, 10, 40], [0, 1, 2], [0, 0, 1], 2)
+    pool = TileIndex.of([10, 10, 40], [0, 1, 2], [0, 0, 1], 2)
     with pytest.raises(EmptyDataError, match="class 1"):
         drawing_of(pool, test_images="others", local_train=4, local_test=2)
     without_tests = drawing_of(pool, test_images="others", local_train=4, local_test=0)
@@ -231,6 +231,6 @@ def test_one_image_of_a_class_cannot_be_on_two_sides():
 
 
 def test_without_tests_no_image_is_kept_from_the_training():
-    pool = Pool.of([30] * 4, range(4), np.arange(4) % 2, 2)
+    pool = TileIndex.of([30] * 4, range(4), np.arange(4) % 2, 2)
     drawing = drawing_of(pool, test_images="others", local_train=len(pool), local_test=0)
     assert set(drawing.train(0, 0).tolist()) == set(range(len(pool)))

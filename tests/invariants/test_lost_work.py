@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.mind import Join, Received, ServerMind
-from distkeras_grid.parameter_server.state import Session
+from distkeras_grid.parameter_server.server_core import JoinRequest, Received, ServerCore
+from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.rules import (
     SequentialRule,
     build_rule,
@@ -56,9 +56,9 @@ def test_R2_an_elastic_worker_comes_back_from_the_center():
 @pytest.mark.parametrize("rule", RULES_BUILT)
 def test_R3_a_repeated_commit_changes_nothing(rule):
     spec = make_spec(rule=rule, trainable_size=6, rows=4)
-    mind = ServerMind(spec, np.ones(6))
-    session = Session(0, 0, 1)
-    mind.handle(Join(0, 0), 0.0)
+    mind = ServerCore(spec, np.ones(6))
+    session = ConnectionId(0, 0, 1)
+    mind.handle(JoinRequest(0, 0), 0.0)
     mind.handle(Received(session, Ready(4, 0.0), np.empty(6)), 0.0)
 
     def send(sequence, now):

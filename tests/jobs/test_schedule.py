@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import command, compact_command
-from distkeras_grid.cli import retrain, running, submit
+from data_prep.cli import compact, tile
+from distkeras_grid.cli import common_options, retrain, submit
+from distkeras_grid.cli.common_options import run
 from distkeras_grid.cli.exit_codes import HELP
-from distkeras_grid.cli.running import run
 
-VERBS = {"tile": command, "retrain": retrain, "compact": compact_command}
+VERBS = {"tile": tile, "retrain": retrain, "compact": compact}
 LOG = ("--log-format", "json")
 SERVICES = ("grid-tiles.service", "grid-training.service", "grid-compaction.service")
 
@@ -37,10 +37,10 @@ def commands_in(text):
 def parsed(words):
     """The flags of submit, and the job's verb and flags."""
     parser = submit.build_parser()
-    running.add_flags(parser)
+    common_options.add_flags(parser)
     flags = parser.parse_args(words)
-    submit.the_job(flags.job, flags.arguments)  # refuses what the job does not know
-    _, rest = running.parse(flags.job, flags.arguments)
+    submit.resolve_job(flags.job, flags.arguments)  # refuses what the job does not know
+    _, rest = common_options.parse(flags.job, flags.arguments)
     return flags, flags.job, VERBS[flags.job].build_parser().parse_args(rest)
 
 

@@ -21,9 +21,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from data_prep.ingest import IngestSettings, ingest_images
 from distkeras_grid import build_session
-from distkeras_grid.cli import early
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli import preflight
+from distkeras_grid.cli.common_options import run
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, run_command
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.spark.interpreters import package_versions, training_packages
 from tests.benchmarks.studies.cells import LOCAL, grid
@@ -102,7 +102,7 @@ def compare(flags: argparse.Namespace) -> ExitCode:
     regime.build_optimizer()
     cells = grid(flags.trainers, flags.models, flags.batches, flags.workers, flags.seeds, alone)
     master = flags.master or f"local[{max(flags.workers)},4]"
-    early.check_slots(master, max(cell.workers for cell in cells))
+    preflight.check_slots(master, max(cell.workers for cell in cells))
     build_session("distkeras_grid comparison", master=master)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dkg-compare-")))
@@ -164,7 +164,7 @@ def _say(line: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: compare(flags))
+    return run_command(lambda: compare(flags))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distkeras_grid import plots
-from distkeras_grid.pages import Section, write_page
+from distkeras_grid.pages import PageSection, write_page
 from tests.benchmarks.studies.cells import Outcome
 from tests.benchmarks.studies.nets import NETS
 from tests.benchmarks.studies.results import write_whole
@@ -96,7 +96,7 @@ def csv_text(outcomes: Sequence[Outcome]) -> str:
     return stream.getvalue()
 
 
-def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> list[Section]:
+def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> list[PageSection]:
     """Draw time and accuracy over the batch size, for each model.
 
     Parameters
@@ -121,7 +121,7 @@ def draw_all(folder: Path, lines: Sequence[Line], title: str, epochs: int) -> li
                 if what == "seconds":
                     figure.axes[0].set_ylim(bottom=0)
                 figure.savefig(folder / name)
-                made.append(Section(heading, image=name))
+                made.append(PageSection(heading, image=name))
     return made
 
 
@@ -150,25 +150,25 @@ def batch_points(
 def sections(
     lines: Sequence[Line],
     findings: Sequence[Finding],
-    pictures: Sequence[Section],
+    pictures: Sequence[PageSection],
     outcomes: Sequence[Outcome],
     conditions: Mapping[str, Any],
-) -> list[Section]:
+) -> list[PageSection]:
     """Return the page's sections: conditions, findings, pictures, all figures, failures."""
     told = [[str(name), str(value)] for name, value in conditions.items()]
     failed = [outcome for outcome in outcomes if outcome.error]
     failures = [
-        Section(
+        PageSection(
             "Runs that failed",
             rows=[["run", "error"], *([o.cell.describe(), o.error] for o in failed)],
         )
     ]
     told_noise = noise(lines, int(conditions["validation_rows"]))
     return [
-        Section("What ran", text=METHOD, rows=[["condition", "value"], *told]),
-        *(Section(each.statement, text=each.answer, rows=each.rows) for each in findings),
+        PageSection("What ran", text=METHOD, rows=[["condition", "value"], *told]),
+        *(PageSection(each.statement, text=each.answer, rows=each.rows) for each in findings),
         *pictures,
-        Section("All figures", text=told_noise, rows=table(lines)),
+        PageSection("All figures", text=told_noise, rows=table(lines)),
         *(failures if failed else []),
     ]
 

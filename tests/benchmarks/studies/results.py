@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError, StorageError
 from tests.benchmarks.studies.cells import Cell, Outcome
 
@@ -75,7 +75,7 @@ def write_whole(path: Path, content: object) -> None:
     """Write JSON to a temporary file, and rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    durable.replace(temporary, path)
+    fsync.replace(temporary, path)
 
 
 def _read(path: Path) -> dict[str, Any]:

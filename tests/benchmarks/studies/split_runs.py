@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from distkeras_grid.model_parallel.device import Computer, serve
+from distkeras_grid.model_parallel.device import ConvolutionWorker, serve
 from distkeras_grid.model_parallel.devices import Devices
-from distkeras_grid.model_parallel.directory import Guide
 from distkeras_grid.model_parallel.geometry import Convolution
+from distkeras_grid.model_parallel.master_registry import RegistryAddress
 from distkeras_grid.model_parallel.messages import VOCABULARY, Welcome
-from distkeras_grid.model_parallel.time_model import Link, Plan
+from distkeras_grid.model_parallel.time_model import NetworkLink, SplitPlan
 from distkeras_grid.parameter_server.auth import new_key, seat_key
-from distkeras_grid.parameter_server.gate import Gate
+from distkeras_grid.parameter_server.listener import HandshakeListener
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.transports import Listener
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from tests.benchmarks.studies.processes import Side
 
 #: Seconds that a measurement may take.
@@ -92,8 +92,8 @@ class SplitResult:
     one_core: float
     all_cores: float
     divided: float
-    plan: Plan
-    link: Link
+    plan: SplitPlan
+    link: NetworkLink
 
     @property
     def error(self) -> float:
@@ -143,14 +143,14 @@ def measure(setup: SplitSetup) -> SplitResult:
         master.ask("address")
         address = master.answer(ANSWER_SECONDS)
         for number, slowdown in enumerate(setup.slowdowns, start=1):
-            build = partial(_Device, Guide("study", key_of, address), number, slowdown)
+            build = partial(_Device, RegistryAddress("study", key_of, address), number, slowdown)
             stack.enter_context(Side(build, _environment(threads=1)))
         master.ask("measure")
         one_core, divided, plan, link = master.answer(ANSWER_SECONDS)
         master.ask("close")
         master.answer(ANSWER_SECONDS)
     return SplitResult(
-        setup, one_core, all_cores, divided, Plan.from_json(plan), Link.from_json(link)
+        setup, one_core, all_cores, divided, SplitPlan.from_json(plan), NetworkLink.from_json(link)
     )
 
 
@@ -175,7 +175,7 @@ class _Master:
     """A master that waits for its devices, and measures them and the batch."""
 
     def __init__(self, setup: SplitSetup, key_of: Callable[[int], bytes]) -> None:
-        from distkeras_grid.model_parallel.described import find_convolutions
+        from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 
         self._whole = _Whole(setup, 1)
         self._setup = setup
@@ -184,7 +184,7 @@ class _Master:
         layers = tuple(described for _, described in self._found.layers.values())
         self._devices = Devices(layers, setup.count, setup.batch, "all")
         listener = Listener("127.0.0.1", 0, "127.0.0.1")
-        self._gate = Gate(
+        self._gate = HandshakeListener(
             listener,
             key_of,
             "study",
@@ -219,7 +219,7 @@ class _Master:
 class _Device:
     """A device that computes in a thread of its process."""
 
-    def __init__(self, guide: Guide, number: int, slowdown: float) -> None:
+    def __init__(self, guide: RegistryAddress, number: int, slowdown: float) -> None:
         from distkeras_grid.engine.process import prepare_process
 
         prepare_process(1)
@@ -228,7 +228,7 @@ class _Device:
         threading.Thread(target=serve, args=(channel, computer), daemon=True).start()
 
 
-class _SlowComputer(Computer):
+class _SlowComputer(ConvolutionWorker):
     """A device each of whose computations takes `slowdown` times as long."""
 
     def __init__(self, layers: Sequence[Convolution], slowdown: float) -> None:
@@ -252,7 +252,7 @@ def _environment(threads: int | None = None) -> dict[str, str]:
     }
 
 
-def _block(setup: SplitSetup) -> Block:
+def _block(setup: SplitSetup) -> RowBlock:
     """Return one batch, of the rows or of random numbers."""
     x = aligned_empty((1, setup.batch, *setup.shape))
     y = np.zeros((1, setup.batch), np.int64)
@@ -263,10 +263,10 @@ def _block(setup: SplitSetup) -> Block:
     else:
         x[0] = np.load(setup.folder / "images.npy", mmap_mode="r")[: setup.batch] / np.float32(255)
         y[0] = np.load(setup.folder / "labels.npy")[: setup.batch]
-    return Block((x,), (y,))
+    return RowBlock((x,), (y,))
 
 
-def _seconds(engine: Any, block: Block, repeats: int = REPEATS) -> float:
+def _seconds(engine: Any, block: RowBlock, repeats: int = REPEATS) -> float:
     """Return the median time of a batch."""
     before, after = engine.weights(), aligned_empty(engine.layout.size)
     taken = []

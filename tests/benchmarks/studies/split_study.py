@@ -18,8 +18,14 @@ import msgspec
 
 from distkeras_grid.errors import EmptyDataError
 from distkeras_grid.model_parallel.geometry import Convolution
-from distkeras_grid.model_parallel.time_model import Layers, Link, Pace, Plan, plan_layers
-from distkeras_grid.pages import Section, write_page
+from distkeras_grid.model_parallel.time_model import (
+    Layers,
+    NetworkLink,
+    SplitPlan,
+    UnitTime,
+    plan_layers,
+)
+from distkeras_grid.pages import PageSection, write_page
 from distkeras_grid.plots.style import add_legend, color_of, new_figure
 from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup
 
@@ -117,8 +123,8 @@ def _rate(result: SplitResult, number: int) -> float:
 
 
 def predict(
-    setup: SplitSetup, calibration: Calibration, link: Link, *, always: bool = False
-) -> Plan:
+    setup: SplitSetup, calibration: Calibration, link: NetworkLink, *, always: bool = False
+) -> SplitPlan:
     """Return what the time model says of a setup.
 
     Parameters
@@ -157,7 +163,7 @@ def errors(results: Sequence[SplitResult]) -> list[float]:
     return found
 
 
-def speed_up(plan: Plan, fastest: float = 1.0) -> float:
+def speed_up(plan: SplitPlan, fastest: float = 1.0) -> float:
     """Return how many times as fast a plan is as the fastest of its devices alone."""
     return plan.whole / max(1.0, fastest) / plan.divided
 
@@ -195,7 +201,7 @@ def write_study(folder: Path, results: Sequence[SplitResult], machine: str, data
         axes.set_ylim(bottom=0)
         add_legend(figure, axes)
         figure.savefig(folder / f"{name}.png")
-        sections.append(Section(title, _TEXTS[name], image=f"{name}.png"))
+        sections.append(PageSection(title, _TEXTS[name], image=f"{name}.png"))
     return write_page(folder, "Convolutions over several devices", sections)
 
 
@@ -211,7 +217,7 @@ _TEXTS = {
 
 
 def _by_devices(axes: Axes, calibration: Calibration) -> None:
-    link = Link(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
+    link = NetworkLink(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
     for kernels, setup in _usual():
         ups = [
             speed_up(predict(replace(setup, slowdowns=(1.0,) * (n - 1)), calibration, link))
@@ -226,7 +232,7 @@ def _by_devices(axes: Axes, calibration: Calibration) -> None:
 def _by_bandwidth(axes: Axes, calibration: Calibration) -> None:
     for kernels, setup in _usual():
         ups = [
-            speed_up(predict(setup, calibration, Link(bandwidth=bandwidth, latency=LATENCY)))
+            speed_up(predict(setup, calibration, NetworkLink(bandwidth=bandwidth, latency=LATENCY)))
             for bandwidth in NETWORKS.values()
         ]
         _line(axes, range(len(NETWORKS)), ups, kernels)
@@ -235,7 +241,7 @@ def _by_bandwidth(axes: Axes, calibration: Calibration) -> None:
 
 
 def _by_batch(axes: Axes, calibration: Calibration) -> None:
-    link = Link(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
+    link = NetworkLink(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
     for kernels, setup in _usual():
         ups = [speed_up(predict(replace(setup, batch=b), calibration, link)) for b in BATCHES]
         _line(axes, BATCHES, ups, kernels)
@@ -244,7 +250,7 @@ def _by_batch(axes: Axes, calibration: Calibration) -> None:
 
 
 def _by_speed(axes: Axes, calibration: Calibration) -> None:
-    link = Link(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
+    link = NetworkLink(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
     for kernels, setup in _usual():
         ups = []
         for speed in SPEEDS:
@@ -266,7 +272,7 @@ def _line(axes: Axes, x: Iterable[float], y: Sequence[float], kernels: tuple[int
     axes.plot(list(x), y, "o-", color=color_of(number, len(SIZES)), label=label)
 
 
-def _measured(results: Sequence[SplitResult], machine: str, data: str) -> Section:
+def _measured(results: Sequence[SplitResult], machine: str, data: str) -> PageSection:
     head = (
         *("kernels", "batch", "speed of the device", "one core [s]", "all cores [s]"),
         *("divided [s]", "predicted before [s]", "error"),
@@ -289,10 +295,10 @@ def _measured(results: Sequence[SplitResult], machine: str, data: str) -> Sectio
         f"{slower} of {len(results)} runs the divided model was slower than all cores: "
         "TensorFlow's own threads divide a convolution over cores without moving a byte."
     )
-    return Section("Measured on this machine", text, [head, *rows])
+    return PageSection("Measured on this machine", text, [head, *rows])
 
 
-def _model(results: Sequence[SplitResult], calibration: Calibration) -> Section:
+def _model(results: Sequence[SplitResult], calibration: Calibration) -> PageSection:
     found = errors(results)
     told = (
         f"Calibrated on the runs of the other nets, it was off by {_percent(found)} for the "
@@ -300,7 +306,7 @@ def _model(results: Sequence[SplitResult], calibration: Calibration) -> Section:
         if found
         else "Its error is not known, because only one net was measured."
     )
-    link = Link(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
+    link = NetworkLink(bandwidth=NETWORKS[USUAL_NETWORK], latency=LATENCY)
     cpus = predict(
         SplitSetup(SIZES[-1], USUAL_BATCH, (1.0,) * (PUBLISHED_CPUS[0] - 1)), calibration, link
     )
@@ -321,7 +327,7 @@ def _model(results: Sequence[SplitResult], calibration: Calibration) -> Section:
         f"GFLOP/s for the two convolutions of a device. {told} The published figures are of other "
         "machines, networks and code, and do not check it. No GPU was available."
     )
-    return Section("Beyond this machine", text, [head, *rows])
+    return PageSection("Beyond this machine", text, [head, *rows])
 
 
 def _percent(found: Sequence[float]) -> str:
@@ -335,6 +341,6 @@ def _outputs(setup: SplitSetup) -> int:
     return setup.batch * (height * width * first + height * width // 4 * second)
 
 
-def _pace(layer: Convolution, batch: int, rate: float) -> Pace:
+def _pace(layer: Convolution, batch: int, rate: float) -> UnitTime:
     forward, backward = operations(layer, batch)
-    return Pace(forward=forward / rate / layer.units, backward=backward / rate / layer.units)
+    return UnitTime(forward=forward / rate / layer.units, backward=backward / rate / layer.units)

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from distkeras_grid import build_session
-from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, guarded
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
+from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, run_command
 from tests.benchmarks.studies.data import load_data
 from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup, measure
@@ -122,7 +122,7 @@ def _factors(text: str) -> list[float]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     flags = build_parser().parse_args(argv)
-    return guarded(lambda: study(flags))
+    return run_command(lambda: study(flags))
 
 
 if __name__ == "__main__":

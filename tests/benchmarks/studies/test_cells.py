@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import ConfigurationError, DataError, StorageError
 from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome, grid
 from tests.benchmarks.studies.results import Results
@@ -66,7 +66,7 @@ def test_a_result_that_was_not_finished_is_not_there(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(durable, "replace", fail)
+    monkeypatch.setattr(fsync, "replace", fail)
     with pytest.raises(OSError, match="the disk is gone"):
         results.add(Outcome(CELL))
     assert CELL not in results

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from distkeras_grid.errors import EmptyDataError
-from distkeras_grid.model_parallel.time_model import Link
+from distkeras_grid.model_parallel.time_model import NetworkLink
 from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup, measure
 from tests.benchmarks.studies.split_study import (
     LATENCY,
@@ -24,7 +24,7 @@ from tests.benchmarks.studies.split_study import (
     write_study,
 )
 
-LINK = Link(bandwidth=2e9, latency=1e-4)
+LINK = NetworkLink(bandwidth=2e9, latency=1e-4)
 KNOWN = Calibration((2e10, 5e10), 1e-9)
 
 
@@ -63,7 +63,7 @@ def test_speed_ups_grow_with_devices_and_bandwidth_and_never_fall_below_one():
     for count in range(8):
         wider = replace(setup, slowdowns=(1.0,) * count)
         ups.append(speed_up(predict(wider, KNOWN, LINK)))
-        slower = speed_up(predict(wider, KNOWN, Link(bandwidth=1e7)))
+        slower = speed_up(predict(wider, KNOWN, NetworkLink(bandwidth=1e7)))
         assert 1 <= slower <= ups[-1] * (1 + 1e-9)
     assert ups[0] == 1
     assert ups == sorted(ups)
@@ -97,7 +97,7 @@ def test_the_table_of_the_guide_is_what_the_time_model_says(project):
     for (name, *told), kernels in zip(rows, SIZES, strict=True):
         assert name == f"{kernels[0]}:{kernels[1]}"
         for network, figure in zip(head, told, strict=True):
-            link = Link(bandwidth=NETWORKS[network], latency=LATENCY)
+            link = NetworkLink(bandwidth=NETWORKS[network], latency=LATENCY)
             plan = predict(SplitSetup(kernels, 128, (1.0,) * 3), calibration, link)
             assert figure == f"{speed_up(plan):.2f}"
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from data_prep.export.command import main
+from data_prep.cli.export import main
 from data_prep.export.job import ExportSettings, export_tiles
 from distkeras_grid.errors import EmptyDataError, OutputExistsError, SchemaError
 from distkeras_grid.feeding.schema import Field

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from data_prep.dataset.schema import as_png
 from data_prep.export.samples import check_exportable, folder_name, samples_of
-from data_prep.images import decode_image
-from data_prep.schema import as_png
+from data_prep.images.open_image import decode_image
 from distkeras_grid.errors import SchemaError
-from distkeras_grid.feeding.differences import as_differences
+from distkeras_grid.feeding.delta_encoding import as_differences
 from distkeras_grid.feeding.schema import Field
 
 

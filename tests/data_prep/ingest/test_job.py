@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from data_prep import TilingSettings, tile_images, update_tiles
-from data_prep.images import decode_image
+from data_prep.images.open_image import decode_image
 from data_prep.ingest import IngestSettings, ingest_folder, ingest_images
 from data_prep.ingest.cifar import CLASSES
 from distkeras_grid import read_tiles

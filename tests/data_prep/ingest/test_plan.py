@@ -7,9 +7,9 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
+from data_prep.dataset.plan import FILE_BYTES
 from data_prep.ingest.plan import Found, look_at, make_plan, tasks_for
 from data_prep.ingest.settings import IngestSettings
-from data_prep.plan import FILE_BYTES
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,

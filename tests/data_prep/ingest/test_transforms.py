@@ -7,7 +7,7 @@ import pytest
 
 from data_prep.ingest.transforms import (
     PASSES,
-    Moments,
+    PixelMoments,
     Transform,
     first_columns,
     orthonormal,
@@ -29,7 +29,7 @@ def images():
 
 
 def fitted(batches):
-    moments = Moments.of(batches, 100)
+    moments = PixelMoments.of(batches, 100)
     mean, passed = moments.mean(), first_columns(100, moments.count, WANTED)
     for _ in range(PASSES):
         basis = orthonormal(passed)
@@ -38,8 +38,11 @@ def fitted(batches):
 
 
 def test_moments_of_parts_add_up_to_those_of_all(images):
-    parts = [Moments.of(np.array_split(images[:90], 2), 100), Moments.of([images[90:]], 100)]
-    added = Moments.added([Moments.from_vector(part.to_vector()) for part in parts])
+    parts = [
+        PixelMoments.of(np.array_split(images[:90], 2), 100),
+        PixelMoments.of([images[90:]], 100),
+    ]
+    added = PixelMoments.added([PixelMoments.from_vector(part.to_vector()) for part in parts])
     rows = images.reshape(300, -1).astype(np.float64)
     assert added.count == 300
     np.testing.assert_array_equal(added.total, rows.sum(axis=0))
@@ -50,7 +53,7 @@ def test_moments_of_parts_add_up_to_those_of_all(images):
 def test_standardised_pixels_have_mean_0_and_deviation_1(images):
     images = images.copy()
     images[:, 0, 0] = 9  # a pixel that never changes
-    moments = Moments.of([images], 100)
+    moments = PixelMoments.of([images], 100)
     transform = Transform(moments.mean(), None, moments.deviation(), (10, 10, 1))
     values = transform.apply(images)
     assert (values.dtype, values.shape) == (np.float32, images.shape)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 
-from distkeras_grid.cli.exit_codes import guarded
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
+from distkeras_grid.cli.exit_codes import run_command
 
 TASKS = 2
 
 
 def write(folder):
-    from distkeras_grid.spark.outputs import Output, OutputKind
+    from distkeras_grid.spark.atomic_output import Output, OutputKind
     from distkeras_grid.spark.session import build_session
     from distkeras_grid.spark.storage import Storage
 
@@ -40,4 +40,4 @@ def write(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(run("tile", lambda rest: guarded(lambda: write(*rest)), sys.argv[1:]))
+    sys.exit(run("tile", lambda rest: run_command(lambda: write(*rest)), sys.argv[1:]))

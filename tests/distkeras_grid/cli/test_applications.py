@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli.applications import chosen, main
+from distkeras_grid.cli.applications import filter_applications, main
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.sandbox.configuration import render_site
@@ -23,10 +23,10 @@ def test_which_are_chosen():
     runs = application("RUNNING", "root.nightly", "me")
     ended = application("FINISHED", "root.default", "you")
     known = [runs, ended]
-    assert chosen(known, running=True, queue=None, user=None) == [runs]
-    assert chosen(known, running=False, queue="nightly", user=None) == [runs]
-    assert chosen(known, running=False, queue="root.default", user="you") == [ended]
-    assert chosen(known, running=False, queue="ightly", user=None) == []
+    assert filter_applications(known, running=True, queue=None, user=None) == [runs]
+    assert filter_applications(known, running=False, queue="nightly", user=None) == [runs]
+    assert filter_applications(known, running=False, queue="root.default", user="you") == [ended]
+    assert filter_applications(known, running=False, queue="ightly", user=None) == []
 
 
 def test_a_table_and_the_same_as_json(

@@ -11,7 +11,7 @@ import pytest
 COMMAND = """
 import sys
 from distkeras_grid.cli.console import note, tell
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
 
 def command(_):
     for _ in range(20):

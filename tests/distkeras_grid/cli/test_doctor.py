@@ -12,7 +12,7 @@ from distkeras_grid.cli import doctor
 from distkeras_grid.cli.doctor import count_kernels, count_weights, has_ticket, main, model_size
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError
-from distkeras_grid.model_parallel.traffic import Traffic
+from distkeras_grid.model_parallel.communication_cost import Traffic
 from distkeras_grid.spark.memory import DAEMONS_MB, ROWS_MB, ModelSize
 from distkeras_grid.spark.storage import Storage
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from distkeras_grid import errors
-from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code, exit_codes_help, guarded
+from distkeras_grid.cli.exit_codes import HELP, ExitCode, exit_code, exit_codes_help, run_command
 
 EXPECTED = {
     errors.GridError: 1,
@@ -67,15 +67,15 @@ def test_the_table_names_every_exception():
 
 @pytest.mark.parametrize(("kind", "code"), EXPECTED.items())
 def test_each_exception_has_its_code_and_one_line(kind, code, capsys):
-    assert guarded(raising(kind("what came in"))) == code
+    assert run_command(raising(kind("what came in"))) == code
     told = capsys.readouterr()
     assert told.err == f"{kind.__name__}: what came in\n"
     assert not told.out
 
 
 def test_success_and_interrupt(capsys):
-    assert guarded(lambda: None) == 0
-    assert guarded(raising(KeyboardInterrupt())) == 130
+    assert run_command(lambda: None) == 0
+    assert run_command(raising(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "interrupted\n"
     assert exit_code(KeyboardInterrupt()) is ExitCode.INTERRUPTED
 
@@ -84,7 +84,7 @@ def test_notes_of_an_exception_stand_in_its_line(capsys):
     for error in (errors.StorageError("refused."), KeyboardInterrupt()):
         error.add_note("kept here")
         error.add_note("and there")
-        guarded(raising(error))
+        run_command(raising(error))
     assert capsys.readouterr().err == (
         "StorageError: refused; kept here; and there\ninterrupted; kept here; and there\n"
     )
@@ -92,7 +92,7 @@ def test_notes_of_an_exception_stand_in_its_line(capsys):
 
 def test_a_defect_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
-        guarded(raising(ZeroDivisionError("a defect")))
+        run_command(raising(ZeroDivisionError("a defect")))
 
 
 def test_an_error_of_spark_is_one_line_with_its_cause(capsys):
@@ -101,7 +101,7 @@ def test_an_error_of_spark_is_one_line_with_its_cause(capsys):
     raised = PySparkException(
         "Job aborted: Task 0 failed\n\tat java.Thread\nValueError: no stone\n"
     )
-    assert guarded(raising(raised)) == ExitCode.CLUSTER
+    assert run_command(raising(raised)) == ExitCode.CLUSTER
     told = capsys.readouterr().err
     assert "ValueError: no stone" in told
     assert len(told.splitlines()) == 1

@@ -12,8 +12,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from distkeras_grid.cli.exit_codes import ExitCode, guarded
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.errors import ClusterError
 from tests.cluster import driver_environment
 from tests.distkeras_grid.cli.interrupted_job import TASKS
@@ -59,14 +59,14 @@ def broken_by_an_interrupt():
 
 
 def test_an_error_of_py4j_that_an_interrupt_has_caused_is_an_interrupt(capsys):
-    assert guarded(broken_by_an_interrupt) == 130
+    assert run_command(broken_by_an_interrupt) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
     def gone():
         raise Py4JNetworkError("Answer from Java side is empty")
 
     with pytest.raises(Py4JNetworkError):
-        guarded(gone)
+        run_command(gone)
 
 
 def interrupted_and_then(error):
@@ -80,24 +80,24 @@ def interrupted_and_then(error):
 
 
 def test_what_spark_says_of_an_interrupted_job_is_an_interrupt(capsys):
-    assert guarded(interrupted_and_then(PySparkException("Job 3 cancelled"))) == 130
+    assert run_command(interrupted_and_then(PySparkException("Job 3 cancelled"))) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_our_error_of_an_interrupted_job_is_an_interrupt(capsys):
     error = ClusterError("Spark gave up on the job 'tiling to tiles'")
     error.__cause__ = PySparkException("Job 3 cancelled")
-    assert guarded(interrupted_and_then(error)) == 130
+    assert run_command(interrupted_and_then(error)) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_defect_that_an_interrupt_has_brought_to_light_is_told():
     with pytest.raises(TypeError):
-        guarded(interrupted_and_then(TypeError("a defect")))
+        run_command(interrupted_and_then(TypeError("a defect")))
 
 
 def test_what_could_not_be_stopped_is_told_with_its_own_code(capsys):
-    assert guarded(interrupted_and_then(ClusterError("It still runs."))) == ExitCode.CLUSTER
+    assert run_command(interrupted_and_then(ClusterError("It still runs."))) == ExitCode.CLUSTER
     assert capsys.readouterr().err == "ClusterError: It still runs.\n"
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from distkeras_grid.cli.common_options import run
 from distkeras_grid.cli.lock import Lock, current, held
-from distkeras_grid.cli.running import run
 from distkeras_grid.errors import BusyError, ClusterError, ConfigurationError, StorageError
 from distkeras_grid.submission.applications import new_tag
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distkeras_grid.cli.logs import build_parser, chosen, show, store
+from distkeras_grid.cli.logs import build_parser, filter_containers, show, store
 from distkeras_grid.errors import ClusterError, StorageError
 from distkeras_grid.submission.container_logs import LogFile
 
@@ -50,7 +50,9 @@ SOURCE = Source(
 )
 def test_the_flags_choose_files(flags, found):
     flags = build_parser().parse_args(["application_17_0003", *flags])
-    assert [(file.container, file.name) for file in chosen(SOURCE.files(), flags)] == found
+    assert [
+        (file.container, file.name) for file in filter_containers(SOURCE.files(), flags)
+    ] == found
 
 
 @pytest.mark.parametrize(("lines", "shown"), [(0, ["one", "two", "three"]), (2, ["two", "three"])])

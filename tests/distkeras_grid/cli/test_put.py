@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli import du, get, ls, mkdir, put, rm
-from distkeras_grid.webhdfs.answers import FileStatus
 from distkeras_grid.webhdfs.pool import Transferred
+from distkeras_grid.webhdfs.responses import FileStatus
 
 COMMANDS = {"put": put, "get": get, "ls": ls, "du": du, "mkdir": mkdir, "rm": rm}
 ARGUMENTS = {

@@ -13,7 +13,7 @@ from distkeras_grid.cli import train
 from distkeras_grid.cli.retrain import (
     LEFTOVER,
     Latest,
-    Manifest,
+    RetrainManifest,
     TiledSource,
     _add_run,
     build_parser,
@@ -68,7 +68,7 @@ def test_new_is_what_was_tiled_after_the_latest_run():
         return TiledSource("tiled", name, split, update)
 
     sources = (tiled("a", 0), tiled("b", 5), tiled("c", 5, "test"), tiled("d", 4))
-    manifest = Manifest((*sources, TiledSource("left out")), 5)
+    manifest = RetrainManifest((*sources, TiledSource("left out")), 5)
     assert new_sources(manifest, "train", LATEST) == ["b"]
     assert new_sources(manifest, None, LATEST) == ["b", "c"]
     assert new_sources(manifest, "train", None) == ["a", "b", "d"]
@@ -80,12 +80,12 @@ def test_an_image_without_rows_is_not_new(change):
     source = {"status": "tiled", "split": "train", "update": 5, "sha256": "a" * 64, "tiles": 4}
     for told, new in ((source, ["a" * 64]), ({**source, **change}, [])):
         text = json.dumps({"last_update": 5, "sources": [told]})
-        assert new_sources(parse(text, Manifest, ""), "train", LATEST) == new
+        assert new_sources(parse(text, RetrainManifest, ""), "train", LATEST) == new
 
 
 def test_all_is_new_in_a_data_set_that_was_made_anew():
     """Its numbers began at 0 again: for as many nights nothing was new."""
-    manifest = Manifest((TiledSource("tiled", "a", "train", 0),), 0)
+    manifest = RetrainManifest((TiledSource("tiled", "a", "train", 0),), 0)
     assert new_sources(manifest, "train", LATEST) == ["a"]
 
 
@@ -321,10 +321,10 @@ def test_a_digest_that_is_none_is_refused(digest):
     """It became a part of an SQL expression."""
     source = {"status": "tiled", "split": "train", "update": 1, "sha256": "a" * 64}
     told = {"last_update": 1, "sources": [source]}
-    assert new_sources(parse(json.dumps(told), Manifest, ""), "train", None) == ["a" * 64]
+    assert new_sources(parse(json.dumps(told), RetrainManifest, ""), "train", None) == ["a" * 64]
     source["sha256"] = digest
     with pytest.raises(SchemaError):
-        parse(json.dumps(told), Manifest, "_dataset.json")
+        parse(json.dumps(told), RetrainManifest, "_dataset.json")
 
 
 def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():

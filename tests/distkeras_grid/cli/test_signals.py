@@ -18,7 +18,7 @@ from distkeras_grid.signals import interrupts_first, terminable
 COMMAND = """
 import signal, sys, time
 from distkeras_grid.cli.exit_codes import guarded
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -39,7 +39,7 @@ raise SystemExit(run("train", commands[sys.argv[1]], sys.argv[2:]))
 """
 FOLLOWING = """
 import signal, sys
-from distkeras_grid.cli.running import run
+from distkeras_grid.cli.common_options import run
 from distkeras_grid.submission import spark_submit
 
 # These tests may run in a script's background, where SIGINT is ignored.

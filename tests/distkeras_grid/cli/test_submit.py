@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.cli import whereabouts
+from distkeras_grid.cli import yarn_lookup
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.lock import Lock, held
 from distkeras_grid.cli.main import main as grid
@@ -25,9 +25,9 @@ from distkeras_grid.cli.submit import (
     in_cluster,
     main,
     planned,
+    resolve_job,
     shipped,
     split_arguments,
-    the_job,
     verdict,
 )
 from distkeras_grid.errors import ClusterError, StorageError
@@ -328,7 +328,7 @@ def going(client, monkeypatch):
 
 
 def test_in_client_mode_a_job_that_waits_for_its_container_says_so(client, going, capsys):
-    look = whereabouts.waiting(client.tag, None)
+    look = yarn_lookup.waiting(client.tag, None)
     assert look()
     assert "application_17_0009  ACCEPTED" in capsys.readouterr().err
     going["state"] = "RUNNING"
@@ -353,8 +353,8 @@ def test_the_last_line_of_the_driver_is_told(monkeypatch):
             "distkeras_grid.submission.yarn_sites.find_resourcemanager",
             lambda _: Address((url,), "me"),
         )
-        assert whereabouts.driver_line(RUNNING, None)() == "c"
-        assert whereabouts.driver_line("application_1_0001", None)() == ""
+        assert yarn_lookup.driver_line(RUNNING, None)() == "c"
+        assert yarn_lookup.driver_line("application_1_0001", None)() == ""
 
 
 def test_in_client_mode_where_yarn_does_not_answer_the_tag_is_told(client, monkeypatch, capsys):
@@ -390,7 +390,7 @@ def test_an_archive_that_the_user_names_is_checked(monkeypatch):
     checked = []
     monkeypatch.setattr("distkeras_grid.submission.package.write_package", lambda _: Path("a.zip"))
     monkeypatch.setattr(
-        "distkeras_grid.submission.placement.check_own", lambda uri, _: checked.append(uri)
+        "distkeras_grid.submission.upload.check_own", lambda uri, _: checked.append(uri)
     )
     hadoop = SimpleNamespace(storage=None)
     named = ("--environment", "hdfs:///mine.tar.gz")
@@ -408,7 +408,7 @@ def test_each_submission_has_a_tag_of_its_own():
 def test_a_program_of_the_user(tmp_path: Path):
     program = tmp_path / "my_job.py"
     program.write_text("")
-    assert the_job(str(program), ["--a", "1"]) == (str(program), ["--a", "1"], "my_job")
+    assert resolve_job(str(program), ["--a", "1"]) == (str(program), ["--a", "1"], "my_job")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.cli.early import check_trainer
+from distkeras_grid.cli.preflight import check_trainer
 from distkeras_grid.cli.train import (
     build_parser,
     call_model_function,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from tests.engines import assert_equals_fit, engine_of
 
 pytestmark = pytest.mark.tensorflow
@@ -109,7 +109,7 @@ def blocks_of(arrays, start, stop):
     for i, j, n in cuts:
         if j > i:
             x, y, *weight = (a[i:j].reshape(n, -1, *a.shape[1:]) for a in arrays)
-            blocks.append(Block((x,), (y,), *weight))
+            blocks.append(RowBlock((x,), (y,), *weight))
     return blocks
 
 
@@ -325,7 +325,7 @@ def test_integer_inputs_arrive_as_integers():
     assert not engine.jit
     after = np.empty(5, np.float32)
     rows = np.array([[0, 1], [2, 4]])
-    engine.run(engine.weights(), [Block((rows,), (rows,))], after)
+    engine.run(engine.weights(), [RowBlock((rows,), (rows,))], after)
     assert after.tolist() == [1, 1, 1, 0, 1]
 
 

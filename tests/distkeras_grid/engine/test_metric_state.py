@@ -12,7 +12,7 @@ from distkeras_grid.engine.metric_state import (
     results_of,
 )
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from tests.engines import engine_of
 
 pytestmark = pytest.mark.tensorflow
@@ -115,7 +115,7 @@ def blocks_of(x, y, weight=None):
     labels = y if isinstance(y, tuple) else (y,)
     for start in range(0, len(x), BATCH):
         part = slice(start, start + BATCH)
-        yield Block(
+        yield RowBlock(
             (x[np.newaxis, part],),
             tuple(each[np.newaxis, part] for each in labels),
             None if weight is None else weight[np.newaxis, part],

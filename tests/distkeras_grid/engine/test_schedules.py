@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from tests.engines import engine_of
 
 pytestmark = pytest.mark.tensorflow
@@ -17,7 +17,7 @@ STEPS, BATCH, DONE = 6, 8, 1875
 def data():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(STEPS, BATCH, 5)).astype(np.float32)
-    return Block((x,), ((x[..., 0] > 0).astype(np.int64),))
+    return RowBlock((x,), ((x[..., 0] > 0).astype(np.int64),))
 
 
 def model(optimizer):
@@ -120,7 +120,7 @@ def test_the_plan_of_steps_can_be_set_again(optimizer):
 
 def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
     from distkeras_grid.engine.keras_model import model_to_bytes
-    from distkeras_grid.engine.loading import load_engine
+    from distkeras_grid.engine.model_loader import load_engine
 
     archive = model_to_bytes(model(adam(falling(2))))
     late = load_engine(archive)
@@ -137,7 +137,7 @@ def test_rates_of_several_optimizers_are_not_set_from_outside():
 
 
 def test_several_optimizers_are_reset_at_each_window_unless_they_follow_a_schedule():
-    from distkeras_grid.engine.local_steps import check_reset
+    from distkeras_grid.engine.local_optimizers import check_reset
     from distkeras_grid.rules import AveragingRule
 
     check_reset(AveragingRule(), several(0.1), "AveragingTrainer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from tests.engines import assert_equals_fit, engine_of
 
 pytestmark = pytest.mark.tensorflow
@@ -87,7 +87,7 @@ def run(model, steps, weight=None, **options):
     inputs = [port.name for port in inputs_of(model)]
     scaling = tuple((SCALE, OFFSET) if name == "pixels" else (1.0, 0.0) for name in inputs)
     engine = engine_of(model, scaling=scaling, **options)
-    block = Block(
+    block = RowBlock(
         tuple(in_blocks(x[name]) for name in inputs),
         tuple(in_blocks(y[port.name]) for port in outputs_of(model)),
         None if weight is None else in_blocks(weight),
@@ -139,7 +139,7 @@ def test_warm_up_leaves_the_weights():
 
     x, y = data()
     engine = engine_of(compiled("list", BY_NAME), block_shape=(2, BATCH))
-    block = Block(
+    block = RowBlock(
         tuple(a[: 2 * BATCH].reshape(2, BATCH, *a.shape[1:]) for a in x.values()),
         tuple(a[: 2 * BATCH].reshape(2, BATCH, *a.shape[1:]) for a in y.values()),
     )

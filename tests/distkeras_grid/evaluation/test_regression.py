@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, DataError, EmptyDataError
-from distkeras_grid.evaluation.regression import Moments, evaluate_moments
+from distkeras_grid.evaluation.regression import ErrorMoments, evaluate_moments
 
 
 def moments(units, labels, predictions):
     labels, predictions = np.asarray(labels, float), np.asarray(predictions, float)
     error = predictions - labels
     means = labels.mean(), predictions.mean(), labels.var(), abs(error).mean(), (error**2).mean()
-    return Moments(units, len(labels), *map(float, means))
+    return ErrorMoments(units, len(labels), *map(float, means))
 
 
 @pytest.mark.parametrize("offset", [0, 1e9])

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from distkeras_grid.evaluation.levels import Tally, evaluate_tallies
+from distkeras_grid.evaluation.classification import ClassCounts, evaluate_tallies
 
 TALLIES = [
-    Tally((source,), true, named, votes, float(votes))
+    ClassCounts((source,), true, named, votes, float(votes))
     for source, true, named, votes in [
         ("a", 0, 0, 1200),
         ("a", 0, 1, 30),
@@ -34,5 +34,5 @@ def test_an_interval_that_tells_nothing_is_explained():
     text = str(evaluate_tallies(TALLIES[2:4], ["source"]))
     assert "(no interval)" in text
     assert "depends on one of them alone" in text
-    without = [Tally((), each.true, each.named, each.votes, each.score) for each in TALLIES]
+    without = [ClassCounts((), each.true, each.named, each.votes, each.score) for each in TALLIES]
     assert "as if they were independent" in str(evaluate_tallies(without, ()))

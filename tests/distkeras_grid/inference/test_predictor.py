@@ -7,7 +7,7 @@ from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError, 
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port
 from distkeras_grid.inference.predictor import ModelPredictor, as_lists, output_columns
-from distkeras_grid.inference.tallies import class_names
+from distkeras_grid.inference.vote_counts import class_names
 
 IMAGE = Field("image", (2, 2, 1), scale=1 / 255, classes=("dark", "light"))
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import GridError
-from distkeras_grid.local_sets.drawing import Drawing, digest_of
-from distkeras_grid.local_sets.pool import Pool
 from distkeras_grid.local_sets.rows import LocalRows
+from distkeras_grid.local_sets.sampler import TileSampler, digest_of
 from distkeras_grid.local_sets.store import LocalPlan
-from distkeras_grid.local_sets.work import LocalWork
+from distkeras_grid.local_sets.tile_index import TileIndex
+from distkeras_grid.local_sets.worker_sampler import WorkerSampler
 from distkeras_grid.rows import ALIGNMENT
 from distkeras_grid.spec import LocalSpec, ScheduleSpec
 from tests.distkeras_grid.stores.tables import CLASSES, EACH, FIELD, store_of, write_tiles
@@ -79,14 +79,14 @@ def plan_of(folder, **recipe):
     store = store_of(folder)
     spec = LocalSpec(**{"local_train": 12, "local_test": 6, "test_images": "others", **recipe})
     nothing = store.pool.select(store.pool.tiles < 0)
-    return LocalPlan(store, Drawing(store.pool, nothing, spec, 3, 2))
+    return LocalPlan(store, TileSampler(store.pool, nothing, spec, 3, 2))
 
 
 @pytest.mark.parametrize(("window", "windows"), [(None, 1), (1, 3), (2, 2)])
 def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, pixels, window, windows):
     schedule = ScheduleSpec(rows=24, workers=2, batch_size=4, window=window, epochs=3, seed=3)
     plan = plan_of(folder)
-    with LocalWork(plan, schedule, 1) as work:
+    with WorkerSampler(plan, schedule, 1) as work:
         told = []
         for each in work.policy.windows():
             trained = np.concatenate(
@@ -122,11 +122,11 @@ def test_a_set_is_told_after_the_last_window_of_its_iteration(folder, pixels, wi
 def test_a_worker_tells_by_a_digest_what_it_draws_from(folder, pixels):
     schedule = ScheduleSpec(rows=24, workers=2, batch_size=4, epochs=1)
     plan = plan_of(folder)
-    other = Pool.of([EACH] * 6, range(6), [0, 1, 2, 0, 2, 1], CLASSES)
+    other = TileIndex.of([EACH] * 6, range(6), [0, 1, 2, 0, 2, 1], CLASSES)
     drawing = replace(plan.drawing, training=other)
     digests = []
     for each in (plan, plan_of(folder), LocalPlan(plan.store, drawing)):
-        with LocalWork(each, schedule, 0) as work:
+        with WorkerSampler(each, schedule, 0) as work:
             digests.append(work.digest)
     assert digests[0] == digests[1] != digests[2]
     assert len(digests[0]) == 16
@@ -134,7 +134,7 @@ def test_a_worker_tells_by_a_digest_what_it_draws_from(folder, pixels):
 
 def test_without_local_tests_nothing_is_evaluated(folder, pixels):
     schedule = ScheduleSpec(rows=24, workers=2, batch_size=4, epochs=1)
-    with LocalWork(plan_of(folder, local_test=0), schedule, 0) as work:
+    with WorkerSampler(plan_of(folder, local_test=0), schedule, 0) as work:
         (window,) = work.policy.windows()
         report = work.report(window, lambda _: pytest.fail("evaluated"))
         assert (report.test, report.metrics, report.test_seconds) == (0, {}, 0)

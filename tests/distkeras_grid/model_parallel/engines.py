@@ -5,11 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes, weight_layout
-from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.pipeline import RemoteStages
+from distkeras_grid.model_parallel.pipeline_partition import (
+    FullModelLayout,
+    find_cuts,
+    stages_of,
+    weight_slices,
+)
 from distkeras_grid.model_parallel.placed_engine import PlacedEngine
 from distkeras_grid.model_parallel.stage import StageComputer
-from distkeras_grid.model_parallel.staged import Whole, find_cuts, places_of, stages_of
 from distkeras_grid.model_parallel.tower import TowerComputer
 from distkeras_grid.model_parallel.towers_engine import RemoteTowers, TowersEngine
 from tests.distkeras_grid.model_parallel.helpers import PATIENT, Dies, connect
@@ -38,7 +43,7 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
     stages[-1].compile_from_config(model.get_compile_config())
     archives = [model_to_bytes(stage) for stage in stages]
     optimizer = keras.optimizers.serialize(model.optimizer)
-    members = Members(len(stages))
+    members = DeviceGroup(len(stages))
     computers = [
         Dies(StageComputer(model_from_bytes(archive), optimizer, first=number == 0))
         for number, archive in enumerate(archives[:-1])
@@ -47,7 +52,9 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
     assert members.wait_for_all(5.0) == len(stages)
     engine = PlacedEngine(
         model_from_bytes(archives[-1]),
-        Whole(weight_layout(whole), tuple(places_of(whole, stage) for stage in stages)),
+        FullModelLayout(
+            weight_layout(whole), tuple(weight_slices(whole, stage) for stage in stages)
+        ),
         RemoteStages(members, len(names), limits) if names else None,
         micro_batches,
         told=told,
@@ -66,7 +73,7 @@ def towers_engine(archive, names, limits=PATIENT):
         model = model_from_bytes(archive)
         return model, [model.get_layer(name) for name in names]
 
-    members = Members(len(names))
+    members = DeviceGroup(len(names))
     threads, computers = [], []
     for number in range(1, len(names)):
         model, towers = parts()

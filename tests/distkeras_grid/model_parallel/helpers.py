@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 
-from distkeras_grid.model_parallel.device import Computer, serve
+from distkeras_grid.model_parallel.device import ConvolutionWorker, serve
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.messages import VOCABULARY
-from distkeras_grid.model_parallel.time_model import LayerPlan, Plan
-from distkeras_grid.parameter_server.wire import ArrayChannel
+from distkeras_grid.model_parallel.time_model import LayerPlan, SplitPlan
+from distkeras_grid.parameter_server.array_channel import ArrayChannel
 from distkeras_grid.spec import LimitsSpec
 from tests.memory_streams import memory_pair
 
@@ -73,7 +73,7 @@ def devices_of(layers, count, batch=8, which="all", before=None, **settings):
     told = []
     devices = Devices(layers, count, batch, which, told.append, **settings)
     devices.told = told
-    devices.computers = [Computer(layers) for _ in range(1, count)]
+    devices.computers = [ConvolutionWorker(layers) for _ in range(1, count)]
     devices.threads = [
         connect(devices, n, computer, (before or {}).get(n))
         for n, computer in enumerate(devices.computers, start=1)
@@ -90,7 +90,7 @@ def devices_of(layers, count, batch=8, which="all", before=None, **settings):
 
 def plan_of(**shares):
     """A plan with these shares, by layer."""
-    return Plan(
+    return SplitPlan(
         layers=tuple(
             LayerPlan(layer=name, shares=tuple(each), whole=1.0, divided=1.0, moved=0)
             for name, each in shares.items()
@@ -104,4 +104,4 @@ def planning(**shares):
         LayerPlan(layer=name, shares=each, whole=0.5, divided=0.25, moved=1)
         for name, each in shares.items()
     )
-    return lambda *_, rest, unsplit, **__: Plan(layers=layers, rest=rest, unsplit=unsplit)
+    return lambda *_, rest, unsplit, **__: SplitPlan(layers=layers, rest=rest, unsplit=unsplit)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.cuts import Piece, choose_cuts, given_cuts
+from distkeras_grid.model_parallel.cuts import LayerGroup, choose_cuts, given_cuts
 from distkeras_grid.spark.memory import VECTORS
 
 
 def piece(number, seconds=1.0, held=0, kept=0, sent=0, trains=True, weights=0):
-    return Piece(
+    return LayerGroup(
         name=f"layer{number}",
         forward=seconds / 3,
         backward=2 * seconds / 3,

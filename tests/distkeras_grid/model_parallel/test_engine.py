@@ -10,10 +10,10 @@ import pytest
 
 from distkeras_grid.engine.tensorflow import TensorFlowEngine
 from distkeras_grid.model_parallel import devices as devices_module
-from distkeras_grid.model_parallel.arithmetic import Part
-from distkeras_grid.model_parallel.described import find_convolutions
+from distkeras_grid.model_parallel.arithmetic import UnitRange
+from distkeras_grid.model_parallel.convolution_finder import find_convolutions
 from distkeras_grid.model_parallel.engine import DividedEngine
-from distkeras_grid.rows import Block, aligned_empty
+from distkeras_grid.rows import RowBlock, aligned_empty
 from tests.distkeras_grid.model_parallel.helpers import devices_of, planning
 
 pytestmark = pytest.mark.tensorflow
@@ -40,10 +40,10 @@ def network():
 def block_of(steps):
     random, x = np.random.default_rng(1), aligned_empty((steps, BATCH, 8, 8, 3))
     x[:] = random.random(x.shape, np.float32)
-    return Block((x,), (random.random((steps, BATCH, 2), np.float32),))
+    return RowBlock((x,), (random.random((steps, BATCH, 2), np.float32),))
 
 
-class SlowPart(Part):
+class SlowPart(UnitRange):
     """A convolution outside of Keras' graph, which takes less."""
 
     def output(self):

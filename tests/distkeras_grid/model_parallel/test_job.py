@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from distkeras_grid.model_parallel.directory import MASTER
 from distkeras_grid.model_parallel.job import run_devices
-from distkeras_grid.model_parallel.meeting import DevicesPlan
-from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.model_parallel.master_registry import MASTER
+from distkeras_grid.model_parallel.rendezvous import DevicesPlan
+from distkeras_grid.parameter_server.settings import BindAddress
 from tests.specs import make_settings
 
 
@@ -20,7 +20,7 @@ def test_a_device_has_the_key_of_its_own_number_only(spark, tmp_path):
 
     def device(plan, batches):
         from distkeras_grid.errors import AuthenticationError
-        from distkeras_grid.model_parallel.meeting import number_of, task_numbers
+        from distkeras_grid.model_parallel.rendezvous import number_of, task_numbers
 
         partition, attempt = task_numbers()
         own = number_of(partition)
@@ -44,7 +44,7 @@ def test_a_device_has_the_key_of_its_own_number_only(spark, tmp_path):
         while len(list(tmp_path.iterdir())) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    place = ServerPlace("127.0.0.1", "127.0.0.1")
+    place = BindAddress("127.0.0.1", "127.0.0.1")
     prepared = SimpleNamespace(
         settings=SimpleNamespace(run="run", place=place),
         description={},

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.model_parallel.members import Members
+from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.messages import (
+    ForwardResult,
     InputGradient,
-    Output,
     StageBackward,
     StageStep,
     Stepped,
@@ -45,7 +45,7 @@ class Multiplies:
         time.sleep(self.pause)
         self.asked.append(message)
         if isinstance(message, TowerForward):
-            duplex.send(Output(seconds=0.0), [self.factor * arrays[0]])
+            duplex.send(ForwardResult(seconds=0.0), [self.factor * arrays[0]])
         elif isinstance(message, StageBackward):
             found = [] if self.first else [self.factor * arrays[0]]
             duplex.send(InputGradient(seconds=0.0), found)
@@ -55,7 +55,7 @@ class Multiplies:
 
 @contextmanager
 def stages(*factors, limits=PATIENT):
-    members = Members(1 + len(factors))
+    members = DeviceGroup(1 + len(factors))
     computers = [Multiplies(factor, number == 0) for number, factor in enumerate(factors)]
     threads = [connect(members, n, computer) for n, computer in enumerate(computers, start=1)]
     remote = RemoteStages(members, len(factors), limits)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distkeras_grid.array_tree import unpack
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.model_parallel.schedule import bubble_share
 from distkeras_grid.spec import LimitsSpec
-from distkeras_grid.trees import unpack
 from tests.distkeras_grid.model_parallel.engines import placed_engine
 from tests.distkeras_grid.model_parallel.helpers import again
 

@@ -7,8 +7,8 @@ import pytest
 
 from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.pipeline_partition import find_cuts
 from distkeras_grid.model_parallel.placed_layers import PlacedLayers
-from distkeras_grid.model_parallel.staged import find_cuts
 
 pytestmark = pytest.mark.tensorflow
 

@@ -12,7 +12,7 @@ from distkeras_grid.model_parallel.messages import Report
 from distkeras_grid.model_parallel.reports import (
     FIRST_LINES,
     NEWEST_LINES,
-    Lines,
+    DeviceLines,
     Recorder,
     Reports,
 )
@@ -86,14 +86,14 @@ def test_what_waits_for_a_driver_is_bounded_and_fits_a_report():
 
 @pytest.mark.parametrize("count", [0, 1, FIRST_LINES, FIRST_LINES + NEWEST_LINES])
 def test_lines_are_kept(count):
-    lines = Lines()
+    lines = DeviceLines()
     for line in numbered(count):
         lines.add([line])
     assert lines.kept == numbered(count)
 
 
 def test_of_many_lines_the_first_and_the_newest_are_kept():
-    lines = Lines(numbered(MANY))
+    lines = DeviceLines(numbered(MANY))
     first, newest = numbered(MANY)[:FIRST_LINES], numbered(MANY)[-NEWEST_LINES:]
     kept = lines.kept
     assert (kept[:FIRST_LINES], kept[FIRST_LINES + 1 :]) == (first, newest)

@@ -9,17 +9,17 @@ from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.time_model import (
     LayerPlan,
-    Link,
-    Pace,
-    Plan,
+    NetworkLink,
+    SplitPlan,
+    UnitTime,
     divided_seconds,
     moved_bytes,
     plan_layer,
     plan_layers,
 )
 
-FREE = Link(bandwidth=math.inf)
-ETHERNET = Link(bandwidth=125e6)
+FREE = NetworkLink(bandwidth=math.inf)
+ETHERNET = NetworkLink(bandwidth=125e6)
 
 
 def layer(name="c", inputs=500, channels=1500, size=16):
@@ -39,7 +39,7 @@ def layer(name="c", inputs=500, channels=1500, size=16):
 def pace(layer, batch, flops):
     """A device that makes so many floating-point operations a second, twice of them backward."""
     operations = 2 * layer.multiplications(batch, 1)
-    return Pace(forward=operations / flops, backward=2 * operations / flops)
+    return UnitTime(forward=operations / flops, backward=2 * operations / flops)
 
 
 def test_equal_devices_and_a_free_link_divide_the_time():
@@ -80,8 +80,8 @@ def test_shares_follow_the_speeds_and_a_device_that_costs_more_than_it_gives_get
     assert plan_layer(c, 64, [slow, fast], FREE).shares == (25, 75)
     # The slow one would take 1/61 of the layer, and the link needs longer for its input.
     paces = [fast, fast, pace(c, 64, 1e9)]
-    assert plan_layer(c, 64, paces, Link(bandwidth=5e8)).shares == (50, 50, 0)
-    assert plan_layer(c, 64, paces, Link(bandwidth=5e8), always=True).shares[2] > 0
+    assert plan_layer(c, 64, paces, NetworkLink(bandwidth=5e8)).shares == (50, 50, 0)
+    assert plan_layer(c, 64, paces, NetworkLink(bandwidth=5e8), always=True).shares[2] > 0
 
 
 def test_the_choice_is_the_best_of_its_options():
@@ -89,7 +89,7 @@ def test_the_choice_is_the_best_of_its_options():
     for _ in range(100):
         c = layer(inputs=int(generator.integers(1, 300)), channels=int(generator.integers(1, 300)))
         paces = [pace(c, 16, 10 ** generator.uniform(9, 12)) for _ in range(4)]
-        link = Link(bandwidth=10 ** generator.uniform(7, 10), latency=1e-4)
+        link = NetworkLink(bandwidth=10 ** generator.uniform(7, 10), latency=1e-4)
         chosen, everyone = (plan_layer(c, 16, paces, link, always=a) for a in (False, True))
         assert chosen.divided <= min(chosen.whole, everyone.divided) * (1 + 1e-12)
         for plan in (chosen, everyone):
@@ -138,7 +138,7 @@ def test_the_time_of_a_batch_is_that_of_the_layers_and_the_rest():
         LayerPlan(layer="a", shares=(4, 0), whole=0.5, divided=0.5, moved=0),
         LayerPlan(layer="b", shares=(2, 2), whole=1.0, divided=0.6, moved=10),
     )
-    plan = Plan(layers=parts, rest=0.25)
+    plan = SplitPlan(layers=parts, rest=0.25)
     assert (plan.whole, plan.divided) == (1.75, 1.35)
     assert plan.shares == {"b": (2, 2)}
     assert "Dividing pays" in plan.table()[-1]
@@ -146,10 +146,10 @@ def test_the_time_of_a_batch_is_that_of_the_layers_and_the_rest():
 
 def test_a_plan_is_compared_with_the_measured_time_of_the_model_as_it_is():
     part = LayerPlan(layer="a", shares=(2, 2), whole=1.0, divided=0.6, moved=10)
-    plan = Plan(layers=(part,), rest=0.25, unsplit=1.5)
+    plan = SplitPlan(layers=(part,), rest=0.25, unsplit=1.5)
     assert (plan.whole, plan.divided, plan.pays) == (1.5, 0.85, True)
     # Keras' graph may be faster than its layers one by one.
-    faster = Plan(layers=(part,), rest=0.25, unsplit=0.8)
+    faster = SplitPlan(layers=(part,), rest=0.25, unsplit=0.8)
     assert (faster.whole, faster.divided, faster.pays) == (0.8, 0.85, False)
     assert "does not pay" in faster.verdict()
     whole = faster.all_whole()
@@ -161,9 +161,9 @@ def test_a_plan_is_compared_with_the_measured_time_of_the_model_as_it_is():
 @pytest.mark.parametrize("wrong", [{"forward": 0.0}, {"backward": math.nan}, {"forward": math.inf}])
 def test_a_pace_that_is_none_is_refused(wrong):
     with pytest.raises(ConfigurationError):
-        Pace(**{"forward": 1.0, "backward": 1.0, **wrong})
+        UnitTime(**{"forward": 1.0, "backward": 1.0, **wrong})
 
 
 def test_a_link_without_bandwidth_is_refused():
     with pytest.raises(ConfigurationError):
-        Link(bandwidth=0.0)
+        NetworkLink(bandwidth=0.0)

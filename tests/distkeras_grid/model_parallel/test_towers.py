@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distkeras_grid.array_tree import unpack
 from distkeras_grid.engine.keras_model import model_from_bytes, model_to_bytes
 from distkeras_grid.errors import ConfigurationError, RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
-from distkeras_grid.model_parallel.stacked import places, stack
+from distkeras_grid.model_parallel.tower_model import places, stack
 from distkeras_grid.model_parallel.towers import Towers, check_separable
 from distkeras_grid.spec import LimitsSpec
-from distkeras_grid.trees import unpack
 from tests.distkeras_grid.model_parallel.engines import towers_engine
 from tests.distkeras_grid.model_parallel.helpers import again
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from distkeras_grid.parameter_server.encryption import SEAL_BYTES
 from distkeras_grid.parameter_server.frames import HEADER_SIZE, decode_header, decode_message
 from distkeras_grid.parameter_server.messages import DriverHello, Message, Proof, WorkerHello
-from distkeras_grid.parameter_server.seals import SEAL_BYTES
 
 #: What happens to a frame: both ends are reset or closed, the rest of the direction is thrown
 #: away, the rest of the frame waits, the frame is sent twice, or the last bit of what still passes

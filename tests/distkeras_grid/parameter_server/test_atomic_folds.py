@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from distkeras_grid.errors import NonFiniteCenterError, RefusedError, RuleFailedError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.messages import (
+    BeginCheckpoint,
     FetchCenter,
-    Finish,
-    Gather,
     Ready,
     WindowCommit,
+    WorkerFinished,
 )
-from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join, Received, ServerMind
+from distkeras_grid.parameter_server.server_core import (
+    DRIVER,
+    JoinRequest,
+    Received,
+    RejectWaiter,
+    ServerCore,
+)
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
@@ -28,7 +34,7 @@ from distkeras_grid.rules import (
     SynchronousRule,
     build_rule,
 )
-from distkeras_grid.rules.magnitudes import CHUNK, is_finite, size_of
+from distkeras_grid.rules.finite_checks import CHUNK, is_finite, size_of
 from distkeras_grid.weights import sections_of_sizes
 from tests.specs import make_spec
 
@@ -342,8 +348,8 @@ def joined(rule, monkeypatch, workers=2, **changes):
         statistics_size=SIZES[1],
         **changes,
     )
-    mind = ServerMind(told, constant(0))
-    return mind, [mind.handle(Join(seat, 0), 0.0)[0].session for seat in range(workers)]
+    mind = ServerCore(told, constant(0))
+    return mind, [mind.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
 
 
 def get_ready(mind, session):
@@ -362,7 +368,7 @@ def send(mind, session, value, sequence=0):
     commit = WindowCommit(sequence, 0, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
     vector = constant(value)
     actions = mind.handle(Received(session, commit, vector, size=size_of(vector)), 0.0)
-    return [type(action.error) for action in actions if isinstance(action, Dismiss)]
+    return [type(action.error) for action in actions if isinstance(action, RejectWaiter)]
 
 
 def failures(mind):
@@ -393,7 +399,7 @@ def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
     with pytest.raises(RefusedError):
         mind.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
     for session in sessions:
-        mind.handle(Received(session, Finish()), 0.0)
+        mind.handle(Received(session, WorkerFinished()), 0.0)
     with pytest.raises(RefusedError):
         mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
     with pytest.raises(RuleFailedError):
@@ -416,11 +422,11 @@ def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
     actions = get_ready(mind, sessions[1])
     assert [(a.to, type(a.error)) for a in actions] == [(s, RuleFailedError) for s in sessions]
     assert failures(mind) == ["RuleFailedError"]
-    again = mind.handle(Join(0, 1), 0.0)[0].session
+    again = mind.handle(JoinRequest(0, 1), 0.0)[0].session
     with pytest.raises(RuleFailedError):
         get_ready(mind, again)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, Gather(at_once=True)), 0.0)
+        mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
     assert failures(mind) == ["RuleFailedError"], "told once"
 
 

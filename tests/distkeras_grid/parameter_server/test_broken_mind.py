@@ -12,26 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-
-from distkeras_grid.errors import (
-    OutlierError,
-    ParameterServerError,
-    RefusedError,
-    RuleFailedError,
-)
-from distkeras_grid.parameter_server.messages import (
-    Command,
-    FetchCenter,
-    Finish,
-    Gather,
-    Poll,
-    Ready,
-    WindowCommit,
-)
-from distkeras_grid.parameter_server.mind import DRIVER, Dismiss, Join
-from distkeras_grid.records import WorkerRecord
-from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
-from distkeras_grid.spec import Outliers
 from tests.distkeras_grid.parameter_server.test_mind import (
     LONG,
     NUMBERS,
@@ -44,6 +24,26 @@ from tests.distkeras_grid.parameter_server.test_mind import (
     RoundMachine,
     idle,
 )
+
+from distkeras_grid.errors import (
+    OutlierError,
+    ParameterServerError,
+    RefusedError,
+    RuleFailedError,
+)
+from distkeras_grid.parameter_server.messages import (
+    BeginCheckpoint,
+    Command,
+    FetchCenter,
+    Poll,
+    Ready,
+    WindowCommit,
+    WorkerFinished,
+)
+from distkeras_grid.parameter_server.server_core import DRIVER, JoinRequest, RejectWaiter
+from distkeras_grid.records import WorkerRecord
+from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
+from distkeras_grid.spec import Outliers
 
 
 class Mistake:
@@ -118,14 +118,14 @@ class Breaking:
             if not self.watches:
                 raise
             raise Broke(session, [], error) from error
-        errors = [a.error for a in actions if isinstance(a, Dismiss)]
+        errors = [a.error for a in actions if isinstance(a, RejectWaiter)]
         if self.watches and any(isinstance(error, self.error) for error in errors):
             raise Broke(session, actions)
         return actions
 
     def check_left(self, actions):
         """A worker that has gone may have been the last one whom others waited for."""
-        errors = [a.error for a in actions if isinstance(a, Dismiss)]
+        errors = [a.error for a in actions if isinstance(a, RejectWaiter)]
         if self.watches and any(isinstance(error, self.error) for error in errors):
             # Some of those who waited may have been answered before the rule failed.
             raise Broke(DRIVER, actions)
@@ -160,7 +160,7 @@ class Breaking:
             assert len(set(told)) == len(told)
             due = waited | ({broke.session} if broke.session != DRIVER else set())
             assert due <= set(told) <= due | {DRIVER}
-            errors = [a.error for a in broke.actions if isinstance(a, Dismiss)]
+            errors = [a.error for a in broke.actions if isinstance(a, RejectWaiter)]
             assert {type(error) for error in errors} == {self.error}
         else:
             assert not waited, "they are left without an answer"
@@ -188,7 +188,7 @@ class Breaking:
 
     def check_nobody_goes_on(self):
         with pytest.raises(RefusedError):
-            self.say(DRIVER, Gather(at_once=True))
+            self.say(DRIVER, BeginCheckpoint(at_once=True))
         for worker in self.workers:
             if worker.status == "running":
                 sent = WindowCommit(
@@ -196,14 +196,14 @@ class Breaking:
                 )
                 with pytest.raises(self.error):
                     self.say(worker.session, sent, np.ones(SIZE, np.float32))
-        session = self.mind.handle(Join(0, 10**6), self.now)[0].session
+        session = self.mind.handle(JoinRequest(0, 10**6), self.now)[0].session
         with pytest.raises(self.error):
             self.say(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
         assert self.say(DRIVER, Command(True, None, begin=True))
         for number in range(1, SEATS):
             worker = self.workers[number]
             if worker.status == "running":
-                assert self.say(worker.session, Finish())[0].to == worker.session
+                assert self.say(worker.session, WorkerFinished())[0].to == worker.session
         assert not self.mind._gate
         assert not self.mind._round
 

@@ -3,8 +3,14 @@ import pytest
 
 from distkeras_grid.errors import DataError, ParameterServerError
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.rules import AveragingRule, CommitInfo, DistanceRule, DownpourRule, MemberRule
-from distkeras_grid.rules.magnitudes import CHUNK, is_finite
+from distkeras_grid.rules import (
+    AveragingRule,
+    CommitInfo,
+    DistanceRule,
+    DownpourRule,
+    IndependentRule,
+)
+from distkeras_grid.rules.finite_checks import CHUNK, is_finite
 from distkeras_grid.weights import sections_of_sizes
 
 
@@ -62,7 +68,7 @@ def test_each_seat_has_a_memory_of_its_own_and_a_start_or_a_repeat_renews_it():
     assert commit(1) == pytest.approx(4.2)
 
 
-@pytest.mark.parametrize("rule", [DistanceRule(), MemberRule()])
+@pytest.mark.parametrize("rule", [DistanceRule(), IndependentRule()])
 def test_a_center_that_was_saved_goes_on_as_if_nothing_had_been(rule):
     sections = sections_of_sizes(3, 2)
     center, out = Center(rule, np.arange(5, dtype=np.float32), sections, 2), np.empty(5, "f")

@@ -6,8 +6,8 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server.compression import (
     Bfloat16,
-    Hearing,
-    Telling,
+    DeltaDecoder,
+    DeltaEncoder,
     check_compression,
     from_changes,
     sparse_bytes,
@@ -15,9 +15,9 @@ from distkeras_grid.parameter_server.compression import (
 )
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
-    Content,
-    Exchanged,
-    Side,
+    CommitReply,
+    Endpoint,
+    PayloadKind,
     Start,
     Step,
     WindowCommit,
@@ -30,8 +30,8 @@ VECTOR = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
 
 
 def pair(state, client=True, server=True):
-    ends = [Connection(Side.CLIENT, SIZE, compression="bfloat16" if client else None)]
-    ends.append(Connection(Side.SERVER, SIZE, compression="bfloat16" if server else None))
+    ends = [Connection(Endpoint.CLIENT, SIZE, compression="bfloat16" if client else None)]
+    ends.append(Connection(Endpoint.SERVER, SIZE, compression="bfloat16" if server else None))
     for end in ends:
         end.state, end.vector = state, np.zeros(SIZE, np.float32)
     return ends
@@ -39,10 +39,10 @@ def pair(state, client=True, server=True):
 
 def sent(sender, message):
     payload = sender.packed(type(message), VECTOR)
-    return sender.send(message, len(payload), Content.VECTOR) + bytes(payload)
+    return sender.send(message, len(payload), PayloadKind.VECTOR) + bytes(payload)
 
 
-@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, False, None)])
+@pytest.mark.parametrize("message", [COMMIT, CommitReply(1, False, None)])
 def test_exchanges_take_half_the_bytes_and_lose_at_most_2_to_the_minus_8(message):
     client, server = pair("running" if message is COMMIT else "exchanging")
     sender, receiver = (client, server) if message is COMMIT else (server, client)
@@ -83,27 +83,29 @@ def test_ends_that_disagree_find_out_before_any_number_is_read(client, server):
 def test_a_vector_of_the_other_form_is_not_sent():
     client, _ = pair("running")
     with pytest.raises(LocalProtocolError, match=f"vector of {2 * SIZE} bytes"):
-        client.send(COMMIT, VECTOR.nbytes, Content.VECTOR)
+        client.send(COMMIT, VECTOR.nbytes, PayloadKind.VECTOR)
 
 
 def sparse_ends(state):
-    ends = [Connection(side, SIZE, compression="dgc") for side in (Side.CLIENT, Side.SERVER)]
+    ends = [
+        Connection(side, SIZE, compression="dgc") for side in (Endpoint.CLIENT, Endpoint.SERVER)
+    ]
     for end in ends:
         end.state, end.vector = state, np.full(SIZE, 7, np.float32)
     return ends
 
 
-@pytest.mark.parametrize("message", [COMMIT, Exchanged(1, False, None), Step(None)])
+@pytest.mark.parametrize("message", [COMMIT, CommitReply(1, False, None), Step(None)])
 @pytest.mark.parametrize("numbers", [0, 1, 499])
 def test_few_numbers_travel_as_pairs(message, numbers):
-    states = {WindowCommit: "running", Exchanged: "exchanging", Step: "stepping"}
+    states = {WindowCommit: "running", CommitReply: "exchanging", Step: "stepping"}
     client, server = sparse_ends(states[type(message)])
     sender, receiver = (client, server) if message is COMMIT else (server, client)
     vector = np.zeros(SIZE, np.float32)
     vector[SIZE - numbers :] = VECTOR[SIZE - numbers :]
     payload = sender.packed(type(message), vector)
     assert len(payload) == sparse_bytes(vector) == 8 * max(1, numbers)
-    data = sender.send(message, len(payload), Content.VECTOR) + bytes(payload)
+    data = sender.send(message, len(payload), PayloadKind.VECTOR) + bytes(payload)
     assert receiver.receive(data) == [message]
     assert (receiver.payload_size, receiver.frame_size) == (len(payload), len(data))
     np.testing.assert_array_equal(receiver.vector, vector)
@@ -113,7 +115,7 @@ def test_a_vector_that_would_not_be_shorter_travels_as_it_is():
     client, server = sparse_ends("running")
     payload = client.packed(WindowCommit, VECTOR)
     assert len(payload) == sparse_bytes(VECTOR) == VECTOR.nbytes
-    server.receive(client.send(COMMIT, len(payload), Content.VECTOR) + bytes(payload))
+    server.receive(client.send(COMMIT, len(payload), PayloadKind.VECTOR) + bytes(payload))
     np.testing.assert_array_equal(server.vector, VECTOR)
 
 
@@ -122,14 +124,14 @@ def test_places_that_no_vector_has_are_refused(places):
     client, server = sparse_ends("running")
     payload = np.array([*places, *places], np.uint32).tobytes()
     with pytest.raises(RemoteProtocolError, match="names places in order, below 1000"):
-        server.receive(client.send(COMMIT, len(payload), Content.VECTOR) + payload)
+        server.receive(client.send(COMMIT, len(payload), PayloadKind.VECTOR) + payload)
 
 
 @pytest.mark.parametrize("length", [0, 4, 12, 4 * SIZE - 4, 4 * SIZE + 8])
 def test_lengths_that_no_vector_has_are_not_sent(length):
     client, _ = sparse_ends("running")
     with pytest.raises(LocalProtocolError, match=f"4000, or pairs of 8.*: vector of {length} "):
-        client.send(COMMIT, length, Content.VECTOR)
+        client.send(COMMIT, length, PayloadKind.VECTOR)
 
 
 def test_changes_lead_from_what_is_known_to_what_is_so_bit_for_bit():
@@ -161,7 +163,7 @@ def test_unknown_names_are_refused():
 def test_what_is_told_is_heard_and_a_lost_reply_is_told_again(compression):
     """Both ends forget after a broken connection, and the next reply is whole, bit for bit."""
     start, rng = np.float32([1, 2, 3, 4, 5, 6]), np.random.default_rng(0)
-    telling, hearing = Telling(compression, 6), Hearing(compression, start.copy())
+    telling, hearing = DeltaEncoder(compression, 6), DeltaDecoder(compression, start.copy())
     telling.greet(1, start)
     sizes, center = [], start.copy()
     for number in range(4):
@@ -180,7 +182,7 @@ def test_what_is_told_is_heard_and_a_lost_reply_is_told_again(compression):
 
 
 def test_rules_without_replies_tell_nothing():
-    telling = Telling("dgc", 6, replies=False)
+    telling = DeltaEncoder("dgc", 6, replies=False)
     telling.greet(0, np.ones(6, np.float32))
     assert telling.tell(0, np.ones(6, np.float32)) == 0
     assert telling._known == {}

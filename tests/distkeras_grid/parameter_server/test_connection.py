@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
 from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
-from distkeras_grid.parameter_server.messages import MESSAGES, Content, Side
-from distkeras_grid.parameter_server.seals import SEAL_BYTES
+from distkeras_grid.parameter_server.encryption import SEAL_BYTES
+from distkeras_grid.parameter_server.messages import MESSAGES, Endpoint, PayloadKind
 from distkeras_grid.records import EpochEnded
 
 SIZE = 3
@@ -25,11 +25,11 @@ STATE = np.frombuffer(np.int64(7).tobytes() + VECTOR.tobytes(), np.uint8)
 #: What a worker keeps, of which only its largest size is known.
 KEPT, KEPT_LIMIT = np.arange(11, dtype=np.uint8), 16
 SECTIONS = {
-    Content.VECTOR: VECTOR,
-    Content.STATE: STATE,
-    Content.KEPT: KEPT,
+    PayloadKind.VECTOR: VECTOR,
+    PayloadKind.STATE: STATE,
+    PayloadKind.KEPT: KEPT,
     # The byte with which a file comes.
-    Content.FILE: np.zeros(1, np.uint8),
+    PayloadKind.FILE: np.zeros(1, np.uint8),
 }
 
 
@@ -42,38 +42,38 @@ def examples():
         messages.WorkerWelcome(),
         messages.DriverWelcome(),
         messages.Ready(10, 0.25),
-        messages.Waiting(),
+        messages.StillWaiting(),
         messages.Start(0, 0, 0, False, None, False),
         messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
-        messages.Exchanged(1, False, 0.01),
-        messages.Finish(),
-        messages.Fail("ValueError", "zwölf"),
+        messages.CommitReply(1, False, 0.01),
+        messages.WorkerFinished(),
+        messages.WorkerFailed("ValueError", "zwölf"),
         messages.Poll(3),
-        messages.Update(
+        messages.CenterUpdate(
             4, 5, (messages.SeatStatus(0, -1, "absent", None, 0),), (EpochEnded(1, 5, 64, 2.5),)
         ),
         messages.Command(True, None),
         messages.Done(),
         messages.FetchCenter(None, 0),
-        messages.Center(9),
-        messages.Refused("no"),
-        messages.Goodbye("FencedError", "no"),
+        messages.CenterReply(9),
+        messages.Rejected("no"),
+        messages.Close("FencedError", "no"),
         messages.FetchStep(3),
         messages.Step(0.01),
-        messages.HandOver(4),
+        messages.PutOptimizerState(4),
         messages.FetchState(),
-        messages.State(),
+        messages.OptimizerState(),
         messages.Resume(),
-        messages.Resumed(),
-        messages.Keep(3, 7),
-        messages.FetchKept(),
-        messages.Kept(3, 7),
-        messages.Gather(True),
+        messages.ResumeReply(),
+        messages.PutWorkerState(3, 7),
+        messages.GetWorkerState(),
+        messages.WorkerStateReply(3, 7),
+        messages.BeginCheckpoint(True),
         messages.FetchPart(3, 1),
-        messages.Part(1, 2),
-        messages.Beat("reading", 9, "node-1", "/logs/stderr"),
-        messages.Lend(),
-        messages.Lent(),
+        messages.CheckpointPart(1, 2),
+        messages.Heartbeat("reading", 9, "node-1", "/logs/stderr"),
+        messages.ShareMemory(),
+        messages.MemoryShared(),
         messages.GoOn(stop=False, learning_rate=0.5),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
@@ -84,12 +84,12 @@ def ends(kind):
     """A sender and a receiver in a state in which a message is legal."""
     state = next(state for state, legal in TRANSITIONS.items() if kind in legal)
     sizes = {"state_size": STATE.nbytes, "kept_limit": KEPT_LIMIT}
-    pair = [Connection(side, SIZE, **sizes) for side in (Side.CLIENT, Side.SERVER)]
+    pair = [Connection(side, SIZE, **sizes) for side in (Endpoint.CLIENT, Endpoint.SERVER)]
     for end in pair:
         end.state = state
         end.vector = np.zeros(SIZE, np.float32)
         end.passes_files = True
-    return pair if kind.sender is Side.CLIENT else pair[::-1]
+    return pair if kind.sender is Endpoint.CLIENT else pair[::-1]
 
 
 def encoded(sender, message, content=None):
@@ -106,31 +106,33 @@ def test_whole(message):
     assert receiver.receive(data) == [message]
     assert receiver.state == sender.state
     assert receiver.frame_size == len(data)
-    if Content.VECTOR in message.carries:
+    if PayloadKind.VECTOR in message.carries:
         np.testing.assert_array_equal(receiver.vector, VECTOR)
-    if Content.KEPT in message.carries:
+    if PayloadKind.KEPT in message.carries:
         np.testing.assert_array_equal(receiver.received_state, KEPT)
 
 
 @pytest.mark.parametrize("size", [0, KEPT_LIMIT + 1, 2**60])
 def test_what_is_kept_has_a_limit_before_memory_is_taken(size):
-    sender, receiver = ends(messages.Keep)
-    data = header(number=MESSAGES.index(messages.Keep), content=Content.KEPT, payload=size)
+    sender, receiver = ends(messages.PutWorkerState)
+    data = header(
+        number=MESSAGES.index(messages.PutWorkerState), content=PayloadKind.KEPT, payload=size
+    )
     with pytest.raises(RemoteProtocolError):
         receiver.receive(data)
     with pytest.raises(LocalProtocolError):
-        sender.send(messages.Keep(0, 0), size, Content.KEPT)
+        sender.send(messages.PutWorkerState(0, 0), size, PayloadKind.KEPT)
 
 
 #: What `ends` sends before the other end has proved that it has the key.
 AUTHENTICATION = (
-    messages.Goodbye,
+    messages.Close,
     messages.WorkerHello,
     messages.DriverHello,
     messages.Challenge,
     messages.Proof,
 )
-KEYS = {side: side.value.encode().ljust(32) for side in Side}
+KEYS = {side: side.value.encode().ljust(32) for side in Endpoint}
 
 
 def protected(kind):
@@ -165,8 +167,8 @@ def test_what_follows_the_authentication_is_sealed(message):
     "message",
     [
         messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
-        messages.Finish(),
-        messages.State(),
+        messages.WorkerFinished(),
+        messages.OptimizerState(),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -186,9 +188,9 @@ def test_no_byte_of_a_sealed_frame_may_be_another(message):
 
 
 def test_a_frame_without_a_seal_is_not_taken_for_one_with_it():
-    sender, _ = ends(messages.Finish)
-    _, receiver = protected(messages.Finish)
-    data = sender.send(messages.Finish())
+    sender, _ = ends(messages.WorkerFinished)
+    _, receiver = protected(messages.WorkerFinished)
+    data = sender.send(messages.WorkerFinished())
     with pytest.raises(RemoteProtocolError):
         receiver.receive(data + bytes(SEAL_BYTES))
 
@@ -231,7 +233,7 @@ def test_only_legal_in_its_states(message):
             with pytest.raises(RemoteProtocolError):
                 receiver.receive(data)
             sender.state = state
-            if kind is not messages.Goodbye:  # which a server may send at any moment
+            if kind is not messages.Close:  # which a server may send at any moment
                 with pytest.raises(LocalProtocolError):
                     encoded(sender, message)
 
@@ -253,14 +255,19 @@ def test_the_messages_of_a_state_have_one_sender():
 
 
 def header(
-    magic=b"DKGP", version=frames.VERSION, number=0, content=Content.NOTHING, length=2, payload=0
+    magic=b"DKGP",
+    version=frames.VERSION,
+    number=0,
+    content=PayloadKind.NOTHING,
+    length=2,
+    payload=0,
 ):
     content = getattr(content, "value", content)
     return struct.pack("<4sBBHIQ", magic, version, number, content, length, payload)
 
 
 COMMIT, HAND_OVER, LEND = map(
-    MESSAGES.index, (messages.WindowCommit, messages.HandOver, messages.Lend)
+    MESSAGES.index, (messages.WindowCommit, messages.PutOptimizerState, messages.ShareMemory)
 )
 
 
@@ -278,24 +285,24 @@ def told(number, content, payload, **changes):
         ("hello", header(length=1005), "1005 are announced"),
         ("hello", header(payload=2**64 - 1), "nothing of 18446744073709551615 bytes"),
         ("hello", header(content=6), "no section of number 6"),
-        ("hello", told(COMMIT, Content.VECTOR, 4 * SIZE), "may not come now"),
-        ("running", told(COMMIT, Content.VECTOR, 0), "vector of 0 bytes"),
-        ("running", told(COMMIT, Content.LENT, 4 * SIZE), "lent of 12 bytes"),
-        ("running", told(COMMIT, Content.FILE, 1), "file of 1 bytes"),
-        ("joined", told(LEND, Content.FILE, 1), "file of 1 bytes"),
-        ("running", told(COMMIT, Content.NOTHING, 4 * SIZE), "nothing of 12 bytes"),
-        ("running", told(COMMIT, Content.STATE, 4 * SIZE), "state of 12 bytes"),
-        ("running", told(COMMIT, Content.VECTOR, 4 * SIZE + 4), "vector of 16 bytes"),
-        ("running", told(COMMIT, Content.VECTOR, 8 * SIZE), "vector of 24 bytes"),
-        ("running", told(COMMIT, Content.VECTOR, 4 * SIZE, length=2**20), "1048576 are"),
-        ("running", told(HAND_OVER, Content.NOTHING, 0), "nothing of 0 bytes"),
-        ("running", told(HAND_OVER, Content.STATE, 4 * SIZE), "state of 12 bytes"),
-        ("running", told(HAND_OVER, Content.STATE, 2**62), "state of 4611686018427387904"),
-        ("running", told(HAND_OVER, Content.VECTOR, STATE.nbytes), "vector of 20 bytes"),
+        ("hello", told(COMMIT, PayloadKind.VECTOR, 4 * SIZE), "may not come now"),
+        ("running", told(COMMIT, PayloadKind.VECTOR, 0), "vector of 0 bytes"),
+        ("running", told(COMMIT, PayloadKind.LENT, 4 * SIZE), "lent of 12 bytes"),
+        ("running", told(COMMIT, PayloadKind.FILE, 1), "file of 1 bytes"),
+        ("joined", told(LEND, PayloadKind.FILE, 1), "file of 1 bytes"),
+        ("running", told(COMMIT, PayloadKind.NOTHING, 4 * SIZE), "nothing of 12 bytes"),
+        ("running", told(COMMIT, PayloadKind.STATE, 4 * SIZE), "state of 12 bytes"),
+        ("running", told(COMMIT, PayloadKind.VECTOR, 4 * SIZE + 4), "vector of 16 bytes"),
+        ("running", told(COMMIT, PayloadKind.VECTOR, 8 * SIZE), "vector of 24 bytes"),
+        ("running", told(COMMIT, PayloadKind.VECTOR, 4 * SIZE, length=2**20), "1048576 are"),
+        ("running", told(HAND_OVER, PayloadKind.NOTHING, 0), "nothing of 0 bytes"),
+        ("running", told(HAND_OVER, PayloadKind.STATE, 4 * SIZE), "state of 12 bytes"),
+        ("running", told(HAND_OVER, PayloadKind.STATE, 2**62), "state of 4611686018427387904"),
+        ("running", told(HAND_OVER, PayloadKind.VECTOR, STATE.nbytes), "vector of 20 bytes"),
     ],
 )
 def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match):
-    connection = Connection(Side.SERVER, SIZE, state_size=STATE.nbytes)
+    connection = Connection(Endpoint.SERVER, SIZE, state_size=STATE.nbytes)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
     tracemalloc.start()
@@ -308,35 +315,35 @@ def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match
 
 
 def test_a_stranger_that_answers_gets_no_more_memory_than_one_that_asks():
-    client = Connection(Side.CLIENT, SIZE)
+    client = Connection(Endpoint.CLIENT, SIZE)
     client.send(messages.DriverHello("run", SIZE, "0" * 64))
-    goodbye = MESSAGES.index(messages.Goodbye)
+    goodbye = MESSAGES.index(messages.Close)
     with pytest.raises(RemoteProtocolError, match="1005 are announced"):
         client.receive(header(number=goodbye, length=1005))
 
 
 def test_memory_for_a_long_message_comes_with_its_bytes():
-    sender, receiver = ends(messages.Update)
+    sender, receiver = ends(messages.CenterUpdate)
     seats = tuple(
         messages.SeatStatus(seat, -1, "absent", None, 0, log="/logs/" + 200 * "x")
         for seat in range(2000)
     )
-    update = messages.Update(4, 5, seats, ())
+    update = messages.CenterUpdate(4, 5, seats, ())
     data = sender.send(update)
     assert len(data) > 6 * messages.HEADER_LIMIT
-    announcing = header(number=MESSAGES.index(messages.Update), length=2**28)
+    announcing = header(number=MESSAGES.index(messages.CenterUpdate), length=2**28)
     tracemalloc.start()
-    assert ends(messages.Update)[1].receive(announcing + bytes(9)) == []
+    assert ends(messages.CenterUpdate)[1].receive(announcing + bytes(9)) == []
     assert tracemalloc.get_traced_memory()[1] < 4 * messages.HEADER_LIMIT
     tracemalloc.stop()
     assert receiver.receive(data) == [update]
 
 
 def test_a_vector_that_nobody_waits_for_is_refused():
-    connection = Connection(Side.SERVER, SIZE)
+    connection = Connection(Endpoint.SERVER, SIZE)
     connection.state = "running"
     with pytest.raises(RemoteProtocolError, match="nobody waits for"):
-        connection.receive(told(COMMIT, Content.VECTOR, 4 * SIZE))
+        connection.receive(told(COMMIT, PayloadKind.VECTOR, 4 * SIZE))
 
 
 COMMITTED = {
@@ -356,7 +363,7 @@ COMMITTED = {
 def read(kind, fields):
     """What a receiver of such fields does."""
     body = fields if isinstance(fields, bytes) else msgspec.msgpack.encode(fields)
-    return frames.decode_message(frames.FrameHeader(kind, len(body), 0, Content.NOTHING), body)
+    return frames.decode_message(frames.FrameHeader(kind, len(body), 0, PayloadKind.NOTHING), body)
 
 
 @pytest.mark.parametrize(
@@ -417,9 +424,9 @@ def test_a_commit_out_of_range_is_refused(wrong):
 @pytest.mark.parametrize("wrong", [{"version": 2**60}, {"version": -1}, {"parts": 2**40}])
 def test_a_hand_over_out_of_range_is_refused(wrong):
     told = {"version": 1}
-    assert read(messages.HandOver, told).version == 1
+    assert read(messages.PutOptimizerState, told).version == 1
     with pytest.raises(RemoteProtocolError):
-        read(messages.HandOver, told | wrong)
+        read(messages.PutOptimizerState, told | wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"attempt": 2**62}, {"seat": -1}, {"run": None}])
@@ -453,7 +460,7 @@ def test_numpys_numbers_travel():
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=200), state=st.sampled_from(sorted(TRANSITIONS)))
 def test_any_bytes_give_messages_or_a_protocol_error(data, state):
-    connection = Connection(Side.SERVER, SIZE)
+    connection = Connection(Endpoint.SERVER, SIZE)
     connection.state = state
     with contextlib.suppress(RemoteProtocolError):
         connection.receive(header(length=20)[:6] + data)
@@ -462,12 +469,15 @@ def test_any_bytes_give_messages_or_a_protocol_error(data, state):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1))
 def test_any_pieces_give_the_same_messages(pieces):
-    client, server = Connection(Side.CLIENT, SIZE), Connection(Side.SERVER, SIZE)
+    client, server = (
+        Connection(Endpoint.CLIENT, SIZE),
+        Connection(Endpoint.SERVER, SIZE),
+    )
     for end in (client, server):
         end.state = "running"
         end.vector = np.zeros(SIZE, np.float32)
     commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25)
-    data = client.send(commit, VECTOR.nbytes, Content.VECTOR) + VECTOR.tobytes()
+    data = client.send(commit, VECTOR.nbytes, PayloadKind.VECTOR) + VECTOR.tobytes()
     got = []
     while data:
         piece = pieces.pop(0) if pieces else len(data)
@@ -478,31 +488,31 @@ def test_any_pieces_give_the_same_messages(pieces):
 
 
 def test_too_long_a_message_is_not_sent():
-    connection = Connection(Side.CLIENT, SIZE)
+    connection = Connection(Endpoint.CLIENT, SIZE)
     with pytest.raises(LocalProtocolError, match="may have 1004 bytes"):
         connection.send(messages.DriverHello("r" * 2000, SIZE, ""))
     assert connection.state == "hello"
 
 
 def test_a_vector_of_another_size_is_not_sent():
-    connection = Connection(Side.CLIENT, SIZE)
+    connection = Connection(Endpoint.CLIENT, SIZE)
     connection.state = "running"
     commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
     with pytest.raises(LocalProtocolError, match="To be sent: vector of 8 bytes"):
-        connection.send(commit, 8, Content.VECTOR)
+        connection.send(commit, 8, PayloadKind.VECTOR)
 
 
 @pytest.mark.parametrize("state", ["worker challenge", "driver challenge"])
 def test_a_server_that_has_not_proven_that_it_has_the_key_is_heard_in_short(state):
-    sender, receiver = ends(messages.Goodbye)
+    sender, receiver = ends(messages.Close)
     receiver.state = state
     with pytest.raises(RemoteProtocolError):
-        receiver.receive(sender.send(messages.Goodbye("RefusedError", "x" * 3000)))
+        receiver.receive(sender.send(messages.Close("RefusedError", "x" * 3000)))
 
 
 @pytest.mark.parametrize("state", ["worker welcome", "driver welcome", "exchanging", "polling"])
 def test_one_that_has_may_say_more(state):
-    sender, receiver = ends(messages.Goodbye)
+    sender, receiver = ends(messages.Close)
     receiver.state = state
-    (goodbye,) = receiver.receive(sender.send(messages.Goodbye("RefusedError", "x" * 3000)))
+    (goodbye,) = receiver.receive(sender.send(messages.Close("RefusedError", "x" * 3000)))
     assert len(goodbye.message) == 3000

@@ -7,27 +7,27 @@ import pytest
 
 from distkeras_grid.errors import FencedError
 from distkeras_grid.parameter_server.messages import (
+    BeginCheckpoint,
     Command,
-    Exchanged,
+    CommitReply,
     FetchCenter,
     FetchStep,
-    Gather,
     GoOn,
-    HandOver,
-    Keep,
     Poll,
+    PutOptimizerState,
+    PutWorkerState,
     Ready,
     Resume,
     Start,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.mind import (
+from distkeras_grid.parameter_server.server_core import (
     DRIVER,
-    Dismiss,
-    Join,
-    Lost,
+    Disconnect,
+    JoinRequest,
     Received,
-    ServerMind,
+    RejectWaiter,
+    ServerCore,
     received,
 )
 from distkeras_grid.records import EpochEnded
@@ -51,14 +51,14 @@ class Team:
             epochs=EPOCHS,
             **{"epoch_barrier": True, "snapshots_per_epoch": 1, **terms},
         )
-        self.mind = ServerMind(self.spec, np.zeros(SIZE, np.float32))
+        self.mind = ServerCore(self.spec, np.zeros(SIZE, np.float32))
         self.sessions = [self.join(seat) for seat in range(workers)]
         for seat in range(workers):
             self.ready(seat)
         self.sequence = 0
 
     def join(self, seat, attempt=0):
-        return self.mind.handle(Join(seat, attempt), 0.0)[0].session
+        return self.mind.handle(JoinRequest(seat, attempt), 0.0)[0].session
 
     def hear(self, seat, message, now=0.0, **parts):
         event = received(self.spec.layout.state_section, self.sessions[seat], message, **parts)
@@ -128,7 +128,7 @@ def test_a_worker_that_dies_at_the_end_of_an_epoch_is_told_to_start_with_the_nex
     team = Team(*rule)
     team.window(), team.window()
     gone = team.sessions[0]
-    team.mind.handle(Lost(gone), 0.0)
+    team.mind.handle(Disconnect(gone), 0.0)
     team.sessions[0] = team.join(0, attempt=1)
     assert team.ready(0) == []
     sent = team.command(learning_rate=0.25, epochs=1)
@@ -141,8 +141,8 @@ def test_an_answer_that_is_lost_at_the_end_of_an_epoch_is_asked_for_again():
     team = Team()
     team.window(), team.window()
     old = team.sessions[0]
-    seat, dismissed = team.mind.handle(Join(0, 0), 0.0)
-    assert isinstance(dismissed, Dismiss)
+    seat, dismissed = team.mind.handle(JoinRequest(0, 0), 0.0)
+    assert isinstance(dismissed, RejectWaiter)
     assert dismissed.to == old
     assert isinstance(dismissed.error, FencedError)
     team.sessions[0] = seat.session
@@ -172,19 +172,19 @@ def test_where_workers_make_the_steps_the_next_round_waits():
     team = Team("mean_gradient")
     team.window()
     answers = [each.message for each in team.window()]
-    assert [type(message) for message in answers] == [Exchanged] * 2
+    assert [type(message) for message in answers] == [CommitReply] * 2
     asked = next(seat for seat, message in enumerate(answers) if message.state_wanted)
     assert not team.mind.driver_is_due
     (step,) = team.hear(asked, FetchStep(0))
     assert step.message.learning_rate is None
-    team.hear(asked, HandOver(2), vector=np.full(SIZE, 2, np.float32))
+    team.hear(asked, PutOptimizerState(2), vector=np.full(SIZE, 2, np.float32))
     assert team.mind.driver_is_due
     center = team.mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)[0].vector
     np.testing.assert_array_equal(center, 2)
     # Gradients of the next epoch's first round depend on no rate, but the step does.
     assert team.window() == []
     sent = team.command(learning_rate=0.5, epochs=1)
-    assert [type(each.message) for each in sent] == [Exchanged] * 2
+    assert [type(each.message) for each in sent] == [CommitReply] * 2
     (step,) = team.hear(0, FetchStep(2))
     assert step.message.learning_rate == 0.5
     assert rule_of(team.spec.rule).traits.steps_on_workers
@@ -199,14 +199,14 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
     team = Team(kept_limit=64)
     for seat, answer in enumerate(team.window()):
         assert answer.message.keep
-        team.hear(seat, Keep(1, 1), took, state=np.zeros(8, np.uint8))
+        team.hear(seat, PutWorkerState(1, 1), took, state=np.zeros(8, np.uint8))
     asked = team.window()
-    _, *more = team.mind.handle(Received(DRIVER, Gather(at_once=False)), 1.0)
+    _, *more = team.mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert (len(asked), len(more)) == ((0, 2) if took else (2, 0))
     assert [each.message.keep for each in [*asked, *more]] == [True, True]
     for seat in range(2):
         assert not team.poll().captured
-        assert team.hear(seat, Keep(2, 2), state=np.zeros(8, np.uint8)) == []
+        assert team.hear(seat, PutWorkerState(2, 2), state=np.zeros(8, np.uint8)) == []
     assert team.poll().captured
     sent = team.command(learning_rate=0.5, epochs=1)
     assert [each.message for each in sent] == [GoOn(stop=False, learning_rate=0.5)] * 2
@@ -215,10 +215,10 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
 def test_a_checkpoint_does_not_wait_for_workers_that_cannot_answer_before_the_driver_acts():
     team = Team("sequential", 1, kept_limit=64)
     assert team.window()[0].message.keep
-    team.hear(0, Keep(1, 1), state=np.zeros(8, np.uint8))
+    team.hear(0, PutWorkerState(1, 1), state=np.zeros(8, np.uint8))
     team.window()
-    team.mind.handle(Lost(team.sessions[0]), 0.0)
+    team.mind.handle(Disconnect(team.sessions[0]), 0.0)
     team.sessions[0] = team.join(0, attempt=1)
     assert team.ready(0) == []
-    team.mind.handle(Received(DRIVER, Gather(at_once=False)), 1.0)
+    team.mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert team.poll().captured

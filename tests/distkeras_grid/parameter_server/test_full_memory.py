@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ParameterServerError, RefusedError
+from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY, MemorySnapshotStore
 from distkeras_grid.parameter_server.messages import (
-    Gather,
+    BeginCheckpoint,
     Poll,
     Ready,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.mind import (
+from distkeras_grid.parameter_server.server_core import (
     DRIVER,
-    Dismiss,
-    Join,
-    Lost,
+    Disconnect,
+    JoinRequest,
     Received,
-    ServerMind,
+    RejectWaiter,
+    ServerCore,
 )
-from distkeras_grid.parameter_server.snapshots import IN_MEMORY, MemoryShelf
 from distkeras_grid.records import WorkerRecord
-from distkeras_grid.rules.magnitudes import size_of
+from distkeras_grid.rules.finite_checks import size_of
 from tests.specs import make_spec
 
 SIZE, ROWS = 3, 6
@@ -36,8 +36,8 @@ def built(rule="downpour", workers=2, center=None, shelf=None, **terms):
         **terms,
     )
     center = np.ones(SIZE, np.float32) if center is None else center
-    mind = ServerMind(spec, center, shelf)
-    sessions = [mind.handle(Join(seat, 0), 0.0)[0].session for seat in range(workers)]
+    mind = ServerCore(spec, center, shelf)
+    sessions = [mind.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
     for session in sessions:
         mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
     return spec, mind, sessions
@@ -55,7 +55,7 @@ def failures(mind):
 
 
 def dismissed(actions):
-    assert all(isinstance(action, Dismiss) for action in actions)
+    assert all(isinstance(action, RejectWaiter) for action in actions)
     return {action.to: type(action.error) for action in actions}
 
 
@@ -64,11 +64,11 @@ def check_broken(mind, sessions, error, said):
     for session in sessions:
         with pytest.raises(error, match=said):
             send(mind, session)
-    again = mind.handle(Join(0, 1), 2.0)[0].session
+    again = mind.handle(JoinRequest(0, 1), 2.0)[0].session
     with pytest.raises(error, match=said):
         mind.handle(Received(again, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 2.0)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, Gather(at_once=True)), 2.0)
+        mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 2.0)
     (told,) = failures(mind)
     assert told.error == error.__name__
     assert said in told.message
@@ -90,7 +90,7 @@ def test_a_commit_that_is_in_the_center_and_not_in_the_books_never_counts_twice(
     check_broken(mind, sessions, ParameterServerError, "failed with MemoryError: no room")
 
 
-class FullShelf(MemoryShelf):
+class FullShelf(MemorySnapshotStore):
     """A full disk, and memory that is full, too."""
 
     def put(self, number, vector):  # noqa: ARG002
@@ -112,23 +112,23 @@ def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
     center = np.ones(SIZE, np.float32).view(Full)
     _, mind, sessions = built("averaging", center=center)
     assert send(mind, sessions[0]) == []
-    actions = mind.handle(Received(DRIVER, Gather(at_once=False)), 1.0)
+    actions = mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert [(a.to, type(a.error)) for a in actions] == [
         (DRIVER, ParameterServerError),
         (sessions[0], ParameterServerError),
     ]
     assert failures(mind) == [], "the driver has it as the answer to its request"
-    assert mind.handle(Lost(sessions[1]), 2.0) == [], "told once"
+    assert mind.handle(Disconnect(sessions[1]), 2.0) == [], "told once"
     with pytest.raises(ParameterServerError) as caught:
         send(mind, sessions[0])
     assert isinstance(caught.value.__cause__, MemoryError)
 
 
-@pytest.mark.parametrize("event", [Lost, lambda _: Join(1, 1)])
+@pytest.mark.parametrize("event", [Disconnect, lambda _: JoinRequest(1, 1)])
 def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goes(event):
     center = np.ones(SIZE, np.float32).view(Full)
     _, mind, sessions = built("averaging", center=center, kept_limit=64)
-    mind.handle(Received(DRIVER, Gather(at_once=False)), 1.0)
+    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert send(mind, sessions[0]) == []
     # The checkpoint waits for both; the first one has nothing to tell.
     mind._gathering.lost(0)

@@ -13,25 +13,25 @@ from distkeras_grid.errors import AuthenticationError, ProtocolError, ServerUnre
 from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import service
 from distkeras_grid.parameter_server.messages import (
-    Center,
+    CenterReply,
+    CenterUpdate,
     Challenge,
     Command,
+    CommitReply,
     Done,
     DriverHello,
     DriverWelcome,
-    Exchanged,
-    Fail,
     FetchCenter,
-    Finish,
-    Keep,
     Poll,
     Proof,
+    PutWorkerState,
     Ready,
     Resume,
-    Resumed,
+    ResumeReply,
     Start,
-    Update,
     WindowCommit,
+    WorkerFailed,
+    WorkerFinished,
     WorkerHello,
     WorkerWelcome,
 )
@@ -58,7 +58,7 @@ def relayed(serve, request):
 
 @ACTS
 @WHERE
-@pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+@pytest.mark.parametrize("kind", [WindowCommit, CommitReply])
 @pytest.mark.promise(
     "connection: cut in a commit or its reply",
     "The worker connects again; the commit counts once.",
@@ -82,7 +82,7 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
 )
 def test_what_a_worker_keeps_arrives_over_another_connection(serve, tools, relayed, act, after):
     bench = serve(kept_limit=64)
-    relay = relayed(bench, Fault(Keep, act, after=after))
+    relay = relayed(bench, Fault(PutWorkerState, act, after=after))
     client = bench.started(address=relay.address, kept_limit=64)
     answer, _ = tools.exchange(client, tools.commit(0))
     assert answer.keep
@@ -100,7 +100,7 @@ def test_no_vector_and_no_field_can_be_read_on_its_way(serve, tools, relayed):
     client = bench.started(address=relay.address)
     _, value = tools.exchange(client, tools.commit(0))
     numbers = value.tobytes()
-    sent, answered = relay.passed[WindowCommit], relay.passed[Exchanged]
+    sent, answered = relay.passed[WindowCommit], relay.passed[CommitReply]
     assert numbers * 2 not in sent
     assert numbers * 2 not in answered
     assert b"samples" not in sent
@@ -110,7 +110,7 @@ def test_no_vector_and_no_field_can_be_read_on_its_way(serve, tools, relayed):
 
 #: Of a frame: a bit of its header's length, of its fields, of the vector, and of the last seal.
 @pytest.mark.parametrize("after", [12, 24, 0.5, 0.999])
-@pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+@pytest.mark.parametrize("kind", [WindowCommit, CommitReply])
 @pytest.mark.promise(
     "connection: alters bytes",
     "The frame is not used, and comes again.",
@@ -128,7 +128,7 @@ def test_what_is_altered_on_its_way_is_not_used_and_comes_again(serve, tools, re
 
 
 @pytest.mark.parametrize("after", [1, 12, 0.999])
-@pytest.mark.parametrize(("kind", "nth"), [(WorkerWelcome, 2), (Resume, 1), (Resumed, 1)])
+@pytest.mark.parametrize(("kind", "nth"), [(WorkerWelcome, 2), (Resume, 1), (ResumeReply, 1)])
 def test_what_is_altered_while_a_worker_connects_again_comes_again(
     serve, tools, relayed, kind, nth, after
 ):
@@ -205,7 +205,7 @@ def test_a_server_with_another_key_is_named_when_the_time_for_a_new_connection_i
     assert 4 <= relay.connections <= 24
 
 
-@pytest.mark.parametrize(("kind", "folded"), [(WindowCommit, 0), (Exchanged, 1)])
+@pytest.mark.parametrize(("kind", "folded"), [(WindowCommit, 0), (CommitReply, 1)])
 def test_a_line_that_alters_every_frame_is_given_up(
     serve, tools, relayed, monkeypatch, kind, folded
 ):
@@ -221,7 +221,7 @@ def test_a_line_that_alters_every_frame_is_given_up(
     np.testing.assert_array_equal(bench.driver().center(), folded)
 
 
-@pytest.mark.parametrize("kind", [Update, Center])
+@pytest.mark.parametrize("kind", [CenterUpdate, CenterReply])
 def test_what_is_altered_on_its_way_to_the_driver_comes_again(serve, relayed, kind):
     bench = serve()
     relay = relayed(bench, Fault(kind, "alter", seat=DRIVER, after=0.7))
@@ -242,7 +242,7 @@ def test_the_way_to_the_start_is_healed(serve, tools, relayed, kind, act):
 
 
 @ACTS
-@pytest.mark.parametrize(("kind", "nth"), [(Finish, 1), (Done, 1)])
+@pytest.mark.parametrize(("kind", "nth"), [(WorkerFinished, 1), (Done, 1)])
 def test_the_end_is_healed(serve, relayed, kind, nth, act):
     bench = serve()
     relay = relayed(bench, Fault(kind, act, nth, after=9))
@@ -252,7 +252,7 @@ def test_the_end_is_healed(serve, relayed, kind, nth, act):
 
 
 @ACTS
-@pytest.mark.parametrize("kind", [Fail, Done])
+@pytest.mark.parametrize("kind", [WorkerFailed, Done])
 def test_a_failure_is_told_in_spite_of_a_cut(serve, relayed, kind, act):
     bench = serve()
     relay = relayed(bench, Fault(kind, act, after=9))
@@ -263,7 +263,7 @@ def test_a_failure_is_told_in_spite_of_a_cut(serve, relayed, kind, act):
 
 
 @ACTS
-@pytest.mark.parametrize("kind", [Poll, Update, Command, Done, FetchCenter, Center])
+@pytest.mark.parametrize("kind", [Poll, CenterUpdate, Command, Done, FetchCenter, CenterReply])
 def test_the_drivers_connection_is_healed(serve, tools, relayed, kind, act):
     bench = serve(rows=1, snapshots_per_epoch=1)
     relay = relayed(bench, Fault(kind, act, seat=DRIVER, after=9))
@@ -315,7 +315,7 @@ def test_the_time_for_a_new_connection_is_total_and_used_up(serve, tools, relaye
 def test_a_connection_that_always_breaks_is_given_up(serve, tools, relayed, monkeypatch):
     monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 1.0)
     bench = serve()
-    relay = relayed(bench, Fault(Exchanged, "close", nth=0, after=9))
+    relay = relayed(bench, Fault(CommitReply, "close", nth=0, after=9))
     client = bench.started(address=relay.address)
     clock = time.monotonic()
     with pytest.raises(ServerUnreachableError):

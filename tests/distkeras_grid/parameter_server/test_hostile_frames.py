@@ -13,19 +13,19 @@ import pytest
 from distkeras_grid.errors import ParameterServerError, RefusedError
 from distkeras_grid.parameter_server import frames, messages
 from distkeras_grid.parameter_server.messages import (
-    Content,
+    CenterUpdate,
+    CommitReply,
     Done,
-    Exchanged,
     FetchState,
     FetchStep,
-    HandOver,
     Message,
+    OptimizerState,
+    PayloadKind,
     Poll,
+    PutOptimizerState,
     Ready,
     Start,
-    State,
     Step,
-    Update,
     WindowCommit,
 )
 from distkeras_grid.records import WindowRecord
@@ -60,7 +60,7 @@ def folded(bench):
     [
         (Ready, 1),
         (Start, 1),
-        *((kind, nth) for kind in (WindowCommit, Exchanged) for nth in (1, 3)),
+        *((kind, nth) for kind in (WindowCommit, CommitReply) for nth in (1, 3)),
     ],
 )
 def test_a_frame_that_comes_twice_counts_once(serve, tools, kind, nth, compression):
@@ -76,13 +76,13 @@ def test_a_frame_that_comes_twice_counts_once(serve, tools, kind, nth, compressi
                 sequence + 1,
             )
         client.finish()
-        assert len(relay.struck) == (1 if nth == 1 or kind in (WindowCommit, Exchanged) else 0)
+        assert len(relay.struck) == (1 if nth == 1 or kind in (WindowCommit, CommitReply) else 0)
     assert folded(bench) == [1, 2, 3, 4]
     np.testing.assert_array_equal(bench.driver().center(), 4)
     assert bench.driver().poll(5).seats[0].status == "finished"
 
 
-@pytest.mark.parametrize("kind", [FetchStep, Step, HandOver, Done])
+@pytest.mark.parametrize("kind", [FetchStep, Step, PutOptimizerState, Done])
 def test_a_step_or_a_hand_over_that_comes_twice_is_made_once(serve, tools, kind):
     bench = serve(**STEPPING)
     with Relay(bench.address, Fault(kind, "duplicate")) as relay:
@@ -104,7 +104,7 @@ def test_a_step_or_a_hand_over_that_comes_twice_is_made_once(serve, tools, kind)
     np.testing.assert_array_equal(late.fetch_state(), state(2.0))
 
 
-@pytest.mark.parametrize("kind", [Poll, Update])
+@pytest.mark.parametrize("kind", [Poll, CenterUpdate])
 @pytest.mark.parametrize("nth", [1, 2])
 def test_news_that_come_twice_are_told_once(serve, tools, kind, nth):
     bench = serve()
@@ -126,7 +126,7 @@ def handed_over(client, version, *sections):
     """Hand over sections as they are given, past the client's own order."""
     for section in sections:
         name = "state" if section.dtype == np.uint8 else "vector"
-        client._conversation.ask(HandOver(version), Done, **{name: section})
+        client._conversation.ask(PutOptimizerState(version), Done, **{name: section})
 
 
 def stepping(serve, tools):
@@ -200,10 +200,10 @@ def raw(client, message, content, data):
 @pytest.mark.parametrize(
     ("message", "content", "data"),
     [
-        (HandOver(1), Content.STATE, weights(1).tobytes()),
-        (HandOver(1), Content.VECTOR, state().tobytes()),
-        (HandOver(1), Content.NOTHING, b""),
-        (FetchState(), Content.STATE, state().tobytes()),
+        (PutOptimizerState(1), PayloadKind.STATE, weights(1).tobytes()),
+        (PutOptimizerState(1), PayloadKind.VECTOR, state().tobytes()),
+        (PutOptimizerState(1), PayloadKind.NOTHING, b""),
+        (FetchState(), PayloadKind.STATE, state().tobytes()),
     ],
     ids=["weights as a state", "a state as weights", "nothing", "an unasked state"],
 )
@@ -217,27 +217,29 @@ def test_a_worker_whose_run_shares_no_state_is_sent_none(serve, tools):
     bench = serve(rule="mean_gradient", trainable_size=SIZE)
     client = bench.started()
     tools.exchange(client, tools.commit(0))
-    assert type(raw(client, HandOver(1), Content.STATE, b"")).__name__ == "Goodbye"
+    assert type(raw(client, PutOptimizerState(1), PayloadKind.STATE, b"")).__name__ == "Goodbye"
     np.testing.assert_array_equal(bench.driver().center(), 0)
 
 
 def test_messages_name_the_sections_they_may_carry():
     """What a frame's header says is checked against this."""
-    assert HandOver.carries == (Content.VECTOR, Content.STATE)
-    assert State.carries == (Content.STATE,)
-    assert all(Content.STATE not in kind.carries for kind in (WindowCommit, Exchanged, Start, Step))
-    assert Message.carries == (Content.NOTHING,)
+    assert PutOptimizerState.carries == (PayloadKind.VECTOR, PayloadKind.STATE)
+    assert OptimizerState.carries == (PayloadKind.STATE,)
+    assert all(
+        PayloadKind.STATE not in kind.carries for kind in (WindowCommit, CommitReply, Start, Step)
+    )
+    assert Message.carries == (PayloadKind.NOTHING,)
 
 
 #: What a worker may send while it trains, and the sections that come with it.
 WHILE_TRAINING = (
     (messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25), weights(1)),
-    (messages.HandOver(0), weights(1)),
+    (messages.PutOptimizerState(0), weights(1)),
     (messages.FetchStep(0), None),
     (messages.FetchState(), None),
-    (messages.Beat("training", 9, "node-1", "/logs/stderr"), None),
-    (messages.Keep(0, 0), None),
-    (messages.Fail("ValueError", "no"), None),
+    (messages.Heartbeat("training", 9, "node-1", "/logs/stderr"), None),
+    (messages.PutWorkerState(0, 0), None),
+    (messages.WorkerFailed("ValueError", "no"), None),
 )
 
 
@@ -249,7 +251,7 @@ def test_whatever_a_worker_with_a_key_sends_the_others_go_on(serve, tools, messa
     bench = serve(seats=2, rule="downpour", trainable_size=SIZE)
     with ThreadPoolExecutor() as pool:
         honest, _ = pool.map(lambda seat: bench.started(50, seat=seat), range(2))
-    content = Content.NOTHING if section is None else Content.VECTOR
+    content = PayloadKind.NOTHING if section is None else PayloadKind.VECTOR
     data = b"" if section is None else section.tobytes()
     target = Target("", [frames.fields_of(message)], lambda _: None, (), "msgpack")
     for attempt, fields in enumerate(islice(inputs(target), 60), 1):

@@ -21,7 +21,7 @@ from distkeras_grid.errors import (
     ParameterServerError,
     ServerUnreachableError,
 )
-from distkeras_grid.parameter_server import child as child_module
+from distkeras_grid.parameter_server import server_process as child_module
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess

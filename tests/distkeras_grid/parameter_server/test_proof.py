@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import FencedError
-from distkeras_grid.parameter_server.messages import Exchanged, WindowCommit
+from distkeras_grid.parameter_server.messages import CommitReply, WindowCommit
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
     RULES,
@@ -42,17 +42,17 @@ FAULTS = {
     "undisturbed": [],
     "reset while sending": [Fault(WindowCommit, "reset", NTH, SEAT, after=0.5)],
     "closed while sending": [Fault(WindowCommit, "close", NTH, SEAT, after=0.9)],
-    "reset before the reply": [Fault(Exchanged, "reset", NTH, SEAT)],
-    "closed in the reply": [Fault(Exchanged, "close", NTH, SEAT, after=0.5)],
+    "reset before the reply": [Fault(CommitReply, "reset", NTH, SEAT)],
+    "closed in the reply": [Fault(CommitReply, "close", NTH, SEAT, after=0.5)],
     "sent and answered in vain": [
         Fault(WindowCommit, "close", NTH, SEAT, after=30),
         # Of the commit that is sent again.
-        Fault(Exchanged, "close", NTH, SEAT, after=9),
+        Fault(CommitReply, "close", NTH, SEAT, after=9),
     ],
 }
 #: A newer attempt takes the seat: the older one's reply is lost, or its commit is still on the way.
 TAKE_OVERS = {
-    "taken over after the fold": Fault(Exchanged, "swallow", NTH, SEAT),
+    "taken over after the fold": Fault(CommitReply, "swallow", NTH, SEAT),
     "taken over before the commit arrives": Fault(WindowCommit, "hold", NTH, SEAT, seconds=30),
 }
 
@@ -163,7 +163,7 @@ def take_over(bench, rule, tools, relay, how, workers, told, script):
     for thread in threads:
         thread.start()
     tools.wait_until(lambda: len(relay.struck) == 1)
-    folded = relay.struck[0].kind is Exchanged
+    folded = relay.struck[0].kind is CommitReply
     if folded:
         script.events.append(told)
     client = bench.worker(SEAT, attempt=1, **how)

@@ -36,11 +36,11 @@ from distkeras_grid.parameter_server.client import DriverClient
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Challenge,
-    Content,
-    Goodbye,
+    Close,
+    Endpoint,
     Message,
+    PayloadKind,
     Proof,
-    Side,
     WorkerHello,
     WorkerWelcome,
 )
@@ -52,7 +52,7 @@ BOTH = pytest.mark.parametrize("unix", [True, False], ids=["unix", "tcp"])
 
 def raw_channel(bench, unix=True):
     address = bench.address if unix else replace(bench.address, unix_path=None)
-    connection = Connection(Side.CLIENT, bench.settings.spec.size)
+    connection = Connection(Endpoint.CLIENT, bench.settings.spec.size)
     return Channel(transports.routes(address)[0].connect(5), connection)
 
 
@@ -63,7 +63,7 @@ def shake_hands(bench, channel, nonce=None, key=None) -> Message | None:
     if not isinstance(answer, Challenge):
         return answer
     key = key or seat_key(bench.key, 0)
-    channel.send(Proof(prove(key, Side.CLIENT, hello, answer.nonce)))
+    channel.send(Proof(prove(key, Endpoint.CLIENT, hello, answer.nonce)))
     return channel.receive(5)
 
 
@@ -127,7 +127,7 @@ def test_a_client_without_the_key_is_turned_away(serve, tools, unix):
     bench = serve()
     with raw_channel(bench, unix) as channel:
         answer = shake_hands(bench, channel, key=new_key())
-    assert isinstance(answer, Goodbye)
+    assert isinstance(answer, Close)
     assert answer.error == "AuthenticationError"
     assert bench.driver().poll(5).events == ()
 
@@ -152,7 +152,7 @@ def test_a_replayed_nonce_is_refused(serve):
         shake_hands(bench, channel, nonce)
     with raw_channel(bench) as channel:
         answer = shake_hands(bench, channel, nonce)
-    assert isinstance(answer, Goodbye)
+    assert isinstance(answer, Close)
     assert "replay" in answer.message
 
 
@@ -164,7 +164,7 @@ def test_a_replay_is_refused_though_its_nonce_is_forgotten(serve, monkeypatch):
     with raw_channel(bench) as channel:
         channel.send(hello)
         own = seat_key(bench.key, 0)
-        proof = Proof(prove(own, Side.CLIENT, hello, channel.receive(5).nonce))
+        proof = Proof(prove(own, Endpoint.CLIENT, hello, channel.receive(5).nonce))
         channel.send(proof)
         assert isinstance(channel.receive(5), WorkerWelcome)
     with raw_channel(bench) as channel:
@@ -172,7 +172,7 @@ def test_a_replay_is_refused_though_its_nonce_is_forgotten(serve, monkeypatch):
         assert isinstance(channel.receive(5), Challenge)
         channel.send(proof)
         answer = channel.receive(5)
-    assert (type(answer), answer.error) == (Goodbye, "AuthenticationError")
+    assert (type(answer), answer.error) == (Close, "AuthenticationError")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_cut_commit_folds_nothing(serve, tools):
     bench = serve()
     client = bench.started()
     channel = client._conversation.channel
-    data = channel.connection.send(tools.commit(0), client.vector.nbytes, Content.VECTOR)
+    data = channel.connection.send(tools.commit(0), client.vector.nbytes, PayloadKind.VECTOR)
     channel._stream._socket.sendall(data + b"\0" * (client.vector.nbytes - 1))
     client.close()
     driver = bench.driver()

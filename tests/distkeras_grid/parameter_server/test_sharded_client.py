@@ -16,7 +16,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server import sharded_client
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.parameter_server.messages import Exchanged, WindowCommit
+from distkeras_grid.parameter_server.messages import CommitReply, WindowCommit
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import CommitInfo, build_rule, rule_of
@@ -163,7 +163,7 @@ def test_a_window_that_only_one_server_has_is_folded_by_the_other(ahead):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("kind", [WindowCommit, Exchanged])
+@pytest.mark.parametrize("kind", [WindowCommit, CommitReply])
 @pytest.mark.parametrize("after", [0, 0.5])
 @pytest.mark.promise(
     "connection: cut to one of several servers",

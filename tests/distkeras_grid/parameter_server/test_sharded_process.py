@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from distkeras_grid.array_tree import unpack
 from distkeras_grid.errors import RefusedError, RuleFailedError, ServerUnreachableError
 from distkeras_grid.parameter_server import sharded_process
 from distkeras_grid.parameter_server.auth import new_key, seat_key
@@ -15,7 +16,6 @@ from distkeras_grid.parameter_server.sharded_client import ShardedClient
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.trees import unpack
 from tests.distkeras_grid.parameter_server.several import Several, commit_of
 from tests.specs import make_settings
 

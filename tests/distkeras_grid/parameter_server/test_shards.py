@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.parameter_server.gathering import SavedBooks, SavedSeat
-from distkeras_grid.parameter_server.messages import Update
+from distkeras_grid.parameter_server.checkpoint_state import SavedBooks, SavedSeat
+from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.shards import (
-    Joined,
+    EventMerger,
     Shard,
     cut,
-    dealt,
+    lag,
     shard_run,
     shard_settings,
     shard_spec,
-    windows_ahead,
+    split_parts,
 )
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.spec import LayoutSpec
@@ -80,7 +80,7 @@ def window(number, worker=0, up=10, down=20, samples=1):
 
 
 def update(*events, folded=0):
-    return Update(version=7, samples_folded=folded, seats=(), events=events)
+    return CenterUpdate(version=7, samples_folded=folded, seats=(), events=events)
 
 
 def numbers(found):
@@ -97,7 +97,7 @@ def join(joined, told):
 
 class TestJoined:
     def test_a_window_is_told_once_all_servers_have_folded_it_with_the_bytes_of_all(self):
-        joined = Joined(3)
+        joined = EventMerger(3)
         first = join(joined, [[update(window(0))], [update(window(0))], [update()]])
         assert first.events == ()
         (then,) = join(joined, [[update()], [update()], [update(window(0, up=1, down=2))]]).events
@@ -105,31 +105,31 @@ class TestJoined:
         assert join(joined, [[update()], [update()], [update()]]).events == ()
 
     def test_the_order_is_that_of_the_first_server(self):
-        joined = Joined(2)
+        joined = EventMerger(2)
         a, b = window(0, worker=0), window(0, worker=1)
         assert numbers(join(joined, [[update(a, b)], [update(b)]])) == []
         assert numbers(join(joined, [[update()], [update(a)]])) == [(0, 0), (1, 0)]
 
     def test_an_epoch_ends_after_its_windows_on_all_servers(self):
-        joined = Joined(2)
+        joined = EventMerger(2)
         ended = EpochEnded(1, 1, 1, 0.0)
         assert join(joined, [[update(window(0), ended)], [update()]]).events == ()
         *windows, last = join(joined, [[update()], [update(window(0), ended)]]).events
         assert (len(windows), last) == (1, ended)
 
     def test_news_of_workers_do_not_wait_for_a_window_that_may_never_come(self):
-        joined = Joined(2)
+        joined = EventMerger(2)
         lost, failed = WorkerRecord(0, 0, "lost"), WorkerRecord(1, 0, "failed", error="DataError")
         found = join(joined, [[update(window(0), lost)], [update(lost, failed)]])
         assert found.events == (lost, failed)
 
     def test_what_every_server_has_folded_counts(self):
-        found = join(Joined(2), [[update(folded=5)], [update(folded=2), update(folded=4)]])
+        found = join(EventMerger(2), [[update(folded=5)], [update(folded=2), update(folded=4)]])
         assert (found.version, found.samples_folded) == (7, 4)
 
     @given(st.permutations(range(6)), st.permutations(range(6)), st.lists(st.integers(0, 3)))
     def test_each_window_is_told_once_in_whatever_order_servers_fold(self, mine, theirs, steps):
-        joined = Joined(2)
+        joined = EventMerger(2)
         left = [[window(number) for number in order] for order in (mine, theirs)]
         told = []
         # The second server may be ahead of the first one, or behind it.
@@ -141,7 +141,7 @@ class TestJoined:
         assert told == [(0, number) for number in mine]
 
     def test_windows_that_a_server_had_before_the_run_went_on_come_again_from_the_first_only(self):
-        joined = Joined(2, [{0: 2, 1: 0}])
+        joined = EventMerger(2, [{0: 2, 1: 0}])
         found = join(joined, [[update(*map(window, range(3)))], [update()]])
         assert numbers(found) == [(0, 0), (0, 1)]
         assert (found.events[0].bytes_up, found.events[0].bytes_down) == (10, 20)
@@ -152,7 +152,7 @@ class TestJoined:
         assert numbers(join(joined, [[update(window(0, worker=1))], [update()]])) == []
 
     def test_what_was_heard_of_a_server_is_told_next(self):
-        joined = Joined(2)
+        joined = EventMerger(2)
         failed = WorkerRecord(1, 0, "failed", error="DataError")
         joined.hear(1, update(window(0), failed))
         assert join(joined, [[update(window(0))], [update()]]).events[0] == failed
@@ -161,7 +161,7 @@ class TestJoined:
 
     def test_what_was_heard_of_the_first_server_waits_for_the_others(self):
         """The driver may be interrupted in between."""
-        joined = Joined(2)
+        joined = EventMerger(2)
         joined.hear(0, update(window(0), folded=1))
         joined.hear(1, update(window(0), folded=1))
         joined.hear(0, update(window(1), folded=2))
@@ -169,7 +169,7 @@ class TestJoined:
         assert (numbers(found), found.samples_folded) == ([(0, 0), (0, 1)], 2)
 
     def test_epochs_are_compared(self):
-        joined, ended = Joined(3), EpochEnded(1, 1, 1, 0.0)
+        joined, ended = EventMerger(3), EpochEnded(1, 1, 1, 0.0)
         assert joined.same_epoch
         join(joined, [[update(ended)], [update(ended)], [update()]])
         assert not joined.same_epoch
@@ -183,22 +183,22 @@ def books(*sequences, epochs=0):
 
 
 def test_servers_of_a_checkpoint_are_as_far_as_the_first_or_further():
-    assert windows_ahead(books(1, 2), books(1, 4)) == {0: 0, 1: 2}
+    assert lag(books(1, 2), books(1, 4)) == {0: 0, 1: 2}
     with pytest.raises(DataError):
-        windows_ahead(books(1, 2), books(2, 1))
+        lag(books(1, 2), books(2, 1))
 
 
 def test_servers_of_a_checkpoint_are_in_the_same_epoch():
     """A server that is ahead would not make the snapshot of its last epoch again."""
     with pytest.raises(DataError, match="epochs"):
-        windows_ahead(books(1, 2), books(1, 3, epochs=1))
+        lag(books(1, 2), books(1, 3, epochs=1))
 
 
 def test_each_server_receives_its_own_parts_of_a_checkpoint():
     parts = [np.full(1, number, np.uint8) for number in range(5)]
-    own = dealt(parts, 3)
+    own = split_parts(parts, 3)
     assert [[int(part[0]) for part in each] for each in own] == [[0, 1, 2], [3], [4]]
-    assert dealt((), 3) == [(), (), ()]
+    assert split_parts((), 3) == [(), (), ()]
 
 
 def test_slices_of_a_center_are_views():

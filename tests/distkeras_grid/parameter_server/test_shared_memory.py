@@ -29,10 +29,10 @@ from distkeras_grid.parameter_server import client as client_module
 from distkeras_grid.parameter_server import coordinator, service, shared_memory, streams
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
-from distkeras_grid.parameter_server.conversation import Conversation
-from distkeras_grid.parameter_server.messages import Content, Lend, Lent
+from distkeras_grid.parameter_server.client_session import ClientSession
+from distkeras_grid.parameter_server.messages import MemoryShared, PayloadKind, ShareMemory
 from distkeras_grid.parameter_server.process import ServerProcess
-from distkeras_grid.parameter_server.shared_memory import OwnVector, borrow
+from distkeras_grid.parameter_server.shared_memory import SharedBuffer, borrow
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.weights import StateSection, Variable
 
@@ -44,7 +44,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x10
 
 @pytest.fixture
 def own():
-    found = OwnVector(SIZE)
+    found = SharedBuffer(SIZE)
     yield found
     found.close()
     # The mapping has a descriptor, too.
@@ -221,14 +221,14 @@ def test_without_memory_the_socket_carries_them(serve, tools, monkeypatch, modul
 def test_an_old_system_has_none(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(OSError, match="memfd_create"):
-        OwnVector(SIZE)
+        SharedBuffer(SIZE)
 
 
 def test_a_full_disk_leaves_no_descriptor_open(monkeypatch):
     monkeypatch.setattr(shared_memory.os, "posix_fallocate", no_memory)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="no room"):
-        OwnVector(SIZE)
+        SharedBuffer(SIZE)
     assert os.listdir("/proc/self/fd") == before
 
 
@@ -263,7 +263,7 @@ def not_permitted(*arguments):
     raise OSError(errno.EPERM, "not permitted")
 
 
-@pytest.mark.parametrize("sender", [Lend, Lent])
+@pytest.mark.parametrize("sender", [ShareMemory, MemoryShared])
 def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkeypatch, sender):
     """Some sandboxes forbid it."""
     send_file = Channel.send_file
@@ -290,7 +290,7 @@ def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
     def fenced(self, *arguments):
         raise FencedError("another one has it")
 
-    monkeypatch.setattr(Conversation, "swap_files", fenced)
+    monkeypatch.setattr(ClientSession, "swap_files", fenced)
     gc.collect()
     before = memories()
     with pytest.raises(FencedError):
@@ -308,7 +308,7 @@ def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch, lie
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = bench.worker()
     with LIES[lie]() as file, pytest.raises(RefusedError):
-        client._conversation.swap_files(Lend(), file, Lent, 5)
+        client._conversation.swap_files(ShareMemory(), file, MemoryShared, 5)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert roads(bench) == ["unix socket"]
@@ -318,7 +318,7 @@ def test_memory_is_shared_once(serve, tools):
     bench = serve(trainable_size=SIZE)
     client = bench.worker()
     with memory()() as file, pytest.raises(RefusedError):
-        client._conversation.swap_files(Lend(), file, Lent, 5)
+        client._conversation.swap_files(ShareMemory(), file, MemoryShared, 5)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert bench.service._borrowed == 4 * SIZE
@@ -330,18 +330,20 @@ def test_a_message_without_its_file_is_refused(serve, monkeypatch):
     channel = client._conversation.channel
 
     def send():
-        channel._send_whole(channel.connection.send(Lend(), 1, Content.FILE), memoryview(b""))
+        channel._send_whole(
+            channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
+        )
         channel._stream.send([memoryview(b"0")], 5)
 
     with pytest.raises(RefusedError):
-        client._conversation._ask(send, Lent, 5)
+        client._conversation._ask(send, MemoryShared, 5)
 
 
 def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch):
     send_file = Channel.send_file
 
     def lie(self, message, file):
-        if isinstance(message, Lent):
+        if isinstance(message, MemoryShared):
             with ordinary_file() as other:
                 send_file(self, message, other)
         else:
@@ -361,7 +363,7 @@ def test_a_length_that_is_not_the_vectors_is_refused(serve, tools, monkeypatch, 
     connection = client._conversation.channel.connection
     monkeypatch.setattr(connection, "_fits", lambda *_: True)
     client._conversation.channel._send_whole(
-        connection.send(tools.commit(0), length, Content.LENT), memoryview(b"")
+        connection.send(tools.commit(0), length, PayloadKind.LENT), memoryview(b"")
     )
     with pytest.raises(ProtocolError):
         client._conversation._receive(5)
@@ -375,7 +377,7 @@ def test_lent_memory_that_nobody_has_lent_is_refused(serve, tools, monkeypatch):
     connection = client._conversation.channel.connection
     monkeypatch.setattr(connection, "_fits", lambda *_: True)
     client._conversation.channel._send_whole(
-        connection.send(tools.commit(0), 4 * SIZE, Content.LENT), memoryview(b"")
+        connection.send(tools.commit(0), 4 * SIZE, PayloadKind.LENT), memoryview(b"")
     )
     with pytest.raises(ProtocolError):
         client._conversation._receive(5)

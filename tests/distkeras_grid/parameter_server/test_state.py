@@ -9,9 +9,9 @@ from msgspec import convert, structs
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
-from distkeras_grid.parameter_server.gathering import SavedBooks
-from distkeras_grid.parameter_server.messages import Beat, WindowCommit
-from distkeras_grid.parameter_server.state import Arrival, ServerState
+from distkeras_grid.parameter_server.checkpoint_state import SavedBooks
+from distkeras_grid.parameter_server.messages import Heartbeat, WindowCommit
+from distkeras_grid.parameter_server.state import Ledger, PendingCommit
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
@@ -20,7 +20,7 @@ from distkeras_grid.records import (
     WindowRecord,
     WorkerRecord,
 )
-from distkeras_grid.spec import EarlierSpec, LocalSpec
+from distkeras_grid.spec import LocalSpec, PreviousProgress
 from tests.specs import make_spec
 
 #: Tiles of a local training set and of a local test set, where workers draw them.
@@ -28,7 +28,7 @@ LOCAL = LocalSpec(local_train=50, local_test=3)
 
 
 def make(seats=1, rows=100, epochs=3, rule="downpour", snapshots_per_epoch=0, quorum=1.0, **terms):
-    return ServerState(
+    return Ledger(
         make_spec(
             rule=rule,
             seats=seats,
@@ -49,7 +49,7 @@ def local_set(**changes):
 
 def arrive(session, sequence, samples=1, steps=1, loss=0.5, version=0, **changes):
     commit = WindowCommit(sequence, version, 1, sequence, steps, samples, loss, {}, 0.0, 0.0)
-    return Arrival(session, structs.replace(commit, **changes), 100)
+    return PendingCommit(session, structs.replace(commit, **changes), 100)
 
 
 def begin(state, rows):
@@ -119,7 +119,7 @@ def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its
     for now, task in ((5.0, 7), (9.0, 35)):
         state.now = now
         sessions.append(state.join(0, task))
-        state.hear(sessions[-1], Beat("reading", 1, f"node-{task}", "/logs/stderr"))
+        state.hear(sessions[-1], Heartbeat("reading", 1, f"node-{task}", "/logs/stderr"))
         state.join(0, task)  # another connection of the same attempt
         state.lose(state.join(0, task))
     lost = [event for event in state.events.events if event.status == "lost"]
@@ -130,7 +130,7 @@ def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its
     assert state.update(0).seats[0].tries == 2
     # Also in another execution of the run.
     saved = msgspec.convert(state.to_saved(), SavedBooks)
-    again = ServerState.from_saved(make_spec(trainable_size=4, rows=100, epochs=3), saved)
+    again = Ledger.from_saved(make_spec(trainable_size=4, rows=100, epochs=3), saved)
     again.join(0, 3)
     assert again.update(0).seats[0].tries == 3
 
@@ -358,7 +358,7 @@ def test_what_is_told_of_a_local_set_is_bounded(change):
 
 
 def test_workers_of_a_changed_number_name_only_the_epochs_that_are_left():
-    earlier = EarlierSpec(epochs=2, version=7, folded=200)
+    earlier = PreviousProgress(epochs=2, version=7, folded=200)
     state = make(earlier=earlier)
     (session,) = begin(state, [100])
     for epoch in (0, 1, 2, 4):
@@ -379,7 +379,7 @@ def test_workers_of_a_changed_number_name_only_the_epochs_that_are_left():
 )
 @pytest.mark.parametrize("before", [0, 1])
 def test_every_window_of_the_schedule_is_admitted(pace, before):
-    earlier = EarlierSpec(epochs=before, version=0, folded=11 * before) if before else None
+    earlier = PreviousProgress(epochs=before, version=0, folded=11 * before) if before else None
     state = make(rows=11, batch_size=2, earlier=earlier, **pace)
     (session,) = begin(state, [11])
     for window in policy_of(state._spec.schedule, 11, 0).windows():
@@ -648,7 +648,7 @@ def test_states_of_metrics_are_added_by_epochs_each_once():
     fold(state, one)
     assert not state.admit(one), "it was folded before"
     state.repeat(one)
-    again = ServerState.from_saved(state._spec, convert(state.to_saved(), SavedBooks))
+    again = Ledger.from_saved(state._spec, convert(state.to_saved(), SavedBooks))
     (_, seat) = begin(again, [4, 4])
     for books, session in ((state, second), (again, seat)):
         fold(books, arrive(session, 0, samples=4, state=state_of(2, 30)))
@@ -682,7 +682,7 @@ def test_a_checkpoint_without_states_leaves_its_epoch_without_a_sum():
     (session,) = begin(state, [8])
     fold(state, arrive(session, 0, samples=4, state=state_of(1)))
     saved = convert({**state.to_saved(), "metrics": None}, SavedBooks)
-    state = ServerState.from_saved(state._spec, saved)
+    state = Ledger.from_saved(state._spec, saved)
     (session,) = begin(state, [8])
     for sequence, epoch in ((1, 1), (2, 2)):
         samples = 4 * epoch

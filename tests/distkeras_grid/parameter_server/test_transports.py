@@ -27,11 +27,16 @@ from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.connection import Connection
-from distkeras_grid.parameter_server.messages import Content, Refused, Side, WindowCommit
+from distkeras_grid.parameter_server.messages import (
+    Endpoint,
+    PayloadKind,
+    Rejected,
+    WindowCommit,
+)
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.transports import (
     Listener,
-    SocketDoor,
+    SocketAcceptor,
     TcpTransport,
     TokenServer,
     UnixTransport,
@@ -46,7 +51,7 @@ VECTOR = np.arange(SIZE, dtype=np.float32)
 
 def tcp(tmp_path):
     listening = listen("127.0.0.1", 0)
-    return TcpTransport(*listening.getsockname()), SocketDoor(listening)
+    return TcpTransport(*listening.getsockname()), SocketAcceptor(listening)
 
 
 def unix(tmp_path):
@@ -54,7 +59,7 @@ def unix(tmp_path):
     path = str(tmp_path / "door")
     listening.bind(path)
     listening.listen()
-    return UnixTransport(path), SocketDoor(listening)
+    return UnixTransport(path), SocketAcceptor(listening)
 
 
 def memory(tmp_path):
@@ -288,7 +293,7 @@ class TestTransport:
         _, _, client, server = ends
         pair = [
             Channel(stream, Connection(side, SIZE))
-            for stream, side in ((client, Side.CLIENT), (server, Side.SERVER))
+            for stream, side in ((client, Endpoint.CLIENT), (server, Endpoint.SERVER))
         ]
         for channel in pair:
             channel.connection.state = "running"
@@ -296,9 +301,9 @@ class TestTransport:
         return pair
 
     def frame(self, tools):
-        sender = Connection(Side.CLIENT, SIZE)
+        sender = Connection(Endpoint.CLIENT, SIZE)
         sender.state = "running"
-        return sender.send(tools.commit(0), VECTOR.nbytes, Content.VECTOR) + VECTOR.tobytes()
+        return sender.send(tools.commit(0), VECTOR.nbytes, PayloadKind.VECTOR) + VECTOR.tobytes()
 
     def test_whole(self, channels, tools):
         worker, server = channels
@@ -307,8 +312,8 @@ class TestTransport:
         assert isinstance(server.receive(5), WindowCommit)
         sending.join(5)
         np.testing.assert_array_equal(server.connection.vector, VECTOR)
-        server.send(Refused("no"))
-        assert worker.receive(5) == Refused("no")
+        server.send(Rejected("no"))
+        assert worker.receive(5) == Rejected("no")
 
     def test_byte_by_byte(self, ends, channels, tools):
         _, _, client, _ = ends
@@ -499,7 +504,7 @@ class Delayed(socket.socket):
 def test_no_descriptor_is_closed_while_a_thread_is_about_to_accept_from_it():
     """It accepted a client of another socket, which had been given the number meanwhile."""
     listening = Delayed(listen("127.0.0.1", 0))
-    door = SocketDoor(listening)
+    door = SocketAcceptor(listening)
     accepted = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
     with socket.create_connection(listening.getsockname(), timeout=5):

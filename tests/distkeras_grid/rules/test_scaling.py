@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from distkeras_grid.parameter_server.center import Center
-from distkeras_grid.rules import CommitInfo, DeltaRule, Scaling, Traits
-from distkeras_grid.rules.scaling import Constant, PerDistance, PerStaleness, PerStep
+from distkeras_grid.rules import CommitInfo, DeltaRule, RuleProperties, Scaling
+from distkeras_grid.rules.scaling import Constant, DivideByStaleness, PerDistance, PerStep
 from distkeras_grid.weights import sections_of_sizes
 
 COMMIT = CommitInfo(seat=0, steps=4, samples=9, staleness=3)
@@ -30,7 +30,7 @@ class LastGiven(Scaling):
 @dataclass(frozen=True)
 class ChainRule(DeltaRule):
     name: ClassVar[str] = "chain"
-    traits: ClassVar[Traits] = replace(DeltaRule.traits, seat_vectors=2)
+    traits: ClassVar[RuleProperties] = replace(DeltaRule.traits, seat_vectors=2)
     chain: tuple[Scaling, ...] = ()
 
     @property
@@ -56,11 +56,11 @@ def moved(*chain, start=2.0):
         ((Constant(0.5),), 4),
         ((Constant(1.0),), 8),
         ((PerStep(),), 2),
-        ((PerStaleness(),), 2),
+        ((DivideByStaleness(),), 2),
         ((PerDistance(1.0),), 8),
         ((LastGiven(),), 16),
-        ((PerStep(), Constant(0.5), PerStaleness()), 0.25),
-        ((PerStaleness(), PerStep()), 0.5),
+        ((PerStep(), Constant(0.5), DivideByStaleness()), 0.25),
+        ((DivideByStaleness(), PerStep()), 0.5),
     ],
 )
 def test_a_chain_is_the_product_of_its_scalings(chain, expected):

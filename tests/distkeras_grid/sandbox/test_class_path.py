@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import class_path
 from distkeras_grid.sandbox.class_path import (
@@ -73,7 +73,7 @@ def test_what_was_fetched_is_on_the_disk_before_it_has_its_name(
 ) -> None:
     replaced = []
     monkeypatch.setattr(
-        durable, "replace", lambda source, target: replaced.append((source.read_bytes(), target))
+        fsync, "replace", lambda source, target: replaced.append((source.read_bytes(), target))
     )
     jars = [small(jar) for jar in JARS]
 

@@ -13,7 +13,7 @@ import pytest
 from distkeras_grid.errors import BusyError, SandboxError, StorageError
 from distkeras_grid.lock_files import open_lock_file
 from distkeras_grid.sandbox import cluster, configuration
-from distkeras_grid.sandbox.cluster import Sandbox, State, can_bind, free_ports
+from distkeras_grid.sandbox.cluster import Sandbox, SandboxState, can_bind, free_ports
 from distkeras_grid.sandbox.daemons import start, stop
 
 
@@ -46,7 +46,7 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     sandbox.layout.root.mkdir()
     names = ("namenode", "nodemanager")
     sleepers = tuple(start(name, SLEEP, sandbox.layout.logs / name) for name in names)
-    sandbox._keep(State(free_ports(), 1, 1024, 8, sleepers))
+    sandbox._keep(SandboxState(free_ports(), 1, 1024, 8, sleepers))
     yield sandbox
     stop(sleepers)
 

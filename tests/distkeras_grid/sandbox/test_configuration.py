@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from distkeras_grid.sandbox.configuration import (
-    Layout,
     Ports,
+    SandboxLayout,
     default_memory_mb,
     environment,
     files,
@@ -21,7 +21,7 @@ from distkeras_grid.submission.yarn_sites import find_resourcemanager
 from distkeras_grid.webhdfs.addresses import find_address, parse_path
 
 PORTS = Ports(1, 2, 3, 4, 5, 6, 7)
-LAYOUT = Layout(Path("/grid"))
+LAYOUT = SandboxLayout(Path("/grid"))
 # What a user of another cluster has set; both go before HADOOP_CONF_DIR.
 PRODUCTION = {"WEBHDFS_URL": "http://prod:9870", "YARN_CONF_DIR": "/etc/hadoop/conf"}
 
@@ -33,7 +33,7 @@ def properties(text: str) -> dict[str, str]:
     }
 
 
-def written(layout: Layout = LAYOUT) -> dict[Path, str]:
+def written(layout: SandboxLayout = LAYOUT) -> dict[Path, str]:
     return files(PORTS, layout, datanodes=2, memory_mb=4096, cores=8, pyspark=Path("/site/pyspark"))
 
 
@@ -74,7 +74,7 @@ def test_sparks_own_logging_is_left_alone() -> None:
 
 @pytest.mark.parametrize("root", [LAYOUT.root, Path("/home/o'hara/a b; exit 7 $HOME")])
 def test_a_shell_gets_the_variables_that_a_program_gets(root: Path, tmp_path: Path) -> None:
-    layout = Layout(root)
+    layout = SandboxLayout(root)
     (tmp_path / "environment.sh").write_text(written(layout)[root / "environment.sh"])
     ran = subprocess.run(
         ["/bin/sh", "-c", ". ./environment.sh && exec env -0"],
@@ -92,7 +92,7 @@ def test_a_shell_gets_the_variables_that_a_program_gets(root: Path, tmp_path: Pa
 
 def test_variables_of_another_cluster_do_not_lead_there(tmp_path: Path) -> None:
     """`rm` reached the other one, from a shell and from a notebook."""
-    layout = Layout(tmp_path / "sandbox")
+    layout = SandboxLayout(tmp_path / "sandbox")
     (tmp_path / "yarn-site.xml").write_text(
         "<configuration><property><name>yarn.resourcemanager.webapp.address</name>"
         "<value>prod:8088</value></property></configuration>"

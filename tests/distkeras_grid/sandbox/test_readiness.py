@@ -13,7 +13,7 @@ import requests
 
 from distkeras_grid.errors import SandboxError
 from distkeras_grid.sandbox import readiness
-from distkeras_grid.sandbox.readiness import Pages
+from distkeras_grid.sandbox.readiness import WebUI
 from tests.http_servers import serving
 
 #: How long a test waits before it gives up: then what hangs is closed.
@@ -56,7 +56,7 @@ def namenode_of(datanode: str) -> type[BaseHTTPRequestHandler]:
 
 def test_a_datanode_that_hangs_holds_no_start(hanging: str) -> None:
     with serving(namenode_of(hanging)) as url, pytest.raises(SandboxError) as raised:
-        Pages(url.removeprefix("http://"), "").write_and_read()
+        WebUI(url.removeprefix("http://"), "").write_and_read()
     assert isinstance(raised.value.__cause__, requests.Timeout)
 
 
@@ -66,7 +66,7 @@ def test_the_daemons_of_this_machine_are_not_asked_by_a_proxy(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     with pytest.raises(SandboxError) as raised:
-        Pages(hanging, "").make_homes("ada")
+        WebUI(hanging, "").make_homes("ada")
     assert isinstance(raised.value.__cause__, requests.Timeout)
 
 
@@ -80,10 +80,10 @@ def test_the_daemons_of_this_machine_are_not_asked_by_a_proxy(
     ids=["homes", "file", "container"],
 )
 def test_a_master_that_hangs_ends_a_start_with_our_error(
-    hanging: str, ask: Callable[[Pages], None]
+    hanging: str, ask: Callable[[WebUI], None]
 ) -> None:
     with pytest.raises(SandboxError) as raised:
-        ask(Pages(hanging, hanging))
+        ask(WebUI(hanging, hanging))
     assert isinstance(raised.value.__cause__, requests.Timeout)
 
 
@@ -114,7 +114,7 @@ def test_a_master_that_is_busy_for_a_moment_is_asked_again(silences: int) -> Non
             pass
 
     with serving(ResourceManager) as url:
-        pages = Pages("", url.removeprefix("http://"))
+        pages = WebUI("", url.removeprefix("http://"))
         if silences == 2:
             pages.run_container(time.monotonic() + 60)
         else:

@@ -1,6 +1,6 @@
 import math
 
-from distkeras_grid.simulation.events import EventQueue, Link
+from distkeras_grid.simulation.events import EventQueue, SimulatedLink
 
 
 def test_of_several_events_at_one_time_the_first_foreseen_comes_first():
@@ -19,7 +19,7 @@ def test_what_is_infinitely_far_away_never_happens():
 
 
 def test_a_message_waits_for_those_before_it_and_for_its_own_link():
-    link = Link(bandwidth=100.0, worker_bandwidth=50.0, latency=1.0)
+    link = SimulatedLink(bandwidth=100.0, worker_bandwidth=50.0, latency=1.0)
     assert link.pass_through(100, now=0.0) == 3.0, "its own link is the slower one"
     assert link.pass_through(100, now=0.0) == 3.0, "the server's was free again at 2 s"
     assert link.pass_through(100, now=0.0) == 4.0

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.rows import Block
+from distkeras_grid.rows import RowBlock
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.simulation.learners import QuadraticLearner
 
@@ -20,7 +20,7 @@ def train(which, before=START, targets=TARGETS, batch=1, weight=None):
     after = np.empty_like(which.weights())
     rows = targets.reshape(-1, batch, targets.shape[1])
     weights = None if weight is None else np.reshape(weight, (-1, batch)).astype(np.float32)
-    block = Block((rows,), (np.zeros(rows.shape[:2]),), weights)
+    block = RowBlock((rows,), (np.zeros(rows.shape[:2]),), weights)
     before = before.astype(after.dtype)
     result = which.run(before, [block], after)
     return after, result

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from distkeras_grid.errors import ServerUnreachableError
-from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.spark.addresses import choose_place, open_for_probe, port_note
 
 
@@ -17,7 +17,7 @@ def choose(master="yarn", host=None, port=0, **settings):
 
 
 def test_on_a_cluster_it_is_where_sparks_driver_is():
-    assert choose(driver_host="edge1") == ServerPlace("edge1", "edge1", 0, 16)
+    assert choose(driver_host="edge1") == BindAddress("edge1", "edge1", 0, 16)
     assert choose().advertised_host == "this-host"
 
 
@@ -36,7 +36,7 @@ def test_spark_says_how_many_ports_are_tried():
 
 
 def test_an_address_of_another_host_is_an_error_with_what_to_set():
-    place = ServerPlace("192.0.2.77", "192.0.2.77", 0, 0)
+    place = BindAddress("192.0.2.77", "192.0.2.77", 0, 0)
     with pytest.raises(ServerUnreachableError, match=r"192\.0\.2\.77:0: .*bindAddress"):
         open_for_probe(place)
 
@@ -44,13 +44,13 @@ def test_an_address_of_another_host_is_an_error_with_what_to_set():
 def test_a_port_that_is_taken_leads_to_the_next():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with open_for_probe(ServerPlace("127.0.0.1", "127.0.0.1", port, 8)) as probe:
+        with open_for_probe(BindAddress("127.0.0.1", "127.0.0.1", port, 8)) as probe:
             assert port < probe.port <= port + 8
             with socket.create_connection(("127.0.0.1", probe.port), 5) as stream:
                 assert stream.makefile().read() == probe.token
             assert port_note(port, probe.port).endswith(f"listens on {probe.port}.")
         with pytest.raises(ServerUnreachableError, match=f"cannot listen on 127.0.0.1:{port}: "):
-            open_for_probe(ServerPlace("127.0.0.1", "127.0.0.1", port, 0))
+            open_for_probe(BindAddress("127.0.0.1", "127.0.0.1", port, 0))
 
 
 def test_no_more_ports_are_tried_than_spark_says():
@@ -60,18 +60,18 @@ def test_no_more_ports_are_tried_than_spark_says():
             second = socket.create_server(("127.0.0.1", port + 1))
         except OSError:
             second = socket.socket()  # somebody else has it, which serves as well
-        place = ServerPlace("127.0.0.1", "127.0.0.1", port, 1)
+        place = BindAddress("127.0.0.1", "127.0.0.1", port, 1)
         with second, pytest.raises(ServerUnreachableError, match="or the 1 ports after it"):
             open_for_probe(place)
 
 
 def test_a_probe_that_has_ended_leaves_the_port_free():
     with (
-        open_for_probe(ServerPlace("127.0.0.1", "127.0.0.1", 0, 0)) as first,
+        open_for_probe(BindAddress("127.0.0.1", "127.0.0.1", 0, 0)) as first,
         socket.create_connection(("127.0.0.1", first.port), 5) as stream,
     ):
         stream.recv(64)
-    with open_for_probe(ServerPlace("127.0.0.1", "127.0.0.1", first.port, 0)) as second:
+    with open_for_probe(BindAddress("127.0.0.1", "127.0.0.1", first.port, 0)) as second:
         assert second.port == first.port
         assert second.token != first.token
 

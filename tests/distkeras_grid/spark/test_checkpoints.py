@@ -9,10 +9,10 @@ import pytest
 from distkeras_grid.checkpoints import (
     FORMAT,
     MANIFEST,
+    CheckpointManifest,
     Driver,
-    Generation,
-    Manifest,
-    TornError,
+    DriverEpoch,
+    IncompleteCheckpointError,
     folder_name,
     generation_name,
     generations_of,
@@ -20,7 +20,7 @@ from distkeras_grid.checkpoints import (
     piece_of,
     shared_piece,
 )
-from distkeras_grid.cli.whereabouts import way_on
+from distkeras_grid.cli.yarn_lookup import way_on
 from distkeras_grid.errors import DataError, FencedError, OutputExistsError, StorageError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from tests.interleaving import Exploration, at_once
@@ -50,7 +50,9 @@ def manifest_of(number, own, shared, who, rows=None):
     pieces = [piece_of(name, told) for name, told in own.items()]
     for name, told in shared.items():
         pieces.append(shared_piece(name.split("-")[0], name.split(".")[1], told))
-    return Manifest(FORMAT, number, who, 0.0, number, 0, 0, {}, False, tuple(pieces), rows)
+    return CheckpointManifest(
+        FORMAT, number, who, 0.0, number, 0, 0, {}, False, tuple(pieces), rows
+    )
 
 
 def write(store, who="run"):
@@ -194,7 +196,7 @@ def test_a_checkpoint_without_an_older_segment_that_is_whole_is_not_written(tmp_
     own, shared = content(2)
     manifest = manifest_of(3, own, shared, "run")
     known = {name: told for name, told in shared.items() if name.startswith("model")}
-    with pytest.raises(TornError):
+    with pytest.raises(IncompleteCheckpointError):
         store.write(manifest, own, known)
     assert store.newest_number() == 2
     # The driver has the whole history, and writes it.
@@ -331,7 +333,7 @@ def test_two_drivers_that_write_at_once_leave_whole_checkpoints(piecewise):
             numbers = numbers_of(at_once(state.disk).list_names(FOLDER))
             assert (generation, numbers[0]) == (2, found + 1)
             told = at_once(state.disk).read_bytes(f"{FOLDER}/{folder_name(found + 1)}/{MANIFEST}")
-            assert Manifest.from_bytes(told).run == "new"
+            assert CheckpointManifest.from_bytes(told).run == "new"
         if new and former:
             assert isinstance(former.error, FencedError | None)
             ends.add((former.error is None, new.value[1]))
@@ -361,7 +363,7 @@ def test_an_earlier_attempt_never_takes_the_directory_from_a_later_one():
 def test_a_driver_that_was_replaced_twice_writes_nothing_while_the_last_one_cleans_up():
     disk, old = written(1, more=1)
     # The second one was killed when it had taken the directory over.
-    second = Generation(2, SECOND, "second").to_bytes()
+    second = DriverEpoch(2, SECOND, "second").to_bytes()
     disk[f"{FOLDER}/{generation_name(2)}"] = second
     actors = {"old": old, "third": beginning(Driver(DRIVER.application, attempt=3))}
     for state in Exploration(actors).states(disk):

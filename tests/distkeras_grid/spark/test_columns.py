@@ -20,7 +20,7 @@ from distkeras_grid.spark.columns import (
     value_expression,
 )
 from distkeras_grid.spark.dataframes import as_dataframe
-from distkeras_grid.spark.seats import summarize
+from distkeras_grid.spark.row_partitioner import summarize
 
 pytestmark = pytest.mark.spark
 

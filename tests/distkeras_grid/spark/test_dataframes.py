@@ -12,7 +12,7 @@ from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaE
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.columns import resolve_columns, resolve_features, value_expression
 from distkeras_grid.spark.dataframes import as_dataframe, read_manifest, read_parquet, read_tiles
-from distkeras_grid.spark.stored_rows import is_repeatable
+from distkeras_grid.spark.materialized_rows import is_repeatable
 
 pytestmark = pytest.mark.spark
 

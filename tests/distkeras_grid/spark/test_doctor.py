@@ -11,9 +11,9 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark.doctor import (
-    Finding,
-    Level,
-    caught,
+    CheckLevel,
+    CheckResult,
+    as_check_result,
     check_encryption,
     check_gpus,
     check_hadoop,
@@ -38,9 +38,9 @@ def levels(findings):
 
 def test_the_first_bad_finding_is_raised_as_its_own_error():
     findings = [
-        Finding("a", Level.WARN, "slow"),
-        Finding("b", Level.BAD, "few slots", NotEnoughSlotsError),
-        Finding("c", Level.BAD, "wrong"),
+        CheckResult("a", CheckLevel.WARN, "slow"),
+        CheckResult("b", CheckLevel.BAD, "few slots", NotEnoughSlotsError),
+        CheckResult("c", CheckLevel.BAD, "wrong"),
     ]
     with pytest.raises(NotEnoughSlotsError, match="few slots"):
         settle(findings)
@@ -51,54 +51,56 @@ def test_an_error_of_ours_becomes_a_finding_and_any_other_passes():
     def refuse():
         raise StorageError("read only")
 
-    found = caught("storage", refuse)
-    assert (found.level, found.text, found.error) == (Level.BAD, "read only", StorageError)
-    assert caught("storage", lambda: "fine") == Finding("storage", Level.OK, "fine")
+    found = as_check_result("storage", refuse)
+    assert (found.level, found.text, found.error) == (CheckLevel.BAD, "read only", StorageError)
+    assert as_check_result("storage", lambda: "fine") == CheckResult(
+        "storage", CheckLevel.OK, "fine"
+    )
     with pytest.raises(ZeroDivisionError):
-        caught("storage", lambda: str(1 / 0))
+        as_check_result("storage", lambda: str(1 / 0))
 
 
 def test_workers_without_a_slot():
-    assert check_slots(4, 4).level is Level.OK
+    assert check_slots(4, 4).level is CheckLevel.OK
     assert "num_workers is 4" in check_slots(4, None).text
     few = check_slots(2, 3)
-    assert (few.level, few.error) == (Level.BAD, NotEnoughSlotsError)
+    assert (few.level, few.error) == (CheckLevel.BAD, NotEnoughSlotsError)
     assert "spark.executor.instances" in few.text
-    assert check_slots(2, 3, together=False).level is Level.WARN
+    assert check_slots(2, 3, together=False).level is CheckLevel.WARN
     fixed = check_slots(2, 3, together=False, fixed=True)
-    assert (fixed.level, fixed.error) == (Level.BAD, NotEnoughSlotsError)
-    assert check_slots(3, 3, together=False, fixed=True).level is Level.OK
+    assert (fixed.level, fixed.error) == (CheckLevel.BAD, NotEnoughSlotsError)
+    assert check_slots(3, 3, together=False, fixed=True).level is CheckLevel.OK
 
 
 def test_speculation_is_bad_and_dynamic_allocation_a_warning():
-    assert levels(check_scheduling({}.get)) == [Level.OK, Level.OK]
+    assert levels(check_scheduling({}.get)) == [CheckLevel.OK, CheckLevel.OK]
     speculation, _ = check_scheduling({"spark.speculation": "true"}.get)
-    assert speculation.level is Level.BAD
+    assert speculation.level is CheckLevel.BAD
     assert "spark.speculation=false" in speculation.text
     _, allocation = check_scheduling({"spark.dynamicAllocation.enabled": "true"}.get)
-    assert allocation.level is Level.WARN
+    assert allocation.level is CheckLevel.WARN
     assert "spark.executor.instances" in allocation.text
 
 
 def test_a_gpu_has_one_worker_unless_sharing_is_meant():
     assert check_gpus({}.get) == []
     (whole,) = check_gpus({GPU: "1", HELD: "1"}.get)
-    assert whole.level is Level.OK
+    assert whole.level is CheckLevel.OK
     shared = {GPU: "0.25", HELD: "1"}
     (refused,) = check_gpus(shared.get)
-    assert refused.level is Level.BAD
+    assert refused.level is CheckLevel.BAD
     assert "4 workers would share" in refused.text
-    assert levels(check_gpus(shared.get, sharing=True)) == [Level.OK]
+    assert levels(check_gpus(shared.get, sharing=True)) == [CheckLevel.OK]
 
 
 def test_gpus_that_tasks_do_not_get_or_would_swap():
     (unused,) = check_gpus({HELD: "2"}.get)
-    assert unused.level is Level.WARN
+    assert unused.level is CheckLevel.WARN
     several = {GPU: "1", HELD: "2"}
     (swapped,) = check_gpus(several.get)
-    assert (swapped.level, "worker.reuse=false" in swapped.text) == (Level.BAD, True)
+    assert (swapped.level, "worker.reuse=false" in swapped.text) == (CheckLevel.BAD, True)
     fresh = {**several, "spark.python.worker.reuse": "false"}
-    assert levels(check_gpus(fresh.get)) == [Level.OK]
+    assert levels(check_gpus(fresh.get)) == [CheckLevel.OK]
 
 
 @pytest.mark.parametrize(
@@ -114,22 +116,22 @@ def test_the_configuration_of_hadoop_that_yarn_needs():
     found = check_hadoop("yarn", "/etc/hadoop", both)
     assert found.text == "HADOOP_CONF_DIR=/etc/hadoop: core-site.xml, yarn-site.xml"
     unset = check_hadoop("yarn", None, [])
-    assert (unset.level, unset.error) == (Level.BAD, ClusterError)
+    assert (unset.level, unset.error) == (CheckLevel.BAD, ClusterError)
     assert "HADOOP_CONF_DIR is not set" in unset.text
     assert "has no yarn-site.xml" in check_hadoop("yarn", "/etc/hadoop", both[:1]).text
     # In cluster mode the driver's container has no such variable.
-    assert check_hadoop("yarn", None, [], submitted=True).level is Level.OK
-    assert check_hadoop("local[2]", None, []).level is Level.OK
-    assert check_hadoop("spark://a:7077", "/etc/hadoop", []).level is Level.OK
+    assert check_hadoop("yarn", None, [], submitted=True).level is CheckLevel.OK
+    assert check_hadoop("local[2]", None, []).level is CheckLevel.OK
+    assert check_hadoop("spark://a:7077", "/etc/hadoop", []).level is CheckLevel.OK
 
 
 @pytest.mark.parametrize(
     ("ticket", "keytab", "level"),
     [
-        (True, None, Level.OK),
-        (False, None, Level.BAD),
-        (None, None, Level.WARN),
-        (False, "me.keytab", Level.OK),
+        (True, None, CheckLevel.OK),
+        (False, None, CheckLevel.BAD),
+        (None, None, CheckLevel.WARN),
+        (False, "me.keytab", CheckLevel.OK),
     ],
 )
 def test_a_ticket_where_hadoop_wants_kerberos(ticket, keytab, level):
@@ -153,7 +155,7 @@ def test_storage_is_written_read_and_left_as_it_was(spark, tmp_path):
 def test_object_stores_are_told_from_file_systems_that_rename_in_one_step():
     for uri in ("file:/tmp/a", "hdfs://host:8020/a", "viewfs://cluster/a", "abfss://a@b/c"):
         assert check_renames(uri) == []
-    assert levels(check_renames("s3a://bucket/a")) == [Level.WARN]
+    assert levels(check_renames("s3a://bucket/a")) == [CheckLevel.WARN]
 
 
 def test_executors_are_described_and_other_interpreters_named():
@@ -175,7 +177,7 @@ def test_everything_bad_says_what_to_change():
         check_hadoop("yarn", "/x", []),
         *check_kerberos("kerberos", False, None),
     ]
-    assert levels(bad) == [Level.BAD] * len(bad)
+    assert levels(bad) == [CheckLevel.BAD] * len(bad)
     assert all(issubclass(found.error, ClusterError | ConfigurationError) for found in bad)
     assert all(word in " ".join(found.text for found in bad) for word in ("Lower", "kinit", "Set"))
 
@@ -183,23 +185,23 @@ def test_everything_bad_says_what_to_change():
 @pytest.mark.parametrize(
     ("settings", "driver", "level"),
     [
-        ({}, "10.0.0.5", Level.WARN),
-        ({}, "node7.example.org", Level.WARN),
-        ({}, "127.0.0.1", Level.OK),
-        ({}, "::1", Level.OK),
-        ({}, "localhost", Level.OK),
-        ({"spark.network.crypto.enabled": "false"}, "10.0.0.5", Level.WARN),
-        ({"spark.network.crypto.enabled": "true"}, "10.0.0.5", Level.WARN),
-        ({"spark.network.crypto.enabled": "true"}, "127.0.0.1", Level.OK),
+        ({}, "10.0.0.5", CheckLevel.WARN),
+        ({}, "node7.example.org", CheckLevel.WARN),
+        ({}, "127.0.0.1", CheckLevel.OK),
+        ({}, "::1", CheckLevel.OK),
+        ({}, "localhost", CheckLevel.OK),
+        ({"spark.network.crypto.enabled": "false"}, "10.0.0.5", CheckLevel.WARN),
+        ({"spark.network.crypto.enabled": "true"}, "10.0.0.5", CheckLevel.WARN),
+        ({"spark.network.crypto.enabled": "true"}, "127.0.0.1", CheckLevel.OK),
         (
             {
                 "spark.network.crypto.enabled": "true",
                 "spark.network.crypto.cipher": "AES/GCM/NoPadding",
             },
             "10.0.0.5",
-            Level.OK,
+            CheckLevel.OK,
         ),
-        ({"spark.ssl.rpc.enabled": "true"}, "10.0.0.5", Level.OK),
+        ({"spark.ssl.rpc.enabled": "true"}, "10.0.0.5", CheckLevel.OK),
     ],
 )
 def test_keys_that_cross_a_network_unencrypted_are_a_warning(settings, driver, level):

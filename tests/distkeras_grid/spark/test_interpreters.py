@@ -8,7 +8,7 @@ import venv
 import pytest
 
 from distkeras_grid.errors import EnvironmentMismatchError, ServerUnreachableError
-from distkeras_grid.parameter_server.settings import ServerPlace
+from distkeras_grid.parameter_server.settings import BindAddress
 from distkeras_grid.spark import interpreters
 from distkeras_grid.spark.interpreters import (
     check_executors,
@@ -115,7 +115,7 @@ def test_executors_reach_the_driver_where_it_listens(spark, monkeypatch):
     monkeypatch.setattr(
         interpreters, "refuse_unreachable", lambda *arguments: asked.append(arguments)
     )
-    place = ServerPlace("127.0.0.1", "localhost", 0, 0)
+    place = BindAddress("127.0.0.1", "localhost", 0, 0)
     check_executors(spark, training_packages("tensorflow"), place)
     ((told, port, token, answers),) = asked
     assert told == place
@@ -126,7 +126,7 @@ def test_executors_reach_the_driver_where_it_listens(spark, monkeypatch):
 @pytest.mark.spark
 def test_an_address_that_executors_do_not_reach_is_one_error_with_both_ends(spark):
     # Addresses for documentation: nobody has them, and this host answers for none of its own.
-    place = ServerPlace("127.0.0.1", "127.1.2.3", 0, 0)
+    place = BindAddress("127.0.0.1", "127.1.2.3", 0, 0)
     with pytest.raises(ServerUnreachableError) as caught:
         check_executors(spark, training_packages("tensorflow"), place)
     said = str(caught.value)
@@ -137,7 +137,7 @@ def test_an_address_that_executors_do_not_reach_is_one_error_with_both_ends(spar
 
 
 def test_another_program_at_the_address_is_not_taken_for_the_driver():
-    place = ServerPlace("10.0.0.1", "gate", 7000, 16)
+    place = BindAddress("10.0.0.1", "gate", 7000, 16)
     answers = [{"host": "node1", "received": "right"}, {"host": "node2", "received": "SSH-2.0"}]
     with pytest.raises(ServerUnreachableError, match=r"Executors on node2 .* gate:7001 .*SSH-2"):
         refuse_unreachable(place, 7001, "right", answers)
@@ -145,7 +145,7 @@ def test_another_program_at_the_address_is_not_taken_for_the_driver():
 
 
 def test_many_hosts_are_counted_not_listed():
-    place = ServerPlace("10.0.0.1", "gate", 7000, 16)
+    place = BindAddress("10.0.0.1", "gate", 7000, 16)
     answers = [{"host": f"node{n}", "received": "timed out"} for n in range(9)]
     with pytest.raises(ServerUnreachableError, match="node0, node1, node2 and 6 more do not"):
         refuse_unreachable(place, 7000, "right", answers)

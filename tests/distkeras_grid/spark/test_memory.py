@@ -8,12 +8,12 @@ import re
 import pytest
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spark.doctor import Level
+from distkeras_grid.spark.doctor import CheckLevel
 from distkeras_grid.spark.memory import (
     MB,
     SERVER_MB,
     VECTORS,
-    Container,
+    ExecutorContainer,
     ModelSize,
     check_containers,
     check_machine,
@@ -72,11 +72,11 @@ def test_a_worker_of_several_servers_copies_slices_to_where_each_server_reads():
 
 
 def test_a_container_as_spark_asks_for_it():
-    assert Container.of({}.get, "executor") == Container("executor", 1024, 384)
+    assert ExecutorContainer.of({}.get, "executor") == ExecutorContainer("executor", 1024, 384)
     large = {"spark.executor.memory": "10g"}
-    assert Container.of(large.get, "executor").overhead_mb == 1024
+    assert ExecutorContainer.of(large.get, "executor").overhead_mb == 1024
     part = {**large, "spark.executor.memoryOverheadFactor": "0.25"}
-    assert Container.of(part.get, "executor").overhead_mb == 2560
+    assert ExecutorContainer.of(part.get, "executor").overhead_mb == 2560
     told = {
         **part,
         "spark.executor.memoryOverhead": "700",
@@ -84,46 +84,48 @@ def test_a_container_as_spark_asks_for_it():
         "spark.memory.offHeap.enabled": "true",
         "spark.memory.offHeap.size": "104857600",
     }
-    assert Container.of(told.get, "executor") == Container("executor", 10240, 700, 2048, 100)
+    assert ExecutorContainer.of(told.get, "executor") == ExecutorContainer(
+        "executor", 10240, 700, 2048, 100
+    )
     off = {**told, "spark.memory.offHeap.enabled": "false"}
-    assert Container.of(off.get, "executor").off_heap_mb == 0
+    assert ExecutorContainer.of(off.get, "executor").off_heap_mb == 0
     least = {"spark.driver.memory": "512m", "spark.driver.minMemoryOverhead": "1g"}
-    assert Container.of(least.get, "driver") == Container("driver", 512, 1024)
+    assert ExecutorContainer.of(least.get, "driver") == ExecutorContainer("driver", 512, 1024)
 
 
 def test_a_container_that_is_too_small_names_setting_and_value():
     (found,) = findings(executor_memory="512m")
-    assert found.level is Level.BAD
+    assert found.level is CheckLevel.BAD
     assert "Received: 384 MB" in found.text
     (value,) = re.findall(r"Set spark\.executor\.memoryOverhead=(\d+)m\.", found.text)
     (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{value}m")
-    assert found.level is Level.OK
+    assert found.level is CheckLevel.OK
     (found,) = findings(executor_memory="512m", executor_memoryOverhead=f"{int(value) - 1}m")
-    assert found.level is Level.BAD
+    assert found.level is CheckLevel.BAD
 
 
 def test_workers_that_are_never_on_one_executor_are_not_counted():
     needed = executor_overhead_mb(SMALL)
     enough = {"executor_cores": "4", "executor_memoryOverhead": f"{needed}m"}
-    assert [f.level for f in findings(slots=4, workers=1, **enough)] == [Level.OK]
-    assert [f.level for f in findings(slots=4, workers=2, **enough)] == [Level.BAD]
+    assert [f.level for f in findings(slots=4, workers=1, **enough)] == [CheckLevel.OK]
+    assert [f.level for f in findings(slots=4, workers=2, **enough)] == [CheckLevel.BAD]
 
 
 def test_the_driver_counts_where_it_runs_in_a_container():
     told = {"executor_memoryOverhead": "8g"}
     assert len(findings(**told)) == 1
     executor, driver = findings(submit_deployMode="cluster", **told)
-    assert (executor.level, driver.level) == (Level.OK, Level.BAD)
+    assert (executor.level, driver.level) == (CheckLevel.OK, CheckLevel.BAD)
     (value,) = re.findall(r"Set spark\.driver\.memoryOverhead=(\d+)m", driver.text)
     assert int(value) == driver_overhead_mb(SMALL, 2)
 
 
 def test_a_limit_of_the_address_space_is_no_memory_for_tensorflow():
     limit, _ = findings(executor_pyspark_memory="2g", executor_memoryOverhead="2g")
-    assert limit.level is Level.BAD
+    assert limit.level is CheckLevel.BAD
     assert "address space" in limit.text
     (enough,) = findings(executor_pyspark_memory="4g")
-    assert enough.level is Level.OK
+    assert enough.level is CheckLevel.OK
 
 
 def test_elsewhere_nobody_limits_python():
@@ -131,13 +133,13 @@ def test_elsewhere_nobody_limits_python():
     assert findings(master="local[2]") == []
     # Kubernetes' overhead is larger by itself.
     (found,) = findings(master="k8s://https://host", executor_memory="4g")
-    assert found.level is Level.OK
+    assert found.level is CheckLevel.OK
 
 
 def test_a_machine_that_is_too_small_is_a_warning():
-    assert check_machine(16_000, 2048, SMALL, 2).level is Level.OK
+    assert check_machine(16_000, 2048, SMALL, 2).level is CheckLevel.OK
     small = check_machine(3000, 2048, SMALL, 2)
-    assert small.level is Level.WARN
+    assert small.level is CheckLevel.WARN
     assert "3000 MB are free" in small.text
 
 
@@ -189,7 +191,7 @@ def test_arrays_of_a_shared_model_count_for_each_task():
     assert size.worker_mb == SMALL.worker_mb + 1000
     assert executor_overhead_mb(size, 2) >= executor_overhead_mb(SMALL, 2) + 2000 - 64
     (found,) = check_containers({}.get, "yarn", size, slots=2, workers=1, tasks=2)
-    assert found.level is Level.BAD
+    assert found.level is CheckLevel.BAD
     assert "arrays of a batch 1e+03" in found.text
     assert (
         "arrays of a batch"

@@ -10,8 +10,8 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.spark.versions import (
-    History,
     Version,
+    VersionHistory,
     check_manifest,
     choose,
     file_of,
@@ -27,7 +27,7 @@ def version(number, text="x"):
     return Version(number, f"{number}abc" * 16, DAY, DAY, digest, ("shard=0",), 9)
 
 
-HISTORY = History(last_update=7, hash="f" * 64, history=(version(3), version(5)))
+HISTORY = VersionHistory(last_update=7, hash="f" * 64, history=(version(3), version(5)))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_manifest_that_somebody_changed_is_refused():
 
 
 def test_manifests_of_earlier_releases_have_no_history():
-    assert read_history('{"last_update": 4, "shards": ["shard=0"]}', "m") == History(4)
+    assert read_history('{"last_update": 4, "shards": ["shard=0"]}', "m") == VersionHistory(4)
     assert read_history("{}", "m").last_update == -1
 
 

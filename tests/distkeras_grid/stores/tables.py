@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.local_sets.pool import Pool
-from distkeras_grid.stores.footers import file_of, look_at
+from distkeras_grid.local_sets.tile_index import TileIndex
+from distkeras_grid.stores.parquet_footers import file_of, look_at
 from distkeras_grid.stores.tile_store import ParquetStore
 
 IMAGES, EACH, CLASSES = 6, 20, 3
@@ -53,7 +53,7 @@ def store_of(folder: Path, locations=(), encoding="raw", hashed=True):
         files.append(file_of(told, name, size))
     runs = np.arange(IMAGES)
     return ParquetStore(
-        Pool.of([EACH] * IMAGES, runs, runs % CLASSES, CLASSES),
+        TileIndex.of([EACH] * IMAGES, runs, runs % CLASSES, CLASSES),
         field,
         "label",
         tuple(locations) or (str(folder),),

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
-from distkeras_grid.stores.kept import KeptPieces
+from distkeras_grid.stores.disk_cache import DiskCache
 from distkeras_grid.stores.locations import open_location, scheme_of
 from distkeras_grid.stores.mirrors import (
     AVOIDED_SECONDS,
     LONGEST_AVOIDED_SECONDS,
+    ByteRange,
     Mirrors,
-    Piece,
 )
 from distkeras_grid.webhdfs.addresses import shown
 from tests.distkeras_grid.stores.servers import (
@@ -74,7 +74,7 @@ def mirrors(locations):
 
 
 def piece(start=0, stop=300_000, path="plain.bin"):
-    return Piece(path, start, stop, hashlib.sha256(CONTENT[start:stop]).hexdigest())
+    return ByteRange(path, start, stop, hashlib.sha256(CONTENT[start:stop]).hexdigest())
 
 
 def free_port():
@@ -205,7 +205,7 @@ def test_M4_wrong_bytes_are_never_used_and_asked_for_elsewhere(kind, folder, mir
 def test_M4_a_part_that_is_too_short_is_asked_for_elsewhere(folder, mirrors, tmp_path):
     (tmp_path / "plain.bin").write_bytes(CONTENT[:1000])
     reader = mirrors([str(tmp_path), "path"])
-    assert reader.fetch(Piece("plain.bin", 500, 2000)) == CONTENT[500:2000]
+    assert reader.fetch(ByteRange("plain.bin", 500, 2000)) == CONTENT[500:2000]
     assert set(reader.bytes_read) == {str(folder)}
 
 
@@ -265,7 +265,7 @@ def test_a_server_that_closed_an_idle_connection_is_asked_again(folder, mirrors)
 
 
 def test_what_has_come_is_kept_and_not_read_again(mirrors, locations, tmp_path):
-    reader = mirrors(["ftp"], kept=KeptPieces(tmp_path, most_bytes=150_000))
+    reader = mirrors(["ftp"], kept=DiskCache(tmp_path, most_bytes=150_000))
     first, second = piece(0, 100_000), piece(100_000, 200_000)
     for _ in range(3):
         assert reader.fetch(first) == CONTENT[:100_000]
@@ -283,14 +283,14 @@ def test_what_has_come_is_kept_and_not_read_again(mirrors, locations, tmp_path):
 
 def test_a_file_that_no_mirror_has_is_said_to_be_missing(mirrors):
     with pytest.raises(PathNotFoundError):
-        mirrors(["path", "ranges", "ftp", "webhdfs"]).fetch(Piece("none.bin"))
+        mirrors(["path", "ranges", "ftp", "webhdfs"]).fetch(ByteRange("none.bin"))
 
 
 def test_no_password_is_told(mirrors):
     place = f"127.0.0.1:{free_port()}"
     reader = mirrors([f"ftp://ada:secret@{place}/tiles"])
     with pytest.raises(StorageError) as caught:
-        reader.fetch(Piece("a"))
+        reader.fetch(ByteRange("a"))
     assert "secret" not in str(caught.value)
     assert reader.failures == {f"ftp://{place}/tiles": 2}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import SchemaError, StorageError
-from distkeras_grid.stores.footers import look_at
+from distkeras_grid.stores.parquet_footers import look_at
 from distkeras_grid.stores.tile_store import KnownBytes, leaf_of
 from tests.distkeras_grid.stores.servers import ftp_server, http_server
 from tests.distkeras_grid.stores.tables import EACH, IMAGES, store_of, write_tiles
@@ -91,7 +91,7 @@ def test_a_footer_longer_than_the_first_read_is_read_whole(tmp_path, monkeypatch
     write_tiles(tmp_path)
     file = tmp_path / "part 0.parquet"
     expected = look_at(str(tmp_path), file.name, file.stat().st_size, "image", hashed=True)
-    monkeypatch.setattr("distkeras_grid.stores.footers.FOOTER_BYTES", 100)
+    monkeypatch.setattr("distkeras_grid.stores.parquet_footers.FOOTER_BYTES", 100)
     found = look_at(str(tmp_path), file.name, file.stat().st_size, "image", hashed=True)
     assert found == expected
 

@@ -15,8 +15,8 @@ import pytest
 from distkeras_grid.errors import EnvironmentMismatchError, StorageError
 from distkeras_grid.submission import interpreter
 from distkeras_grid.submission.archive import Environment, build, pack
-from distkeras_grid.submission.distributions import installed
 from distkeras_grid.submission.environment import Member
+from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import patchelf, run, this_interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="archives are packed on Linux")

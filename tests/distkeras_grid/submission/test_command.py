@@ -83,7 +83,7 @@ def test_cluster_mode_has_the_container_s_python_one_attempt_and_a_tag():
 
 
 def test_spark_forgets_lost_executors_so_that_the_run_itself_counts():
-    """A run that trains between its losses may go on for days; see `Tries`."""
+    """A run that trains between its losses may go on for days; see `RetryPolicy`."""
     settings = conf(words(executors=3, executor_cores=2))
     assert settings["spark.executor.failuresValidityInterval"] == "1h"
     assert int(settings["spark.executor.maxNumFailures"]) >= 6 * 100

@@ -9,7 +9,6 @@ import pytest
 
 from distkeras_grid.errors import EnvironmentMismatchError
 from distkeras_grid.submission import environment
-from distkeras_grid.submission.distributions import Installed
 from distkeras_grid.submission.environment import (
     PRUNED_PACKAGES,
     PRUNED_STDLIB,
@@ -19,6 +18,7 @@ from distkeras_grid.submission.environment import (
     package_members,
     stdlib_members,
 )
+from distkeras_grid.submission.installed_packages import Installed
 
 SITE = PurePosixPath("lib/python3.11/site-packages")
 

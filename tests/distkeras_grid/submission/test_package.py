@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid import durable
+from distkeras_grid import fsync
 from distkeras_grid.errors import StorageError
 from distkeras_grid.submission.package import package_folders, package_zip, write_package
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(durable, "replace", full)
+    monkeypatch.setattr(fsync, "replace", full)
     with pytest.raises(StorageError):
         write_package("0.1.0", tmp_path)
     assert list(tmp_path.iterdir()) == []

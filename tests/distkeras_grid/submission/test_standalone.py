@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.submission.archive import Environment, build
-from distkeras_grid.submission.distributions import installed
+from distkeras_grid.submission.installed_packages import installed
 from distkeras_grid.submission.interpreter import this_interpreter
 from tests.cluster import Cluster, driver_environment
 

@@ -2,10 +2,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from distkeras_grid.array_tree import pack, unpack
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import SequentialRule
 from distkeras_grid.trainers.callback_state import callback_states, restore_callbacks
-from distkeras_grid.trees import pack, unpack
 
 
 class Stop:
@@ -68,7 +68,7 @@ class Driver:
 
         from distkeras_grid.engine.keras_model import get_flat_weights, weight_layout
         from distkeras_grid.history import History
-        from distkeras_grid.trainers.callbacks import EpochObserver
+        from distkeras_grid.trainers.callbacks import CallbackRunner
         from tests.distkeras_grid.trainers.small import build
 
         self.model, self.history = build(keras.optimizers.SGD(0.5)), history or History()
@@ -76,7 +76,7 @@ class Driver:
         reduce = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=2)
         layout = weight_layout(self.model)
         self.weights = get_flat_weights(self.model)
-        self.observer = EpochObserver(
+        self.observer = CallbackRunner(
             *(self.model, self.history, callbacks or [early, reduce], None, len(LOSSES), 1),
             *(layout, SequentialRule()),
         )

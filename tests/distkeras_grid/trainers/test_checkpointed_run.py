@@ -21,8 +21,13 @@ from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import build_rule, rule_of
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.trainers.checkpointing import Checkpointer, Every, Identity, Resumed
-from distkeras_grid.trainers.run import Run, Steering
+from distkeras_grid.trainers.checkpointing import (
+    Checkpointer,
+    CheckpointInterval,
+    ResumedRun,
+    RunFingerprint,
+)
+from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.trainers.server_deaths import ServerDeaths
 from distkeras_grid.worker.loop import train
@@ -127,7 +132,7 @@ class Observer:
                 self.error()
             else:
                 raise self.error
-        return record, Steering()
+        return record, CallbackDecision()
 
     def record(self, event):
         return self.history.add_epoch(event)
@@ -180,15 +185,15 @@ class Execution:
         self.observer, key = Observer(self.history, error, at), new_key()
         store = CheckpointStore(files or LocalFiles(), str(folder), Driver("test"))
         found = store.newest(self.notes.append)
-        self.resumed = None if found is None else Resumed.of(found)
+        self.resumed = None if found is None else ResumedRun.of(found)
         if self.resumed:
             self.resumed.fill(self.history)
         store.begin(anew=found is None)
-        identity = Identity("test", spec, False, b"model")
+        identity = RunFingerprint("test", spec, False, b"model")
         checkpointer = Checkpointer(
             store,
             identity,
-            every or Every(seconds=600),
+            every or CheckpointInterval(seconds=600),
             self.history,
             self.observer.saved,
             self.notes.append,
@@ -280,7 +285,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, number):
     """The first write is that of the generation, the next ones are those of a checkpoint."""
     whole = Execution(tmp_path / "whole", 2)
     files = FullDisk(number)
-    run = Execution(tmp_path / "full", 2, every=Every(seconds=0.01), files=files)
+    run = Execution(tmp_path / "full", 2, every=CheckpointInterval(seconds=0.01), files=files)
     np.testing.assert_array_equal(run.center, whole.center)
     assert len(run.notes) == 1
     assert run.written >= 1
@@ -294,7 +299,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, number):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_checkpoints_beside_the_training_do_not_change_it(tmp_path, workers):
     whole = Execution(tmp_path / "whole", workers)
-    often = Execution(tmp_path / "often", workers, every=Every(seconds=0.01))
+    often = Execution(tmp_path / "often", workers, every=CheckpointInterval(seconds=0.01))
     np.testing.assert_array_equal(often.center, whole.center)
     assert often.written >= 2
     # The last one has everything, so that nothing is left to do.
@@ -323,8 +328,8 @@ def surviving(folder, workers, **terms):
 @pytest.mark.parametrize(
     ("workers", "every", "kills"),
     [
-        (2, Every(epochs=3), [8, EPOCHS]),
-        pytest.param(1, Every(epochs=3), [8, 15], marks=pytest.mark.full),
+        (2, CheckpointInterval(epochs=3), [8, EPOCHS]),
+        pytest.param(1, CheckpointInterval(epochs=3), [8, 15], marks=pytest.mark.full),
         pytest.param(2, None, [2], marks=pytest.mark.full),
     ],
 )
@@ -346,7 +351,7 @@ def test_a_run_begins_again_from_its_newest_checkpoint_when_its_server_has_died(
 @pytest.mark.full
 @pytest.mark.parametrize("rule", ["downpour", "dynamic_rate"])
 def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule):
-    terms = {"every": Every(seconds=0.05), "kills": [5, 9, 14, EPOCHS], "rule": rule}
+    terms = {"every": CheckpointInterval(seconds=0.05), "kills": [5, 9, 14, EPOCHS], "rule": rule}
     run = surviving(tmp_path, 3, **terms)[-1]
     windows = windows_of(run.history)
     assert len(windows) == len(set(windows)) == 3 * EPOCHS * 3
@@ -378,7 +383,7 @@ def test_a_driver_whose_checkpoints_another_one_writes_ends(tmp_path):
         CheckpointStore(LocalFiles(), str(folder), Driver("another")).begin(anew=False)
 
     with pytest.raises(FencedError) as raised:
-        Execution(folder, 2, take_over, at=4, every=Every(epochs=1))
+        Execution(folder, 2, take_over, at=4, every=CheckpointInterval(epochs=1))
     assert not hasattr(raised.value, "__notes__"), raised.value.__notes__
     whole = Execution(tmp_path / "whole", 2)
     np.testing.assert_array_equal(Execution(folder, 2).center, whole.center)

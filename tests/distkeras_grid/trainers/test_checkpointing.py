@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from distkeras_grid.checkpoints import Driver, Manifest
+from distkeras_grid.array_tree import pack
+from distkeras_grid.checkpoints import CheckpointManifest, Driver
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -16,19 +17,18 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.messages import SeatStatus, Update
+from distkeras_grid.parameter_server.messages import CenterUpdate, SeatStatus
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 from distkeras_grid.trainers import checkpointing
 from distkeras_grid.trainers.checkpointing import (
     Checkpointer,
-    Every,
-    Identity,
-    Resumed,
+    CheckpointInterval,
+    ResumedRun,
+    RunFingerprint,
     SavedDriver,
     checked_every,
 )
-from distkeras_grid.trees import pack
 from tests.distkeras_grid.trainers.test_run import window
 from tests.local_files import LocalFiles
 from tests.specs import make_spec
@@ -41,7 +41,7 @@ def test_other_intervals_are_refused(value):
 
 
 def test_intervals():
-    assert checked_every("epochs") == checked_every("1 epoch") == Every(epochs=1)
+    assert checked_every("epochs") == checked_every("1 epoch") == CheckpointInterval(epochs=1)
     assert checked_every(None).seconds == checkpointing.DEFAULT_SECONDS
 
 
@@ -61,7 +61,7 @@ class Server:
         return self.update()
 
     def update(self):
-        return Update(9, self.history.samples, (), (), 0, self.captured)
+        return CenterUpdate(9, self.history.samples, (), (), 0, self.captured)
 
     def parts(self, number):
         assert number == self.captured
@@ -84,7 +84,7 @@ class Store:
             raise self.error
         self.shared |= {name: bytes(content) for name, content in shared.items()}
         own = {name: bytes(content) for name, content in contents.items()}
-        Manifest.from_bytes(manifest.to_bytes())
+        CheckpointManifest.from_bytes(manifest.to_bytes())
         for piece in manifest.pieces:
             piece.check((self.shared if piece.shared else own)[piece.name])
         self.written.append((manifest, own))
@@ -92,7 +92,7 @@ class Store:
     def newest(self):
         manifest, own = self.written[-1]
         shared = {piece.name: self.shared[piece.name] for piece in manifest.pieces if piece.shared}
-        return Resumed.of(Checkpoint(manifest, {**own, **shared}))
+        return ResumedRun.of(Checkpoint(manifest, {**own, **shared}))
 
 
 class Clock:
@@ -112,7 +112,7 @@ class Run:
     def __init__(self, every, store=None):
         self.history, self.store, self.notes = History(), store or Store(), []
         self.server = Server(self.history)
-        identity = Identity("run", make_spec(), True, b"model")
+        identity = RunFingerprint("run", make_spec(), True, b"model")
         saved = {"rate": 0.5, "callbacks": [{"kind": "a.B", "attributes": {"x": 1}}]}
         self.checkpointer = Checkpointer(
             self.store, identity, every, self.history, lambda: saved, self.notes.append
@@ -130,7 +130,7 @@ class Run:
 
 
 def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
     run.look()
     clock.now += 9
     run.look()
@@ -151,12 +151,12 @@ def test_a_checkpoint_is_asked_for_after_so_many_seconds(clock):
 
 def test_no_checkpoint_pushes_the_last_whole_one_out_while_a_worker_is_missed(clock):
     """Workers in rounds wait for the lost one; others go on, and so do their checkpoints."""
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
 
     def look(version, *states):
         clock.now += 10
         seats = tuple(SeatStatus(n, 7, state, 50, 5) for n, state in enumerate(states))
-        run.look(Update(version, 0, seats, ()))
+        run.look(CenterUpdate(version, 0, seats, ()))
         return len(run.server.asked)
 
     assert look(3, "running", "running") == 1
@@ -171,7 +171,7 @@ def test_no_checkpoint_pushes_the_last_whole_one_out_while_a_worker_is_missed(cl
 
 def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatch):
     monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 0.05)
-    run, answers = Run(Every(seconds=10)), threading.Event()
+    run, answers = Run(CheckpointInterval(seconds=10)), threading.Event()
     run.store.next_number = lambda: answers.wait(20) and 1
     run.look(run.server.capture())
     try:
@@ -185,7 +185,7 @@ def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatc
 
 
 def test_a_checkpoint_that_is_given_up_is_told_and_the_next_one_waits_for_workers(clock):
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
     clock.now += 10
     run.look()
     run.checkpointer.give_up("servers are in different epochs")
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_is_given_up_is_told_and_the_next_one_waits_for_worker
 
 def test_a_server_whose_rule_has_failed_ends_the_run_by_its_own_error(clock):
     """The next events have it, and nothing else is raised before."""
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
 
     def refused(**_):
         raise RefusedError("There is no center to save.")
@@ -212,7 +212,7 @@ def test_a_server_whose_rule_has_failed_ends_the_run_by_its_own_error(clock):
 
 
 def test_a_checkpoint_is_asked_for_after_so_many_epochs():
-    run = Run(Every(epochs=2))
+    run = Run(CheckpointInterval(epochs=2))
     for epoch in (1, 2, 3, 4):
         run.history.add_epoch(EpochEnded(epoch, epoch, 10 * epoch, float(epoch)))
         run.look()
@@ -220,7 +220,7 @@ def test_a_checkpoint_is_asked_for_after_so_many_epochs():
 
 
 def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
     for version in (1, 2):
         run.fold(version)
     run.write()
@@ -242,7 +242,7 @@ def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
 
 def test_many_segments_become_one(monkeypatch, clock):
     monkeypatch.setattr(checkpointing, "MOST_SEGMENTS", 3)
-    run, counts = Run(Every(seconds=10)), []
+    run, counts = Run(CheckpointInterval(seconds=10)), []
     for version in range(1, 9):
         run.fold(version)
         run.write()
@@ -254,7 +254,7 @@ def test_many_segments_become_one(monkeypatch, clock):
 
 
 def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
     run.fold(1)
     run.store.error = StorageError("full")
     run.write()
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_fails_is_told_and_the_next_has_everything(clock):
 def test_the_checkpoint_after_one_with_a_damaged_segment_has_the_whole_history(tmp_path, clock):
     store = CheckpointStore(LocalFiles(), str(tmp_path), Driver("application_17_0001"))
     store.begin(anew=True)
-    run = Run(Every(seconds=10), store)
+    run = Run(CheckpointInterval(seconds=10), store)
     run.fold(1)
     run.write()
     (segment,) = (tmp_path / "shared").glob("history-*")
@@ -282,13 +282,13 @@ def test_the_checkpoint_after_one_with_a_damaged_segment_has_the_whole_history(t
     run.fold(3)
     run.write()
     history = History()
-    Resumed.of(store.newest(pytest.fail)).fill(history)
+    ResumedRun.of(store.newest(pytest.fail)).fill(history)
     assert [record.version for record in history.records] == [1, 2, 3]
     assert len(run.notes) == 1
 
 
 def test_a_driver_that_was_replaced_ends(clock):
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
     run.store.error = FencedError("another driver")
     run.look(run.server.capture())
     with pytest.raises(FencedError):
@@ -297,7 +297,7 @@ def test_a_driver_that_was_replaced_ends(clock):
 
 
 def test_a_history_that_is_not_of_the_servers_moment_is_not_written(clock):
-    run = Run(Every(seconds=10))
+    run = Run(CheckpointInterval(seconds=10))
     run.fold(1)
     run.server.samples = 7
     run.write()

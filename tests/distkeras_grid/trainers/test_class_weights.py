@@ -9,7 +9,7 @@ from distkeras_grid.errors import ConfigurationError, LabelError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns
-from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.trainers.class_weights import (
     balanced_weights,
     by_numbers,

@@ -14,11 +14,11 @@ from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import (
     AccumulatedGradientRule,
     ElasticRule,
+    IndependentRule,
     MeanGradientRule,
-    MemberRule,
     SequentialRule,
 )
-from distkeras_grid.trainers.defaults import WindowChoice
+from distkeras_grid.trainers.defaults import CommunicationWindow
 from distkeras_grid.trainers.description import (
     choices,
     compression_sentence,
@@ -29,7 +29,7 @@ from distkeras_grid.trainers.description import (
 from tests.specs import make_spec
 
 
-def announced(rule, workers=2, window=WindowChoice(4), compression=None):  # noqa: B008 - frozen
+def announced(rule, workers=2, window=CommunicationWindow(4), compression=None):  # noqa: B008 - frozen
     spec = make_spec(
         rule=rule,
         trainer="ADAG",
@@ -64,19 +64,19 @@ def test_the_first_line_tells_what_no_argument_did():
 
 
 def test_a_rule_whose_replies_are_empty_sends_one_way_only():
-    line = announced(SequentialRule(), workers=1, window=WindowChoice(None))
+    line = announced(SequentialRule(), workers=1, window=CommunicationWindow(None))
     assert line == "ADAG: 200 rows, 1 worker, batch 8, exchange once an epoch (1 MB to the driver)"
 
 
 def test_what_a_quorum_comes_to_is_told():
     """0.8 of three workers is all three."""
-    assert choices(WindowChoice(4), make_spec(workers=3)) == []
-    (line,) = choices(WindowChoice(4), make_spec(workers=3, quorum=0.8))
+    assert choices(CommunicationWindow(4), make_spec(workers=3)) == []
+    (line,) = choices(CommunicationWindow(4), make_spec(workers=3, quorum=0.8))
     assert line == "a round waits for 3 of 3 workers (quorum 0.8)"
 
 
 def test_the_parameters_of_the_rule_and_the_reason_of_the_window_are_told():
-    window = WindowChoice(2, "communication_window is 2, not 32")
+    window = CommunicationWindow(2, "communication_window is 2, not 32")
     assert announced(ElasticRule(0.45), window=window).endswith("(1 MB each way), alpha 0.45")
     assert choices(window, make_spec(workers=2)) == ["communication_window is 2, not 32"]
 
@@ -89,7 +89,7 @@ def told(rule, workers, optimizer_state="keep"):
     ("rule", "state"),
     [
         (AccumulatedGradientRule(), "reset"),
-        (MemberRule(), "reset"),
+        (IndependentRule(), "reset"),
         (MeanGradientRule(), "same"),
     ],
 )

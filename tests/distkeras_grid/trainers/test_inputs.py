@@ -20,7 +20,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.dataframes import read_tiles
-from distkeras_grid.trainers import checking
+from distkeras_grid.trainers import preflight
 from distkeras_grid.trainers.preparation import prepare
 from distkeras_grid.trainers.run_status import run_progress
 
@@ -165,7 +165,7 @@ def test_mistakes_are_found_before_spark_has_work(frame, monkeypatch, arguments,
     def too_late(*_, **__):
         raise AssertionError("a job was run first")
 
-    monkeypatch.setattr(checking, "check_executors", too_late)
+    monkeypatch.setattr(preflight, "check_executors", too_late)
     with pytest.raises((ConfigurationError, StorageError), match=match):
         trained("ADAG", build(), frame, **arguments)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid import DOWNPOUR
-from distkeras_grid.engine.own_objects import objects_of
+from distkeras_grid.engine.custom_objects import objects_of
 from distkeras_grid.trainers import base
 
 

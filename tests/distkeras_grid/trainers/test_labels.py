@@ -12,7 +12,7 @@ from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.shapes import Port
 from distkeras_grid.feeding.targets import LabelSummary, check_numbers
 from distkeras_grid.spark.columns import Columns
-from distkeras_grid.spark.seats import DataSummary
+from distkeras_grid.spark.row_partitioner import DataSummary
 from distkeras_grid.trainers.labels import (
     check_classes,
     check_labels,

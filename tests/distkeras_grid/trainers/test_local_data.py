@@ -15,12 +15,12 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.local_sets.drawing import digest_of
-from distkeras_grid.local_sets.pool import Pool
+from distkeras_grid.local_sets.sampler import digest_of
+from distkeras_grid.local_sets.tile_index import TileIndex
 from distkeras_grid.records import LocalRecord, LocalSet
 from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.stores.catalogue import Catalogue, catalogue, common_folder, root_of
+from distkeras_grid.stores.dataset_index import DatasetIndex, catalogue, common_folder, root_of
 from distkeras_grid.stores.tile_store import ParquetStore
 from distkeras_grid.trainers.local_data import LocalData, describe_local
 from tests.distkeras_grid.stores.servers import Damaged, ftp_server, http_server
@@ -326,11 +326,11 @@ def plan_of(tiles, workers=2, **more):
     """Plan for two classes of these images, without files."""
     labels = np.arange(len(tiles)) % 2
     store = ParquetStore(
-        Pool.of(tiles, range(len(tiles)), labels, 2),
+        TileIndex.of(tiles, range(len(tiles)), labels, 2),
         *(Field("image", (1, 1, 1)), "label", (), (), labels, labels),
     )
     sets = LocalSets("tiles", **{"iterations": 20, "local_train": 20, "split": None, **more})
-    return LocalData(sets, Catalogue(store, ("",) * len(tiles))).plan(0, workers)
+    return LocalData(sets, DatasetIndex(store, ("",) * len(tiles))).plan(0, workers)
 
 
 def test_a_division_of_the_images_that_leaves_too_few_tiles_is_found_before_the_run():

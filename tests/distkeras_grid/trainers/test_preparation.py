@@ -6,11 +6,11 @@ import pytest
 from distkeras_grid.errors import RuleFailedError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import FetchCenter, Ready
-from distkeras_grid.parameter_server.mind import DRIVER, Join, Received, ServerMind
+from distkeras_grid.parameter_server.server_core import DRIVER, JoinRequest, Received, ServerCore
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import RULES
-from distkeras_grid.rules.magnitudes import CHUNK
-from distkeras_grid.trainers.preparation import PreparedRun
+from distkeras_grid.rules.finite_checks import CHUNK
+from distkeras_grid.trainers.preparation import TrainingJob
 from tests.distkeras_grid.parameter_server.conftest import make_commit
 from tests.distkeras_grid.parameter_server.test_atomic_folds import FailsLater
 from tests.specs import make_settings
@@ -53,14 +53,14 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
     monkeypatch.setitem(RULES, FailsLater.name, FailsLater)
     settings = make_settings(rule=FailsLater(), rows=1, trainable_size=CHUNK + 1)
     spec, history = settings.spec, History()
-    mind = ServerMind(spec, np.zeros(spec.size, np.float32))
-    session = mind.handle(Join(0, 0), 0.0)[0].session
+    mind = ServerCore(spec, np.zeros(spec.size, np.float32))
+    session = mind.handle(JoinRequest(0, 0), 0.0)[0].session
     mind.handle(Received(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
     sent = Received(session, make_commit(0), np.ones(spec.size, np.float32))
     (dismissed,) = mind.handle(sent, 0.0)
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)
-    run = PreparedRun(settings, None, {}, observer, history, {}, 0.0)
+    run = TrainingJob(settings, None, {}, observer, history, {}, 0.0)
     with pytest.raises(RuleFailedError) as raised, run._leaving(Server(mind)):
         raise dismissed.error
     assert run.left is None
@@ -73,12 +73,12 @@ def failing_run():
     settings, history = make_settings(rows=1), History()
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)
-    return PreparedRun(settings, None, {}, observer, history, {}, 0.0)
+    return TrainingJob(settings, None, {}, observer, history, {}, 0.0)
 
 
 def test_the_center_is_kept_if_only_a_worker_could_not_reach_the_server(failing_run):
     spec = failing_run.spec
-    mind = ServerMind(spec, np.ones(spec.size, np.float32))
+    mind = ServerCore(spec, np.ones(spec.size, np.float32))
     with pytest.raises(ServerUnreachableError), failing_run._leaving(Server(mind)):
         raise ServerUnreachableError("No way to 10.0.0.7. Worker 0 was given up for that.")
     assert failing_run.left is not None
@@ -104,8 +104,8 @@ def test_what_fails_after_the_training_does_not_take_the_trained_model_away(monk
     if fails == "end":
         observer.end = fail
     else:
-        monkeypatch.setattr(PreparedRun, "_describe", fail)
-    run = PreparedRun(settings, None, {}, observer, History(), {}, 0.0)
+        monkeypatch.setattr(TrainingJob, "_describe", fail)
+    run = TrainingJob(settings, None, {}, observer, History(), {}, 0.0)
     center = np.ones(settings.spec.size, np.float32)
     with pytest.raises(ValueError, match=fails):
         run._conclude(center, [], 0, None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from distkeras_grid.checkpoints import FORMAT, Driver, Manifest
+from distkeras_grid.checkpoints import FORMAT, CheckpointManifest, Driver
 from distkeras_grid.errors import StorageError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.columns import resolve_columns
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.trainers import row_storage
-from distkeras_grid.trainers.row_storage import RowStorage
+from distkeras_grid.trainers.row_storage import RowMaterializer
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,7 @@ def frame(spark):
 
 
 def settled(frame, checkpoints=None, stored=None, notes=None):
-    storage = RowStorage(checkpoints, stored, ([] if notes is None else notes).append)
+    storage = RowMaterializer(checkpoints, stored, ([] if notes is None else notes).append)
     return storage.settled(frame, resolve_columns(frame, "f", "label"))
 
 
@@ -51,7 +51,9 @@ def test_they_stay_with_a_checkpoint_and_are_read_again(frame, spark, tmp_path, 
         first = sorted(tuple(row) for row in rows.collect())
         store.begin(anew=True)
         if saved:
-            manifest = Manifest(FORMAT, 1, "run", 0.0, 1, 0, 0, {}, False, (), stored.name)
+            manifest = CheckpointManifest(
+                FORMAT, 1, "run", 0.0, 1, 0, 0, {}, False, (), stored.name
+            )
             store.write(manifest, {}, {})
     assert len(notes) == 1
     assert (tmp_path / stored.name).exists() == saved

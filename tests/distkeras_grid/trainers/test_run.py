@@ -19,11 +19,11 @@ from distkeras_grid.errors import (
     TrainingError,
 )
 from distkeras_grid.history import History
-from distkeras_grid.parameter_server.messages import SeatStatus, Update
+from distkeras_grid.parameter_server.messages import CenterUpdate, SeatStatus
 from distkeras_grid.progress import SILENT
 from distkeras_grid.records import EpochEnded, WindowRecord, WorkerRecord
 from distkeras_grid.trainers import run
-from distkeras_grid.trainers.run import Run, Steering
+from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
 from tests.specs import make_spec
 
@@ -52,7 +52,7 @@ class Server:
         self.samples += sum(e.samples for e in events if isinstance(e, WindowRecord))
         self.told += len(events)
         state = "running" if self.news else "finished"
-        return Update(
+        return CenterUpdate(
             self.told, self.samples, (SeatStatus(0, 7, state, ROWS, self.samples),), tuple(events)
         )
 
@@ -121,7 +121,7 @@ def executed(
 
     def observer(event, center):
         record = history.add_epoch(event)
-        return record, Steering(stop=True if event.epoch == stop_at else None)
+        return record, CallbackDecision(stop=True if event.epoch == stop_at else None)
 
     spec = make_spec(rows=ROWS, epochs=epochs, workers=workers, snapshots_per_epoch=1, **limits)
     with run_progress(to) as progress:
@@ -345,7 +345,7 @@ class OneCancelled(Launch):
 
 def test_a_late_worker_costs_no_other_workers_summary():
     def observer(event, _):
-        return History().add_epoch(event), Steering()
+        return History().add_epoch(event), CallbackDecision()
 
     server, notes = Server(*EPOCHS), []
     spec = make_spec(rows=ROWS, epochs=3, snapshots_per_epoch=1)
@@ -366,7 +366,7 @@ class Absent(Server):
     """Nobody ever comes."""
 
     def poll(self, captured=0, patience=0.0):  # noqa: ARG002
-        return Update(0, 0, (SeatStatus(0, -1, "absent", None, 0),), ())
+        return CenterUpdate(0, 0, (SeatStatus(0, -1, "absent", None, 0),), ())
 
 
 class Dealing(Launch):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.engine.own_objects import objects_of
+from distkeras_grid.engine.custom_objects import objects_of
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,

@@ -15,7 +15,7 @@ import pytest
 
 from distkeras_grid.errors import OutputExistsError, PathNotFoundError
 from distkeras_grid.history import History
-from distkeras_grid.spark.outputs import Output
+from distkeras_grid.spark.atomic_output import Output
 from distkeras_grid.trainers.saved_run import (
     HISTORY,
     MODEL,

@@ -22,7 +22,7 @@ import pytest
 
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileDigest
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
 METHODS = {"CREATE": "PUT", "MKDIRS": "PUT", "RENAME": "PUT", "DELETE": "DELETE"}
 LAYOUT = ChecksumLayout(block_bytes=0)
@@ -289,8 +289,8 @@ def closed_at_end(names: dict[str, Any]) -> Iterator[None]:
     """Close each connection that a module with these names opens in the block."""
     with contextlib.ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
 
-        def connect(*arguments: Any, **options: Any) -> Connection:
-            return opened.enter_context(Connection(*arguments, **options))
+        def connect(*arguments: Any, **options: Any) -> WebHdfsConnection:
+            return opened.enter_context(WebHdfsConnection(*arguments, **options))
 
         patch.setitem(names, "Connection", connect)
         yield

@@ -20,9 +20,9 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.webhdfs import connection as module
-from distkeras_grid.webhdfs import tries
+from distkeras_grid.webhdfs import retry_policy
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback, closed_at_end, loopback
 
 
@@ -40,22 +40,22 @@ def test_a_wrong_address_is_said_at_once_and_a_lost_one_after_some_tries(
 ) -> None:
     began = time.monotonic()
     with pytest.raises(StorageError, match="the NameNode at localhost:1 refuses connections"):
-        Connection(REFUSED).status("/")
+        WebHdfsConnection(REFUSED).status("/")
     assert time.monotonic() - began < 2
-    monkeypatch.setattr(tries, "PAUSES", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(retry_policy, "PAUSES", (0.1, 0.2, 0.3))
     began = time.monotonic()
     with pytest.raises(StorageError, match="refuses connections"):
-        Connection(REFUSED, patient=True).status("/")
+        WebHdfsConnection(REFUSED, patient=True).status("/")
     assert 0.6 <= time.monotonic() - began < 5
 
 
 def test_a_stop_ends_a_pause_and_all_further_tries(
     hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tries, "PAUSES", (60.0, 0.0, 0.0))
+    monkeypatch.setattr(retry_policy, "PAUSES", (60.0, 0.0, 0.0))
     hdfs.faults["LISTSTATUS"] = Fault("reset", times=-1)
     stopped = threading.Event()
-    connection = Connection(hdfs.address, stopped=stopped, patient=True)
+    connection = WebHdfsConnection(hdfs.address, stopped=stopped, patient=True)
     threading.Timer(0.2, stopped.set).start()
     began = time.monotonic()
     with pytest.raises(StorageError, match="broke"):
@@ -85,11 +85,11 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_not(
 ) -> None:
     hdfs.faults["GETFILESTATUS"] = fault
     with pytest.raises(StorageError) as raised:
-        Connection(hdfs.address, patient=True).status("/")
-    assert not isinstance(raised.value, tries.TryFailed)
+        WebHdfsConnection(hdfs.address, patient=True).status("/")
+    assert not isinstance(raised.value, retry_policy.TryFailed)
     assert len(hdfs.asked) == count
     fault.times = 2 if count == 4 else 0
-    assert Connection(hdfs.address, patient=True).status("/") is not None
+    assert WebHdfsConnection(hdfs.address, patient=True).status("/") is not None
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_what_is_told_after_a_datanode_was_left_out(
     kind: type[StorageError],
     told: str | None,
 ) -> None:
-    monkeypatch.setattr(tries, "PAUSES", (0.0,))
+    monkeypatch.setattr(retry_policy, "PAUSES", (0.0,))
     hdfs.files["/x"] = b"content"
     hdfs.faults["OPEN data"] = Fault("reset")
-    connection = Connection(hdfs.address, patient=True)
+    connection = WebHdfsConnection(hdfs.address, patient=True)
 
     def attempt() -> bytes:
         try:
@@ -137,10 +137,10 @@ def test_what_is_told_after_a_datanode_was_left_out(
 def test_before_anybody_has_answered_nothing_is_tried_again(hdfs: Loopback) -> None:
     hdfs.faults["GETFILESTATUS"] = Fault("reset", times=-1)
     with pytest.raises(StorageError, match="broke"):
-        Connection(hdfs.address).status("/")
+        WebHdfsConnection(hdfs.address).status("/")
     assert len(hdfs.asked) == 1
     # A definite no is an answer.
-    connection = Connection(hdfs.address)
+    connection = WebHdfsConnection(hdfs.address)
     with pytest.raises(PathNotFoundError):
         connection.list_directory("/nothing")
     with pytest.raises(StorageError, match="broke"):
@@ -151,12 +151,12 @@ def test_before_anybody_has_answered_nothing_is_tried_again(hdfs: Loopback) -> N
 def test_the_tries_of_an_operation_have_a_deadline_together(
     hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tries, "PAUSES", (0.3,) * 100)
+    monkeypatch.setattr(retry_policy, "PAUSES", (0.3,) * 100)
     monkeypatch.setattr(module, "OPERATION_SECONDS", 1.0)
     hdfs.faults["GETFILESTATUS"] = Fault("reset", times=-1)
     began = time.monotonic()
     with pytest.raises(StorageError, match="broke"):
-        Connection(hdfs.address, patient=True).status("/")
+        WebHdfsConnection(hdfs.address, patient=True).status("/")
     assert time.monotonic() - began < 5
     assert 2 <= len(hdfs.asked) <= 4
 
@@ -169,7 +169,7 @@ def test_an_answer_that_trickles_has_a_deadline(
     hdfs.faults["GETFILESTATUS"] = Fault("trickle")
     began = time.monotonic()
     with pytest.raises(StorageError, match="does not answer"):
-        Connection(hdfs.address).status("/")
+        WebHdfsConnection(hdfs.address).status("/")
     assert time.monotonic() - began < 2.5
 
 
@@ -190,7 +190,7 @@ def test_a_head_that_trickles_has_a_deadline(monkeypatch: pytest.MonkeyPatch) ->
         address = Address((f"http://127.0.0.1:{listener.getsockname()[1]}",), "ada")
         began = time.monotonic()
         with pytest.raises(StorageError, match="broke"):
-            Connection(address).list_directory("/")
+            WebHdfsConnection(address).list_directory("/")
         assert time.monotonic() - began < 10
         thread.join(10)
 
@@ -200,19 +200,19 @@ def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = Address((f"http://127.0.0.1:{silent.getsockname()[1]}",), "ada")
         with pytest.raises(StorageError, match="does not answer"):
-            Connection(address).list_directory("/")
+            WebHdfsConnection(address).list_directory("/")
 
 
 def test_a_host_that_does_not_exist_is_named() -> None:
     with pytest.raises(StorageError, match=r"knows no host 'nowhere\.invalid'"):
-        Connection(Address(("http://nowhere.invalid:9870",), "ada")).status("/")
+        WebHdfsConnection(Address(("http://nowhere.invalid:9870",), "ada")).status("/")
 
 
 @pytest.mark.parametrize("kind", ["StandbyException", "reset", "RetriableException"])
 def test_the_other_namenode_is_asked_and_kept(hdfs: Loopback, kind: str) -> None:
     with loopback() as standby:
         standby.faults["GETFILESTATUS"] = Fault(kind, times=-1)
-        connection = Connection(Address((standby.url, hdfs.url), "ada"))
+        connection = WebHdfsConnection(Address((standby.url, hdfs.url), "ada"))
         assert connection.status("/") is not None
         assert connection.status("/") is not None
         assert (len(standby.asked), len(hdfs.asked)) == (1, 2)
@@ -226,7 +226,7 @@ def test_the_other_namenode_is_asked_and_kept(hdfs: Loopback, kind: str) -> None
 def test_redirects_that_go_round_end(hdfs: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     hdfs.files["/x"] = b"1"
     hdfs.datanode = hdfs.url
-    connection = Connection(hdfs.address)
+    connection = WebHdfsConnection(hdfs.address)
     with pytest.raises(StorageError, match="too many redirects"):
         connection.checksum("/x")
     assert len(hdfs.asked) == module.MOST_REDIRECTS + 1
@@ -235,12 +235,12 @@ def test_redirects_that_go_round_end(hdfs: Loopback, monkeypatch: pytest.MonkeyP
 def test_only_the_namenode_is_told_who_asks(hdfs: Loopback) -> None:
     # Its redirects say it, as it believes it.
     hdfs.files["/x"] = b"1"
-    assert Connection(hdfs.address).checksum("/x") is not None
+    assert WebHdfsConnection(hdfs.address).checksum("/x") is not None
     assert [query.get("user.name") for query in hdfs.queries] == ["ada", "ada"]
 
 
 def test_each_operation_does_what_it_says(hdfs: Loopback) -> None:
-    connection = Connection(hdfs.address)
+    connection = WebHdfsConnection(hdfs.address)
     name = "/raw/100% #;?&=+,'[x] ä.tif"
     connection.make_directory("/raw")
     connection.again("write", name, lambda: connection.write(name, iter([b"1", b"23"])))
@@ -270,7 +270,7 @@ def test_each_operation_does_what_it_says(hdfs: Loopback) -> None:
 def test_kerberos_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "requests_gssapi", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'distkeras_grid\[kerberos\]'"):
-        Connection(Address(("http://localhost:1",), "ada", kerberos=True))
+        WebHdfsConnection(Address(("http://localhost:1",), "ada", kerberos=True))
 
 
 def test_importing_the_client_imports_neither_spark_nor_a_slow_package() -> None:

@@ -5,29 +5,29 @@ from collections.abc import Iterator
 import pytest
 
 from distkeras_grid.errors import PathNotFoundError
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
 from distkeras_grid.webhdfs.hidden_names import hidden_name
-from distkeras_grid.webhdfs.items import Item, Present
+from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem
 from tests.distkeras_grid.webhdfs.loopback import Loopback
 
-FOLDER = Present(is_directory=True)
+FOLDER = ExistingEntry(is_directory=True)
 
 
 @pytest.fixture
 def files(hdfs: Loopback) -> Iterator[HdfsFiles]:
     hdfs.directories |= {"/raw", "/raw/deep"}
     hdfs.files |= {"/raw/deep/x": b"12", "/raw/a": b"1", hidden_name("/raw/a", "00000000"): b"h"}
-    with Connection(hdfs.address) as connection:
+    with WebHdfsConnection(hdfs.address) as connection:
         yield HdfsFiles(connection)
 
 
 def test_a_folder_is_walked_without_what_is_half_there(files: HdfsFiles) -> None:
     assert list(files.walk("/raw", "/here")) == [
-        Item("/raw", "/here", is_directory=True),
-        Item("/raw/a", "/here/a", 1),
-        Item("/raw/deep", "/here/deep", is_directory=True),
-        Item("/raw/deep/x", "/here/deep/x", 2),
+        TransferItem("/raw", "/here", is_directory=True),
+        TransferItem("/raw/a", "/here/a", 1),
+        TransferItem("/raw/deep", "/here/deep", is_directory=True),
+        TransferItem("/raw/deep/x", "/here/deep/x", 2),
     ]
     with pytest.raises(PathNotFoundError):
         list(files.walk("/nothing", "/here"))
@@ -37,10 +37,14 @@ def test_directories_are_looked_at_and_none_below_one_that_is_missing(
     files: HdfsFiles, hdfs: Loopback
 ) -> None:
     present = files.look({"/raw/deep", "/new", "/new/a", "/new/a/b", "/raw/a"})
-    assert present == {"/raw/deep": FOLDER, "/raw/deep/x": Present(2), "/raw/a": Present(1)}
+    assert present == {
+        "/raw/deep": FOLDER,
+        "/raw/deep/x": ExistingEntry(2),
+        "/raw/a": ExistingEntry(1),
+    }
     assert hdfs.asked == ["LISTSTATUS"] * 3
 
 
 def test_what_is_at_a_path(files: HdfsFiles) -> None:
     found = [files.present(path) for path in ("/raw", "/raw/a", "/nothing")]
-    assert found == [FOLDER, Present(1), None]
+    assert found == [FOLDER, ExistingEntry(1), None]

@@ -8,8 +8,8 @@ import pytest
 
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.webhdfs.hidden_names import hidden_name
-from distkeras_grid.webhdfs.items import Item, Present
 from distkeras_grid.webhdfs.local_files import LocalFiles, translated
+from distkeras_grid.webhdfs.transfer_plan import ExistingEntry, TransferItem
 
 FILES = LocalFiles()
 
@@ -31,7 +31,7 @@ def test_a_folder_is_scanned_in_order_with_links_and_without_what_is_half_there(
         ("/raw/b/empty", 0, True),
         ("/raw/b/x", 2, False),
     ]
-    assert list(FILES.walk(f"{tmp_path}/b/x", "/y")) == [Item(f"{tmp_path}/b/x", "/y", 2)]
+    assert list(FILES.walk(f"{tmp_path}/b/x", "/y")) == [TransferItem(f"{tmp_path}/b/x", "/y", 2)]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_what_is_here_is_looked_at_one_level_deep(tmp_path: Path) -> None:
     (tmp_path / "folder" / "deep").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"123")
     assert FILES.look([str(tmp_path), f"{tmp_path}/file", f"{tmp_path}/nothing"]) == {
-        str(tmp_path): Present(is_directory=True),
-        f"{tmp_path}/folder": Present(is_directory=True),
-        f"{tmp_path}/file": Present(3),
+        str(tmp_path): ExistingEntry(is_directory=True),
+        f"{tmp_path}/folder": ExistingEntry(is_directory=True),
+        f"{tmp_path}/file": ExistingEntry(3),
     }
 
 
@@ -65,7 +65,7 @@ def test_a_file_is_written_read_renamed_and_deleted(tmp_path: Path) -> None:
     with FILES.pieces(first) as pieces:
         assert b"".join(pieces) == b"123"
     FILES.rename(first, second, overwrite=False)
-    assert (FILES.present(first), FILES.present(second)) == (None, Present(3))
+    assert (FILES.present(first), FILES.present(second)) == (None, ExistingEntry(3))
     FILES.delete(second)
     FILES.delete(second)
     with pytest.raises(PathNotFoundError, match="Cannot read"), FILES.pieces(second):

@@ -10,7 +10,7 @@ import pytest
 
 from distkeras_grid.errors import StorageError
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.connection import Connection
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.network import proxy_of
 from tests.distkeras_grid.webhdfs.loopback import Loopback, closed_at_end
 from tests.http_servers import serving
@@ -50,10 +50,10 @@ def test_loopback_and_a_configured_cluster_are_asked_directly(
     hdfs: Loopback, proxy: Callable[[str], None]
 ) -> None:
     proxy(CLOSED)
-    assert Connection(Address((hdfs.url,), "ada", by_proxy=True)).status("/") is not None
+    assert WebHdfsConnection(Address((hdfs.url,), "ada", by_proxy=True)).status("/") is not None
     # This host is one of the cluster as far as the client knows, and answers here.
     cluster = hdfs.url.replace("127.0.0.1", "0.0.0.0")
-    assert Connection(Address((cluster,), "ada")).status("/") is not None
+    assert WebHdfsConnection(Address((cluster,), "ada")).status("/") is not None
     assert proxy_of("http://nn:9870/x", Address(("http://nn:9870",), "ada")) is None
 
 
@@ -61,13 +61,13 @@ def test_a_proxy_that_is_asked_is_named_without_its_password(proxy: Callable[[st
     address = Address(("http://gateway.example:9870",), "ada", by_proxy=True)
     proxy(CLOSED)
     with pytest.raises(StorageError, match=r"by way of the proxy at 127\.0\.0\.1:1,") as raised:
-        Connection(address).status("/")
+        WebHdfsConnection(address).status("/")
     assert "secret" not in str(raised.value)
     asked: list[str] = []
     with serving(answering(404, asked, [])) as url:
         proxy(url)
         with pytest.raises(StorageError, match=r"NO_PROXY: gateway\.example\.$"):
-            Connection(address).status("/")
+            WebHdfsConnection(address).status("/")
     assert asked[0].startswith("http://gateway.example:9870/webhdfs/v1/?")
 
 
@@ -85,7 +85,7 @@ def test_a_login_goes_to_the_gateway_and_no_further(hdfs: Loopback) -> None:
     with serving(answering(404, [], logins)) as elsewhere, serving(Gateway) as url:
         address = Address((url,), "ada", login=("ada", "pässword"))
         with pytest.raises(StorageError) as raised:
-            Connection(address).status("/")
+            WebHdfsConnection(address).status("/")
     told = base64.b64encode("ada:pässword".encode()).decode()
     assert logins == [f"Basic {told}", None]
     assert "pässword" not in str(raised.value)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import PathNotFoundError
-from distkeras_grid.webhdfs.answers import Summary
+from distkeras_grid.webhdfs.responses import Summary
 from distkeras_grid.webhdfs.usage import disk_usage
 from tests.distkeras_grid.webhdfs.loopback import Loopback
 

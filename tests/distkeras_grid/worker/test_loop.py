@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
-from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.batches import EpochSampler
+from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.source import ClassWeighted
-from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
@@ -23,9 +23,9 @@ from distkeras_grid.records import LocalRecord, LocalSet, SkippedRecord, WindowR
 from distkeras_grid.rules import Accumulator, DeepGradientCompression, build_rule
 from distkeras_grid.spec import LocalSpec
 from distkeras_grid.weights import Variable, WeightLayout
+from distkeras_grid.worker.engine_actions import first_state
 from distkeras_grid.worker.loop import train
-from distkeras_grid.worker.mind import WorkerMind
-from distkeras_grid.worker.orders import first_state
+from distkeras_grid.worker.worker_core import WorkerCore
 from tests.policies import Chosen, first
 from tests.specs import make_settings
 
@@ -81,7 +81,7 @@ def stack():
 
 @pytest.fixture
 def spool(stack, tmp_path):
-    return filled(stack.enter_context(Spool((FIELD,), (Field("label", (), "int64"),), tmp_path)))
+    return filled(stack.enter_context(RowCache((FIELD,), (Field("label", (), "int64"),), tmp_path)))
 
 
 def filled(spool):
@@ -154,7 +154,7 @@ class Server:
         return train(mind, engine, client, start, rows, after_window, first=first)
 
     def mind(self, engine, plan=None, **options):
-        return WorkerMind(0, self.rule, engine.layout, plan or planned(), **options)
+        return WorkerCore(0, self.rule, engine.layout, plan or planned(), **options)
 
     def window_events(self):
         return [event for event in self.driver.poll(5).events if isinstance(event, WindowRecord)]
@@ -170,7 +170,7 @@ def dying(plan):
 
 
 def planned(window=2):
-    return Epochs(rows=ROWS, batch_size=2, window=window, epochs=EPOCHS, seed=1)
+    return EpochSampler(rows=ROWS, batch_size=2, window=window, epochs=EPOCHS, seed=1)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, None])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from distkeras_grid.errors import FencedError, ServerUnreachableError
-from distkeras_grid.rows import Block
-from distkeras_grid.worker.progress import Heartbeat, Progress, log_of
+from distkeras_grid.rows import RowBlock
+from distkeras_grid.worker.progress import HeartbeatThread, Progress, log_of
 
 
 class Client:
@@ -30,7 +30,7 @@ class Client:
 def test_signs_of_life_go_on_though_the_server_was_gone_for_a_while():
     client, progress = Client(ServerUnreachableError("gone")), Progress()
     progress.begin("importing")
-    with Heartbeat(client, progress, seconds=0.001):
+    with HeartbeatThread(client, progress, seconds=0.001):
         assert client.often.wait(5)
     assert set(client.told) == {("importing", 0)}
     told = len(client.told)
@@ -39,7 +39,7 @@ def test_signs_of_life_go_on_though_the_server_was_gone_for_a_while():
 
 def test_who_has_lost_its_seat_says_no_more():
     client = Client(FencedError("newer"))
-    heartbeat = Heartbeat(client, Progress(), seconds=0.001)
+    heartbeat = HeartbeatThread(client, Progress(), seconds=0.001)
     with heartbeat:
         heartbeat._thread.join(5)
         assert not heartbeat._thread.is_alive()
@@ -52,7 +52,7 @@ def test_a_worker_reads_until_the_first_block_is_there_and_then_counts_batches()
     def blocks():
         for _ in range(2):
             seen.append((progress.doing, progress.done))
-            yield Block((np.zeros((3, 2, 1)),), (np.zeros((3, 2)),))
+            yield RowBlock((np.zeros((3, 2, 1)),), (np.zeros((3, 2)),))
 
     list(progress.through(blocks()))
     assert seen == [("reading", 0), ("training", 3)]

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distkeras_grid.feeding.batches import Epochs
+from distkeras_grid.feeding.batches import EpochSampler
+from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.spool import Spool
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule
 from distkeras_grid.worker.loop import train
-from distkeras_grid.worker.mind import WorkerMind
+from distkeras_grid.worker.worker_core import WorkerCore
 from tests.engines import engine_of
 from tests.policies import Chosen
 from tests.specs import make_settings
@@ -100,7 +100,7 @@ class Run:
 
     def train(self, number, client, start, most=None, break_before=None, paced=iter):
         x, y = data()
-        spool = self._stack.enter_context(Spool((FIELD,), (LABEL,), self._path))
+        spool = self._stack.enter_context(RowCache((FIELD,), (LABEL,), self._path))
         rows = np.arange(number, ROWS, 2)
         features = pa.array(list(x[rows]), pa.list_(pa.float32()))
         columns = {"row": pa.array(rows), "features_0": features, "label_0": pa.array(y[rows])}
@@ -115,10 +115,10 @@ class Run:
 
 
 def mind_of(number, own, chosen=iter):
-    policy = Epochs(
+    policy = EpochSampler(
         rows=SEAT_ROWS, batch_size=BATCH, window=1, epochs=EPOCHS, seat=number, shuffle=False
     )
-    return WorkerMind(number, MeanGradientRule(), own.layout, Chosen(policy, chosen))
+    return WorkerCore(number, MeanGradientRule(), own.layout, Chosen(policy, chosen))
 
 
 class Death(Exception):

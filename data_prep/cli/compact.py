@@ -1,0 +1,63 @@
+"""``distkeras-grid compact``: merges many small shards of a data set of tiles into a few."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from data_prep.dataset.compaction import compact_tiles
+from distkeras_grid.cli import preflight
+from distkeras_grid.cli.console import output, print_result, report
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
+from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.spinner import start_spark
+
+DESCRIPTION = """\
+Copy the small shards of many nights into fewer ones, with files of 128 to 256 MB. The rows are the
+same, and so is the hash of the version. If the command is killed, run it again. Former versions
+that needed the small shards end, unless tile --update --keep-versions keeps them.
+"""
+EXAMPLES = """\
+examples:
+  distkeras-grid compact --data hdfs:///tiles --lock grid.lock
+  also write corrected labels into the files, for tools that read the Parquet files by themselves:
+    distkeras-grid compact --data hdfs:///tiles --corrected
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("compact", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("--data", required=True, metavar="URI", help="data set of tiles")
+    add(
+        "--corrected",
+        action="store_true",
+        help="also copy shards whose files have former labels, splits or paths",
+    )
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return run_command(lambda: run(flags))
+
+
+def check_early(
+    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
+) -> None:
+    """Refuse what can be known before Spark starts."""
+    preflight.check_input(flags.data, "--data", place)
+
+
+def run(flags: argparse.Namespace) -> ExitCode:
+    """Compact as the flags say."""
+    check_early(flags)
+    session = start_spark("distkeras-grid compact", flags.master)
+    content = compact_tiles(flags.data, stale=flags.corrected, spark=session, say=output())
+    shards = len(content["shards"])
+    print_result(f"{content['tiles']:,} tiles are in {shards:,} shards of {flags.data}")
+    report(data=flags.data, tiles=content["tiles"], shards=shards, hash=content.get("hash"))
+    return ExitCode.OK

@@ -1,0 +1,149 @@
+"""``distkeras-grid export``: a data set of images as files for other programs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from data_prep.export.job import (
+    FORMATS,
+    ROWS_PER_FILE,
+    ExportSettings,
+    export_kind,
+    export_tiles,
+)
+from distkeras_grid.cli import preflight
+from distkeras_grid.cli.console import print_note, print_result, report
+from distkeras_grid.cli.exit_codes import run_command
+from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.predict import rows_of
+from distkeras_grid.cli.spinner import doing, start_spark
+from distkeras_grid.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DESCRIPTION = """\
+Copy a data set of tiles, or of ingested images, to files that other programs read. All of them
+appear, or none. Pixels are stored as PNG without loss; JPEG tiles stay the files that they are.
+
+  png          SPLIT/CLASS/TILE.png, the image folders of Keras, PyTorch and others; the other
+               columns are in _columns (Parquet)
+  huggingface  SPLIT/*.parquet: datasets.load_dataset(FOLDER) has splits, images and classes;
+               the rows are shuffled, because such files are read from the front
+"""
+EPILOG = """\
+examples:
+  distkeras-grid export --data tiles --format huggingface --output shared
+  distkeras-grid submit export --data hdfs:///tiles --format png --output hdfs:///folders
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("export", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    add("--data", required=True, metavar="URI", help="data set of tiles or of ingested images")
+    add("--format", required=True, choices=FORMATS, help="what to write")
+    add(
+        "--output",
+        required=True,
+        metavar="URI",
+        help="folder to write, new or empty: on HDFS, or one that all hosts see; huggingface is "
+        "written by Spark, and so anywhere",
+    )
+    add("--image", default="image", metavar="COLUMN", help="image column (image)")
+    add("--split", help="only this split, or several with commas between (all rows)")
+    add(
+        "--fold",
+        metavar="NAME",
+        help="take --split as this fold divides the data, such as fold_0 (none)",
+    )
+    add(
+        "--data-version",
+        metavar="N|HASH",
+        help="a former version of the data set of tiles (the present one)",
+    )
+    add("--where", metavar="CONDITION", help="only rows that meet this condition in SQL")
+    add(
+        "--rows-per-file",
+        type=int,
+        default=ROWS_PER_FILE,
+        metavar="N",
+        help=f"rows of one file, about ({ROWS_PER_FILE})",
+    )
+    add("--seed", type=int, default=0, help="of the order of the rows (0)")
+    add("--overwrite", action="store_true", help="replace the export of these splits in --output")
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return run_command(lambda: run(flags))
+
+
+def run(flags: argparse.Namespace) -> None:
+    """Export as the flags say."""
+    check_early(flags)
+    settings = export_settings(flags)
+    spark = start_spark("distkeras-grid export", flags.master)
+    with doing("looking at the data"):
+        rows = _rows(spark, flags)
+    counts = export_tiles(rows, settings, inputs=(flags.data,), say=print_note)
+    told = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+    print_result(f"exported {told}; wrote {flags.output}")
+    report(output=flags.output, format=flags.format, rows=counts)
+
+
+def export_settings(flags: argparse.Namespace) -> ExportSettings:
+    """Return the settings that the flags name."""
+    return ExportSettings(
+        flags.format,
+        flags.output,
+        image=flags.image,
+        rows_per_file=flags.rows_per_file,
+        seed=flags.seed,
+        overwrite=flags.overwrite,
+    )
+
+
+def check_early(
+    flags: argparse.Namespace, place: preflight.DriverEnvironment = preflight.HERE
+) -> None:
+    """Refuse what can be known before Spark starts."""
+    export_settings(flags)
+    preflight.check_fold(flags.split, flags.fold)
+    preflight.check_input(flags.data, "--data", place)
+    names = ["*"] if flags.split is None else flags.split.split(",")
+    preflight.check_output(
+        flags.output, export_kind(names), flags.data, overwrite=flags.overwrite, place=place
+    )
+
+
+def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
+    """Return the rows that are asked for."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.spark.dataframes import read_tiles
+
+    if flags.split is None:
+        rows = rows_of(spark, flags.data, None, flags.fold, flags.data_version)
+    else:
+        splits = tuple(flags.split.split(","))
+        read = read_tiles(flags.data, splits=splits, fold=flags.fold, version=flags.data_version)
+        rows = reduce(DataFrame.unionByName, read)
+    if flags.where is None:
+        return rows
+    try:
+        return rows.where(flags.where)
+    except PySparkException as error:
+        told = str(error).splitlines()[0]
+        raise ConfigurationError(
+            f"--where must be a condition on the columns {', '.join(rows.columns)}. Received: "
+            f"{flags.where!r}. Spark says: {told}"
+        ) from error

@@ -1,0 +1,162 @@
+"""``distkeras-grid revise``: changes labels, groups, splits and exclusions, without cutting."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from data_prep.dataset.edit import publish_tables
+from data_prep.dataset.label_edits import (
+    EditResult,
+    annotate_tiled,
+    exclude,
+    include,
+    parse_list,
+    resplit,
+    revised_content,
+)
+from data_prep.dataset.manifest import DataSet
+from data_prep.splits.labels import parse_table
+from data_prep.splits.split_coverage import emptied_cells
+from distkeras_grid.cli.console import output, print_result, report
+from distkeras_grid.cli.exit_codes import ExitCode, run_command
+from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.spinner import start_spark
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.progress import Say
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DESCRIPTION = """\
+Change labels, groups, splits and exclusions of a data set of tiles. No image is read and no tile is
+written: the change is a new version of the tables in _dataset.json, and the former version can
+still be read. Labels and groups that are given here stand; later nights do not change them back.
+"""
+EXAMPLES = """\
+examples:
+  other labels for some images (columns file and label, optionally group and split):
+    distkeras-grid revise --data tiles --labels corrected.csv
+  set blurred images aside (columns file and, optionally, reason), and take them back:
+    distkeras-grid revise --data tiles --exclude blurred.csv
+    distkeras-grid revise --data tiles --include blurred.csv
+  divide all images anew; what models were tested on before may be trained on then:
+    distkeras-grid revise --data tiles --split 0.7:0.15:0.15 --seed 3
+"""
+
+
+def revise_tiles(
+    data: str,
+    *,
+    labels: str | None = None,
+    excluded: str | None = None,
+    included: str | None = None,
+    split: str | None = None,
+    seed: int = 0,
+    new_classes: bool = False,
+    allow_empty: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = lambda _: None,
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Change the tables of a data set of tiles; one kind of change at a time."""
+    given = [each for each in (labels, excluded, included, split) if each is not None]
+    if len(given) != 1:
+        raise ConfigurationError(
+            "Give one of --labels, --exclude, --include and --split. "
+            f"Received: {', '.join(given) or 'none'}."
+        )
+    storage = Storage(spark or build_session("distkeras_grid revise"))
+    path = given[0]
+    if labels is not None:
+        table = parse_table(storage.read_text(path), path)
+        change = _Publishing(
+            lambda known: annotate_tiled(known, table, path, new_classes=new_classes)
+        )
+    elif split is not None:
+        change = _Publishing(
+            lambda known: resplit(known, path, seed, allow_empty=allow_empty),
+            split=split,
+            seed=seed,
+        )
+    else:
+        reasons = parse_list(storage.read_text(path), path)
+        what = exclude if excluded is not None else include
+        change = _Publishing(lambda known: what(known, reasons, path))
+    manifest = publish_tables(storage, data, change, say)
+    for label, name in change.emptied:
+        say(f"class {label} has no tile in {name} any more")
+    return change.counts, manifest
+
+
+class _Publishing:
+    """Makes the next manifest from the revised tables; keeps what it changes."""
+
+    def __init__(self, change: Callable[[DataSet], EditResult], **settings: Any) -> None:
+        self._change, self._settings = change, settings
+        self.counts: dict[str, int] = {}
+        self.emptied: list[tuple[str, str]] = []
+
+    def __call__(self, known: DataSet) -> dict[str, Any] | None:
+        done = self._change(known)
+        self.counts = done.counts
+        told = {name: known.content["settings"].get(name) for name in self._settings}
+        if not done and told == self._settings:
+            return None
+        content = revised_content(known, done.entries, **self._settings)
+        self.emptied = emptied_cells(known.content["counts"], content["counts"])
+        return content
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = verb_parser("revise", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("--data", required=True, metavar="URI", help="data set of tiles")
+    add("--labels", metavar="FILE.csv", help="columns file and label, optionally group and split")
+    add("--exclude", metavar="FILE.csv", help="columns file and, optionally, reason")
+    add("--include", metavar="FILE.csv", help="column file: take back what was excluded")
+    add("--split", metavar="SHARES", help="divide all images anew, as tile --split does")
+    add("--seed", type=int, default=0, help="of --split (0)")
+    add(
+        "--new-classes",
+        action="store_true",
+        help="take classes that the data set does not have; they get the next numbers",
+    )
+    add(
+        "--allow-empty",
+        action="store_true",
+        help="accept a split without tiles of some class; refused otherwise",
+    )
+    add("--master", help="Spark master of a session started here (default: local[*,4])")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    flags = build_parser().parse_args(argv)
+    return run_command(lambda: run(flags))
+
+
+def run(flags: argparse.Namespace) -> ExitCode:
+    """Revise as the flags say."""
+    session = start_spark("distkeras-grid revise", flags.master)
+    counts, manifest = revise_tiles(
+        flags.data,
+        labels=flags.labels,
+        excluded=flags.exclude,
+        included=flags.include,
+        split=flags.split,
+        seed=flags.seed,
+        new_classes=flags.new_classes,
+        allow_empty=flags.allow_empty,
+        spark=session,
+        say=output(),
+    )
+    number, digest = manifest["last_update"], manifest.get("hash")
+    print_result("images: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    print_result(f"version {number} of {flags.data}: {digest}")
+    report(data=flags.data, version=number, hash=digest, **counts)
+    return ExitCode.OK

@@ -1,0 +1,1 @@
+"""What is stored: schema, manifest, commit, versions and updates of a data set."""

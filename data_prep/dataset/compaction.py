@@ -1,0 +1,197 @@
+"""Merging small shards into a few large ones: fewer files to open, and the same rows.
+
+Each update adds a shard, and an update of few images adds one of small files. Compaction copies
+small shards into one, in files of 128 to 256 MB, and publishes it as an update publishes its
+shards: if the run is killed, the data set stays as it was. Rows are not shuffled, so each image's
+tiles stay side by side, which their compression needs. Labels, splits and paths that were corrected
+since are written into the files at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from data_prep.dataset.commit import new_name, shard_name
+from data_prep.dataset.dataset_card import write_cards
+from data_prep.dataset.dataset_lock import DatasetLock
+from data_prep.dataset.edit import publish_next
+from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, tables_of
+from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize
+from data_prep.dataset.shards import COPIED_ROWS, SHARD_BYTES
+from data_prep.spark.driver import executor_errors, verify_row_counts
+from data_prep.spark.passes import settings, write_tiles
+from data_prep.spark.progress import task_progress
+from distkeras_grid.errors import NoSpaceError, PathNotFoundError
+from distkeras_grid.progress import Say, format_bytes
+from distkeras_grid.spark.dataframes import MANIFEST, apply_label_overrides
+from distkeras_grid.spark.session import build_session
+from distkeras_grid.spark.storage import Storage, escaped
+from distkeras_grid.spark.tables import read_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A shard is small if the mean size of its files is smaller than this. Spark packs files into tasks
+# of at most MOST_FILE_BYTES, the largest first, so each task but the last of a split gets more than
+# half.
+SMALL_FILE_BYTES = MOST_FILE_BYTES // 2
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFiles:
+    """A shard on disk."""
+
+    number: int
+    files: dict[str, int]  # Number of Parquet files, by the split in whose folder they are
+    size: int  # Size of all files, bytes
+    stale: bool = False  # Whether its files have former labels, splits or paths
+
+    @property
+    def count(self) -> int:
+        """Number of Parquet files of all splits."""
+        return sum(self.files.values())
+
+
+def choose_shards(held: Sequence[ShardFiles], *, stale: bool = False) -> list[list[ShardFiles]]:
+    """Return which shards to merge, bundle by bundle."""
+    bundles: list[list[ShardFiles]] = []
+    room = 0
+    for each in sorted(held, key=lambda each: each.number):
+        if each.size >= SMALL_FILE_BYTES * max(1, each.count) and not (stale and each.stale):
+            continue
+        if not bundles or each.size > room:
+            bundles.append([])
+            room = SHARD_BYTES
+        bundles[-1].append(each)
+        room -= each.size
+    return [bundle for bundle in bundles if _is_worth(bundle, stale=stale)]
+
+
+def _is_worth(bundle: Sequence[ShardFiles], *, stale: bool) -> bool:
+    splits = {split for each in bundle for split in each.files}
+    # The number that is surely reached, so that nothing is copied again and again.
+    most = sum(each.size for each in bundle) / SMALL_FILE_BYTES + len(splits)
+    return sum(each.count for each in bundle) > most or (stale and any(e.stale for e in bundle))
+
+
+def compact_tiles(
+    data: str,
+    *,
+    stale: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Copy small shards of a data set of tiles into fewer and larger ones."""
+    session = spark or build_session("distkeras_grid compact")
+    storage, root = Storage(session), data.rstrip("/")
+    if not storage.exists(f"{root}/{MANIFEST}"):
+        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
+    with DatasetLock(storage, root, say) as owner:
+        text = storage.read_text(f"{root}/{MANIFEST}")
+        known = DataSet.from_text(text)
+        number = max(known.last_shard, owner.last_shard)
+        for bundle in choose_shards(_held(storage, root, known), stale=stale):
+            number += 1
+            _check_space(storage, root, bundle)
+            folder = f"{root}/{new_name(number, owner.id)}"
+            _copy(session, root, known, text, bundle, folder, say)
+            content = _with_shard(known, bundle, number)
+            told, text = publish_next(storage, root, owner.id, text, content, [number])
+            known = DataSet.from_json(told)
+            files = pluralize(sum(each.count for each in bundle), "file")
+            say(f"  shard {number} has the rows of {pluralize(len(bundle), 'shard')} with {files}")
+        write_cards(storage, root, known.content, say)
+    return known.content
+
+
+def _held(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
+    """Look at the shards on disk."""
+    stale = {
+        entry.shard
+        for entry in known.entries.values()
+        if entry.status == TILED
+        and any((entry.stored_source, entry.stored_label, entry.stored_split))
+    }
+    found = []
+    for name in known.content["shards"]:
+        number, folder = int(name.removeprefix("shard=")), f"{root}/{name}"
+        files = {}
+        for split in storage.list_names(folder):
+            if split.startswith("split="):
+                names = storage.list_names(f"{folder}/{split}")
+                files[split] = sum(each.endswith(".parquet") for each in names)
+        found.append(ShardFiles(number, files, storage.size(folder), number in stale))
+    return found
+
+
+def _check_space(storage: Storage, root: str, bundle: Sequence[ShardFiles]) -> None:
+    needed, free = sum(each.size for each in bundle), storage.free_space(root)
+    if needed > free:
+        raise NoSpaceError(
+            f"A copy of {pluralize(len(bundle), 'shard')} needs {format_bytes(needed)}, and {root} "
+            f"has {format_bytes(free)} free. Make room, or keep fewer versions."
+        )
+
+
+def _copy(
+    spark: SparkSession,
+    root: str,
+    known: DataSet,
+    manifest: str,
+    bundle: Sequence[ShardFiles],
+    folder: str,
+    say: Say,
+) -> None:
+    """Write the rows of a bundle of shards as one shard."""
+    numbers = {each.number for each in bundle}
+    corrections = read_tables(manifest, MANIFEST).corrections(whole=True)
+    wanted = Counter({str(e.sha256): e.tiles for e in _entries(known, numbers)})
+    reading = {
+        "spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS,
+        # A task reads this many bytes of whole files side by side, and writes one file of them.
+        "spark.sql.files.maxPartitionBytes": str(MOST_FILE_BYTES),
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.files.minPartitionNum": "1",
+    }
+    with settings(spark, reading), executor_errors(spark, root, "compacting"):
+        rows = apply_label_overrides(_rows(spark, root, bundle), corrections)
+        with task_progress(spark, "copying", say):
+            write_tiles(spark, rows, known.image, folder)
+        verify_row_counts(spark, folder, wanted)
+
+
+def _rows(spark: SparkSession, root: str, bundle: Sequence[ShardFiles]) -> DataFrame:
+    """Return the rows of some shards; no task has rows from the folders of two splits."""
+    frames = []
+    for split in sorted({split for each in bundle for split in each.files}):
+        folders = [
+            f"{root}/{shard_name(each.number)}/{split}" for each in bundle if split in each.files
+        ]
+        read = spark.read.option("basePath", root).parquet(*map(escaped, folders))
+        frames.append(read.drop("shard"))
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _entries(known: DataSet, numbers: set[int]) -> list[ImageRecord]:
+    return [e for e in known.entries.values() if e.status == TILED and e.shard in numbers]
+
+
+def _with_shard(known: DataSet, bundle: Sequence[ShardFiles], number: int) -> dict[str, Any]:
+    """Return the manifest in which a new shard takes the place of a bundle."""
+    numbers = {each.number for each in bundle}
+    stored = {"stored_source": None, "stored_label": None, "stored_split": None}
+    entries = dict(known.entries)
+    for entry in _entries(known, numbers):
+        now: dict[str, Any] = {"shard": number, **stored}
+        entries[entry.source] = replace(entry, **now)
+    shards = sorted({e.shard for e in entries.values() if e.shard is not None})
+    return {
+        **known.content,
+        **tables_of(known.image, entries.values()),
+        "shards": [shard_name(each) for each in shards],
+        "last_shard": number,
+    }

@@ -1,0 +1,185 @@
+"""Versions of a data set of tiles: what one is, what identifies it, and how long it is kept.
+
+**What is stored where.** Pixels are Parquet files in folders ``shard=N``, and no file in a shard
+ever changes. Everything else that is known of the images stands in one file, the manifest
+``_dataset.json``: a table with a row for each image (label, split, group, size, digests, the shard
+of its tiles, whether it is set aside), the folds, the pairs that show the same place, the settings,
+and the list of shards. Readers open the shards that the manifest lists, and no other.
+
+**Tables and rows.** A row in a file has the path, the label and the split that its image had when
+it was tiled. If a table says something else by now, the entry of the image keeps what the rows have
+(``stored_label``, ``stored_split``, ``stored_source``), and reading puts the present values into
+the rows: a broadcast join by the digest of the image file, of only the images that have changed.
+Files of splits that are not wanted are not opened. A new class gets the next number, so the numbers
+in older files stay true. So a label, a class, a group, a split, a fold or an exclusion changes
+without a byte of tiles. Who reads the files without the manifest sees what was true when they were
+cut; `compact` writes the present values into the files.
+
+**What a version is.** A manifest is a version. Its number is that of its publication,
+``last_update``, and never comes back. Each night, and whatever else changes a table, publishes a
+new manifest by one rename (`data_prep.dataset.commit`). Before that rename the former manifest is
+copied to ``_versions/N.json``, and the new one lists it under ``history`` with its SHA-256. So
+either both are there or neither is: ``_versions`` is a copy of what is readable anyway until the
+rename decides. A file there that no manifest lists was left by a killed run; the next publication
+deletes it. A long night publishes several times, and keeps what was there before it began.
+
+**How a version is read.** `read_tiles(path, version=N)` takes the manifest of ``_versions/N.json``
+in place of ``_dataset.json``; all else is the same. Tiles are not copied: two versions share the
+shards that both list.
+
+**How long.** A version can be read for as long as its shards are there. A shard that the present
+version does not list is deleted, unless a version lists it that is kept: one of the newest N, or
+one that was replaced at most D days ago (``--keep-versions N`` or ``Dd``). Without that option a
+version costs no byte of tiles, and lasts until one of its shards is replaced.
+
+**What identifies it.** The hash of a version is the SHA-256 of what decides its rows: how tiles are
+cut and stored, for each image its path, digest, label, split, group, zones and number of tiles, and
+the folds. It does not depend on the machine, the day, the number of nights, or on how rows are
+divided into files. Who tiles the same images in the same way gets the same hash, so a paper can
+cite it. Pixels at oblique angles can differ by one level between releases of OpenCV; the manifest
+has its version.
+
+**Earlier layouts.** A manifest without hash and history is read as one without former versions; the
+next publication keeps it as the first. Folds in files ``_folds`` are not read any more: make them
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
+from distkeras_grid.spark.versions import Number, ShardName, Time, Version
+
+# Keys of an image, and of the settings, that decide which rows there are.
+HASHED = ("source", "sha256", "label", "split", "group", "zones", "tiles")
+HASHED_SETTINGS = (
+    *("encoding", "quality", "channels", "page", "channel", "z", "bits"),
+    *("pixel_size", "source_pixel_size"),
+)
+# Named only where they are set, so that data sets without them keep the hashes of earlier releases.
+# The range of values of an image is not named: its digest and the method decide it, and its last
+# digits differ between machines.
+HASHED_WHERE_SET = ("normalise", "keep")
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """How long former versions keep shards that the present version does not use."""
+
+    newest: int = 1  # Number of newest versions to keep, including the present one
+    days: int = 0  # Keep versions that were replaced at most this many days ago
+
+
+def parse_keep(text: str | None) -> RetentionPolicy:
+    """Read ``--keep-versions``.
+
+    Examples
+    --------
+    >>> parse_keep("10"), parse_keep("30d")
+    (RetentionPolicy(newest=10, days=0), RetentionPolicy(newest=1, days=30))
+    """
+    if text is None:
+        return RetentionPolicy()
+    found = re.fullmatch(r"([1-9]\d{0,4})(d?)", text)
+    if not found:
+        raise ConfigurationError(
+            "keep_versions must be a number of versions such as 10, or of days such as 30d. "
+            f"Received: {text!r}."
+        )
+    number = int(found.group(1))
+    return RetentionPolicy(days=number) if found.group(2) else RetentionPolicy(newest=number)
+
+
+def apply_retention(
+    history: Sequence[Version], shards: Collection[str], keep: RetentionPolicy, now: datetime
+) -> tuple[Version, ...]:
+    """Return the former versions that can still be read."""
+    since = now - timedelta(days=keep.days)
+    oldest = len(history) - (keep.newest - 1)
+    kept = {
+        each.number
+        for place, each in enumerate(history)
+        if place >= oldest or (keep.days and datetime.fromisoformat(each.replaced) >= since)
+    }
+    there = {*shards, *(name for each in history if each.number in kept for name in each.shards)}
+    return tuple(each for each in history if each.number in kept or there.issuperset(each.shards))
+
+
+class _PreviousVersion(msgspec.Struct):
+    """The parts of a manifest that are needed when it becomes a former one."""
+
+    last_update: Number
+    created: Time
+    tiles: Number
+    shards: tuple[ShardName, ...] = ()
+    history: tuple[Version, ...] = ()
+    hash: str = ""
+
+
+def append_history(
+    basis: str, shards: Collection[str], keep: RetentionPolicy, now: datetime
+) -> tuple[Version, ...]:
+    """Return the history for the manifest that replaces another."""
+    try:
+        former = msgspec.json.decode(basis, type=_PreviousVersion)
+        # Manifests of earlier releases have no history.
+        identity = former.hash or version_hash(msgspec.json.decode(basis))
+    except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
+        raise SchemaError(
+            f"_dataset.json is not the manifest of a data set of tiles: {error!r}. Nothing was "
+            "changed. Look who wrote it."
+        ) from error
+    last = Version(
+        number=former.last_update,
+        hash=identity,
+        created=former.created,
+        replaced=utc(now),
+        manifest=hashlib.sha256(basis.encode()).hexdigest(),
+        shards=former.shards,
+        tiles=former.tiles,
+    )
+    return apply_retention([*former.history, last], shards, keep, now)
+
+
+def next_manifest(content: Mapping[str, Any], basis: str, now: datetime) -> dict[str, Any]:
+    """Return a manifest with changed tables as the next version."""
+    keep = parse_keep(content["settings"].get("keep_versions"))
+    history = append_history(basis, content["shards"], keep, now)
+    return {
+        **content,
+        "created": utc(now),
+        "hash": version_hash(content),
+        "history": [msgspec.to_builtins(each) for each in history],
+    }
+
+
+def utc(now: datetime) -> str:
+    """Return a time in the format of manifests."""
+    return now.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def version_hash(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what decides the rows of a data set."""
+    settings = content["settings"]
+    rows = sorted(
+        [entry.get(name) for name in HASHED]
+        for entry in content["sources"]
+        if entry["status"] == "tiled" and entry.get("set_aside") is None
+    )
+    told = {
+        "image": content["image"],
+        "spec": content["spec"],
+        "settings": {name: settings.get(name) for name in HASHED_SETTINGS}
+        | {name: settings[name] for name in HASHED_WHERE_SET if settings.get(name) is not None},
+        "sources": rows,
+        "folds": content.get("folds", {}),
+    }
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()

@@ -1,0 +1,94 @@
+"""``.huggingface.yaml``: how Hugging Face ``datasets`` reads a data set.
+
+Without this file, ``datasets`` puts each Parquet file of a folder into the split ``train``, and
+does not take a struct of bytes and path for an image
+(https://huggingface.co/docs/datasets/repository_structure). ``README.md`` could say the same, but
+Spark and pyarrow try to read it as Parquet: they skip only names that begin with a dot or an
+underscore.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from data_prep.dataset.schema import COLUMNS, IMAGE_COLUMN
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.tables import ImageTable
+
+CARD = ".huggingface.yaml"
+# Type names in ``datasets`` for Spark's types.
+KINDS = {"int": "int32", "double": "float64", "string": "string"}
+LABEL, SPLIT = "label", "split"
+# `datasets` names this file in its error. Without the error it would show outdated labels.
+CORRECTED = "corrected-since-it-was-tiled/use-distkeras-grid-export-format-huggingface.parquet"
+
+
+def describe_tiles(manifest: Mapping[str, Any]) -> str:
+    """Return the content of ``.huggingface.yaml`` for a data set of tiles."""
+    image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
+    kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
+    if image.classes:
+        kinds[LABEL] = class_label(image.classes)
+    first = {IMAGE_COLUMN: "image" if image.is_file else "binary"}
+    return describe(_paths(manifest), first | kinds)
+
+
+def is_corrected(manifest: Mapping[str, Any]) -> bool:
+    """Whether the files lack a correction or an exclusion: ``datasets`` must refuse them."""
+    tables = msgspec.convert(manifest, ImageTable)
+    return bool(tables.set_aside() or tables.corrections())
+
+
+def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
+    """Return the content of ``.huggingface.yaml``.
+
+    Examples
+    --------
+    >>> print(describe({"train": ["train/*.parquet"]}, {"image": "image"}))
+    configs:
+    - config_name: "default"
+      data_files:
+      - split: "train"
+        path: ["train/*.parquet"]
+    dataset_info:
+      features:
+      - name: "image"
+        dtype: "image"
+    <BLANKLINE>
+    """
+    # JSON is YAML, and quotes texts that would be read as numbers or truth values.
+    lines = ["configs:", f"- config_name: {json.dumps('default')}", "  data_files:"]
+    for split, patterns in paths.items():
+        lines += [f"  - split: {json.dumps(split)}", f"    path: {json.dumps(list(patterns))}"]
+    lines += ["dataset_info:", "  features:"]
+    for name, kind in features.items():
+        lines += [f"  - name: {json.dumps(name)}", f"    dtype: {json.dumps(kind)}"]
+    return "\n".join([*lines, ""])
+
+
+def class_label(classes: Sequence[str]) -> dict[str, Any]:
+    """Return the type of the label of named classes."""
+    return {"class_label": {"names": {str(number): name for number, name in enumerate(classes)}}}
+
+
+def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return patterns of the files of this version, by split."""
+    tables = msgspec.convert(manifest, ImageTable)
+    splits = sorted(set(tables.splits().values()))
+    if is_corrected(manifest):
+        return {split: [CORRECTED] for split in splits}
+    found: dict[str, set[int]] = {}
+    for each in manifest["sources"]:
+        # An image whose tiles are all dropped by the conditions is in no shard.
+        if each["status"] == "tiled" and "shard" in each:
+            found.setdefault(each["split"], set()).add(each["shard"])
+    # A pattern for all shards of the folder would include those of former versions.
+    return {
+        split: [f"shard={number}/split={split}/*.parquet" for number in sorted(found[split])]
+        for split in splits
+        if split in found
+    }

@@ -1,0 +1,201 @@
+"""The columns of a data set of tiles, and how tiles become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.geometry.filters import MEASURED
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tile_quality import Quality, quality_of
+from data_prep.geometry.tiler import Tile
+from data_prep.geometry.tiling_config import TilingConfig
+from distkeras_grid.feeding.delta_encoding import as_differences
+from distkeras_grid.feeding.schema import Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+IMAGE_COLUMN = "image"
+# Name, Spark type, and content of each column; the image column precedes them.
+COLUMNS = (
+    ("encoding", "string", "raw, difference, png or jpeg"),
+    ("height", "int", "pixels"),
+    ("width", "int", "pixels"),
+    ("channels", "int", "1, or 3: red, green, blue"),
+    ("dtype", "string", "uint8 or uint16, little-endian"),
+    ("label", "int", "number of the class"),
+    ("label_name", "string", "name of the class"),
+    ("split", "string", "train, validation or test; one for all tiles of a source"),
+    ("source", "string", "path of the image below the input folder"),
+    ("source_sha256", "string", "of the image file's bytes"),
+    ("page", "int", "page of the image file"),
+    ("original", "int", "1: one of the tiles that include_original adds, else 0"),
+    ("x", "int", "left edge in the frame of the turned image, pixels"),
+    ("y", "int", "top edge in the frame of the turned image, pixels"),
+    ("src_cx", "double", "the tile's centre in the source, pixels from the left edge"),
+    ("src_cy", "double", "the tile's centre in the source, pixels from the top edge"),
+    ("angle", "double", "degrees, counter-clockwise"),
+    ("scale", "double", "width of a source pixel in tile pixels"),
+    ("pixel_size", "double", "width of a tile pixel, micrometres; null where it is not known"),
+    ("outside", "double", "part of the tile that lies outside the image, and is black"),
+    ("tile_id", "string", "hash of source, position and how it was cut and stored"),
+    ("bg_fraction", "double", "part of the tile that is flat, without texture"),
+    ("mean", "double", "of the stored values, all channels"),
+    ("std", "double", "of the stored values, all channels"),
+    ("focus", "double", "mean difference of neighbouring pixels, as a part of the full range"),
+    ("saturated", "double", "part of the values that are white"),
+)
+TILE_ATTRIBUTES = ("x", "y", "angle")
+NULLABLE = ("pixel_size",)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """What all tiles of one source have in common."""
+
+    source: str
+    sha256: str
+    label: int
+    label_name: str
+    split: str
+    # Width and height of a pixel of the source in pixels of its tiles
+    scale: tuple[float, float] = (1.0, 1.0)
+    pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
+
+
+def image_field(
+    spec: TileSpec, channels: int, dtype: str, encoding: str, classes: tuple[str, ...], bits: int
+) -> Field:
+    """Return the description of the image column; the model sees values from 0 to 1."""
+    side = spec.tile
+    return Field(
+        IMAGE_COLUMN,
+        (side, side, channels),
+        dtype=dtype,
+        scale=1 / ((1 << bits) - 1),
+        encoding=encoding,
+        classes=classes,
+    )
+
+
+def max_stored_value(field: Field) -> int:
+    """Return the stored value that the model sees as 1."""
+    return round(1 / field.scale)
+
+
+def spark_schema(field: Field) -> StructType:
+    """Return the Spark schema; the image column carries `field` in its metadata."""
+    from pyspark.sql import types
+
+    def column(name: str, kind: str, comment: str) -> types.StructField:
+        return types.StructField(name, kinds[kind], name in NULLABLE, {"comment": comment})
+
+    kinds = {
+        "int": types.IntegerType(),
+        "double": types.DoubleType(),
+        "string": types.StringType(),
+    }
+
+    image: types.DataType = types.BinaryType()
+    if field.is_file:
+        # The same struct as in Hugging Face data sets, whose readers show the pictures.
+        image = types.StructType(
+            [
+                types.StructField("bytes", types.BinaryType(), nullable=False),
+                types.StructField("path", types.StringType(), nullable=False),
+            ]
+        )
+    first = types.StructField(IMAGE_COLUMN, image, nullable=False, metadata=field.to_metadata())
+    return types.StructType([first, *(column(*entry) for entry in COLUMNS)])
+
+
+def record_batch(
+    tiles: Sequence[Tile], source: SourceRow, cutting: TilingConfig, field: Field
+) -> pa.RecordBatch:
+    """Return tiles of one source as rows."""
+    import pyarrow as pa
+
+    height, width, channels = field.shape
+    white = max_stored_value(field)
+    measures = [measures_of(tile, tile.quality or quality_of(tile.pixels, white)) for tile in tiles]
+    identities = [cutting.tile_id(source.sha256, channels, tile) for tile in tiles]
+    constants = {
+        "encoding": field.encoding,
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "dtype": field.dtype,
+        "label": source.label,
+        "label_name": source.label_name,
+        "split": source.split,
+        "source": source.source,
+        "source_sha256": source.sha256,
+        "page": cutting.choice.page or 0,
+        "scale": source.scale[0],
+        "pixel_size": source.pixel_size,
+    }
+    values: dict[str, list[Any]] = {
+        **{name: [value] * len(tiles) for name, value in constants.items()},
+        **{name: [getattr(tile, name) for tile in tiles] for name in TILE_ATTRIBUTES},
+        "original": [int(tile.original) for tile in tiles],
+        # In pixels of the source, which may have been resampled before cutting.
+        "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
+        "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
+        "tile_id": identities,
+        **{name: [each[name] for each in measures] for name in MEASURED},
+    }
+    arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
+    arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
+    stored = [encode(tile.pixels, field.encoding, cutting.quality) for tile in tiles]
+    images = pa.array(stored, pa.binary())
+    if field.is_file:
+        paths = pa.array([f"{identity}.{field.encoding}" for identity in identities], pa.string())
+        images = pa.StructArray.from_arrays([images, paths], names=["bytes", "path"])
+    names = [IMAGE_COLUMN, *(name for name, _, _ in COLUMNS)]
+    return pa.RecordBatch.from_arrays([images, *arrays], names=names)
+
+
+def measures_of(tile: Tile, quality: Quality) -> dict[str, float]:
+    """Return the measured values of a tile, by the names of the columns."""
+    return {
+        "bg_fraction": quality.flat,
+        "focus": quality.focus,
+        "saturated": quality.saturated,
+        "mean": quality.mean,
+        "std": quality.std,
+        "outside": tile.outside,
+    }
+
+
+def encode(pixels: NDArray[Any], encoding: str, quality: int) -> bytes:
+    """Return the bytes of a tile as they are stored."""
+    if encoding == "raw":
+        return pixels.tobytes()  # C order; all our machines are little-endian
+    if encoding == "difference":
+        return as_differences(pixels).tobytes()
+    if encoding == "png":
+        return as_png(pixels)
+    from PIL import Image
+
+    stream = BytesIO()
+    gray = pixels.shape[2] == 1
+    Image.fromarray(pixels[:, :, 0] if gray else pixels).save(stream, "JPEG", quality=quality)
+    return stream.getvalue()
+
+
+def as_png(pixels: NDArray[Any]) -> bytes:
+    """Return an image as a PNG file, without loss.
+
+    `pixels`: three channels are red, green and blue; shape (height, width, 1 or 3).
+    """
+    # OpenCV has blue first. It writes 16 bits, which Pillow does for gray only.
+    _, content = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, ::-1]))
+    return content.tobytes()

@@ -1,0 +1,1 @@
+"""Where tiles lie, and what is in them: no Spark."""

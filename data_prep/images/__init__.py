@@ -1,0 +1,1 @@
+"""From bytes on a disk to the pixels of one plane."""

@@ -1,0 +1,1 @@
+"""Tiles that are cut while a model trains, from an index."""

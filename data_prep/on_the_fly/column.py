@@ -1,0 +1,366 @@
+"""Tiles that are not cut yet: a row says where a tile lies, and reading the row cuts the tile.
+
+Such a column has the encoding ``tile``. It is read like any encoded column: by a worker before it
+trains, by a task that predicts, and by the driver for validation data. A row takes about 200 bytes.
+A worker cuts its tiles once, image by image, into its local file. If they would take more than half
+of the free space, it cuts them again for every batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import cv2
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tiler import crop_tile
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images.chunked_image import ChunkedImage
+from data_prep.images.file_access import OpenFile, open_local, open_web
+from data_prep.images.intensity import Found, found_of
+from data_prep.images.open_image import MAX_PIXELS
+from data_prep.images.plane_selection import Pixels, PlaneSelector
+from data_prep.images.preprocess import PreparedImage, prepare
+from data_prep.images.tiff_metadata import parse_length
+from distkeras_grid.errors import (
+    UNREADABLE,
+    ConfigurationError,
+    ImageError,
+    PathNotFoundError,
+    SchemaError,
+    StorageError,
+)
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.rows import aligned_empty
+from distkeras_grid.webhdfs.addresses import WEB_SCHEMES, find_address, parse_path
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
+
+# Bytes of decoded images that a process keeps. Rows are cut image by image, so one image would do;
+# more help where tiles are cut again for each batch. They stay in memory while the worker trains.
+KEPT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How images are read and rotated; the same for all tiles of a column."""
+
+    interpolation: str = "cubic"  # interpolation and edge: See `TileSpec`
+    edge: str = "drop"
+    # Page, channel and focal plane that are taken from each file
+    choice: PlaneSelector = field(default_factory=PlaneSelector)
+    # pixel_size and source_pixel_size: Side of a pixel to which images are resampled, and what
+    # replaces the side that their files state, micrometres
+    pixel_size: float | None = None
+    source_pixel_size: float | None = None
+    max_pixels: int = MAX_PIXELS  # Larger images that can only be decoded as a whole are refused
+
+    def __post_init__(self) -> None:
+        for size in (self.pixel_size, self.source_pixel_size):
+            if size is not None and not 0 < size < math.inf:
+                raise ValueError(f"sizes of pixels are positive. Received: {size!r}.")
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels is 1 or more. Received: {self.max_pixels!r}.")
+
+    @classmethod
+    def of(cls, spec: TileSpec, cutting: TilingConfig) -> Self:
+        """Return the recipe for the images of a cutting."""
+        return cls(
+            *(spec.interpolation, spec.edge, cutting.choice),
+            *(cutting.pixel_size, cutting.source_pixel_size, cutting.max_pixels),
+        )
+
+    def to_text(self) -> str:
+        """Return the recipe as `Field.recipe`; what has its default is left out."""
+        values = {**vars(self), "choice": self.choice.to_json()}
+        for each in fields(self)[3:]:
+            if values[each.name] == each.default:
+                del values[each.name]
+        return json.dumps(values, sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote."""
+        try:
+            values = json.loads(text)
+            return cls(choice=PlaneSelector(**values.pop("choice")), **values)
+        except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
+            raise SchemaError(
+                f"The recipe of a column of tiles cannot be read. Received: {text!r}. Make the "
+                "column with data_prep.cut."
+            ) from error
+
+    def cutting(self, tile: int, channels: int) -> TilingConfig:
+        """Return the cutting for tiles of this side and number of channels."""
+        try:
+            spec = TileSpec(tile, interpolation=self.interpolation, edge=self.edge)
+        except ConfigurationError as error:
+            raise SchemaError(f"The recipe of a column of tiles is not usable: {error}") from error
+        return TilingConfig(
+            *(spec, "raw", 0, channels, self.choice),
+            pixel_size=self.pixel_size,
+            source_pixel_size=self.source_pixel_size,
+            max_pixels=self.max_pixels,
+        )
+
+
+class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The place of a tile: its image, angle and position."""
+
+    uri: str  # The image: ``file:/path``, ``/path``, ``hdfs://...`` or ``webhdfs://host:port/path``
+    angle: float  # Degrees in [0, 360), counter-clockwise
+    x: int  # x and y: Left and top edge in the frame of the turned image, pixels
+    y: int
+    sha256: str | None = None  # Digest of the file's bytes; a file with another digest is refused
+    low: float | None = None  # low and high: Values that become 0 and white
+    high: float | None = None
+    stain: str | None = None  # Numbers that describe the stains of the image
+
+    @property
+    def value_range(self) -> Found | None:
+        """The values that become 0 and white, or the numbers that describe the stains."""
+        return found_of(self.low, self.high, self.stain)
+
+    @property
+    def frame(self) -> tuple[str, str, float, tuple[float, ...]]:
+        """What all tiles of one turned image have in common."""
+        return self.uri, self.sha256 or "", self.angle, self.value_range or ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.angle < 360:
+            raise ValueError(f"angle is in [0, 360). Received: {self.angle!r}.")
+
+
+def cut_tiles_of(contents: Sequence[memoryview], field: Field) -> NDArray[Any]:
+    """Cut the tiles that the values of a column describe.
+
+    `field`: shape and type that all tiles must have, and the `Recipe`.
+    """
+    # A task has one core, unless the environment says otherwise.
+    cv2.setNumThreads(1)
+    cutting = Recipe.from_text(field.recipe).cutting(field.shape[0], field.shape[2])
+    places = [_place(content, field, row) for row, content in enumerate(contents)]
+    tiles = aligned_empty((len(places), *field.shape), field.dtype)
+    order = sorted(range(len(places)), key=lambda row: places[row].frame)
+    for _, group in itertools.groupby(order, key=lambda row: places[row].frame):
+        rows = list(group)
+        first = places[rows[0]]
+        image = _images.get(first, field, cutting)
+        x = np.array([places[row].x for row in rows])
+        y = np.array([places[row].y for row in rows])
+        try:
+            for row, tile in zip(
+                rows, crop_tile(image, cutting.spec, first.angle, (x, y)), strict=True
+            ):
+                tiles[row] = tile
+        except ImageError as error:
+            raise ImageError(f"{first.uri}: {error}") from error
+    return tiles
+
+
+def tile_field(
+    spec: TileSpec,
+    channels: int = 1,
+    dtype: str = "uint8",
+    classes: Sequence[str] = (),
+    choice: PlaneSelector | None = None,
+    bits: int | None = None,
+    name: str = "image",
+    *,
+    pixel_size: str | None = None,
+    source_pixel_size: str | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Field:
+    """Return the description of a column of tiles that are cut when they are read.
+
+    Parameters
+    ----------
+    spec : TileSpec
+        The specification; only its `tile`, `interpolation` and `edge` are used.
+    channels : {1, 3}, default 1
+        Number of channels of a tile; images with another number are converted.
+    dtype : {"uint8", "uint16"}, default "uint8"
+        Type that all images have.
+    classes : sequence of str, optional
+        Names of the classes, by their numbers.
+    choice : Choice, optional
+        Page, channel and focal plane that are taken from each file.
+    bits : int, optional
+        Significant bits: the model sees ``2**bits - 1`` as 1. Default: all bits of the type.
+    name : str, default "image"
+        Name of the column.
+    pixel_size, source_pixel_size : str, optional
+        See `TilingSettings`. Positions are those in the resampled images.
+    max_pixels : int, default 178,956,970
+        Larger images that can only be decoded as a whole are refused.
+
+    Raises
+    ------
+    ConfigurationError
+        If a length or a number cannot be used.
+    """
+    wanted, stated = (
+        parse_length(size) if size else None for size in (pixel_size, source_pixel_size)
+    )
+    levels = int(np.iinfo(dtype).max) if bits is None else (1 << bits) - 1
+    if max_pixels < 1:
+        raise ConfigurationError(f"max_pixels must be 1 or more. Received: {max_pixels!r}.")
+    recipe = Recipe(
+        *(spec.interpolation, spec.edge, choice or PlaneSelector(), wanted, stated, max_pixels)
+    )
+    return Field(
+        name,
+        (spec.tile, spec.tile, channels),
+        dtype,
+        scale=1 / levels,
+        encoding="tile",
+        classes=tuple(classes),
+        recipe=recipe.to_text(),
+    )
+
+
+def open_content(uri: str) -> OpenFile:
+    """Open a file that this process can access by itself."""
+    scheme, colon, rest = uri.partition(":")
+    if not colon or "/" in scheme or scheme == "file":
+        return _open_local(Path("/" + rest.lstrip("/") if scheme == "file" else uri))
+    if scheme == "hdfs" or scheme in WEB_SCHEMES:
+        place = parse_path(uri)
+        return open_web(_connection(place.scheme, place.authority), place.path)
+    raise StorageError(
+        "Workers read images from local and mounted paths and from HDFS. "
+        f"Received: {uri}. Copy the images there, or write tiles with tile_images."
+    )
+
+
+class _Images:
+    """The decoded images that were used last.
+
+    `kept_bytes`: limit of the bytes that are kept; at least one image is kept, however large.
+    """
+
+    def __init__(self, kept_bytes: int) -> None:
+        self._kept_bytes = kept_bytes
+        self._images: OrderedDict[tuple[Any, ...], _Open] = OrderedDict()
+
+    def get(self, place: TilePlace, field: Field, cutting: TilingConfig) -> Pixels | ChunkedImage:
+        """Return an image with the channels and type of the field."""
+        key = (
+            *(place.uri, place.sha256, field.shape[2], cutting.choice, place.value_range),
+            *(cutting.pixel_size, cutting.source_pixel_size, cutting.max_pixels),
+        )
+        if key not in self._images:
+            self._images[key] = _open(place, field, cutting)
+            while len(self._images) > 1 and self._bytes() > self._kept_bytes:
+                self._images.popitem(last=False)[1].close()
+        self._images.move_to_end(key)
+        return self._images[key].pixels()
+
+    def _bytes(self) -> int:
+        return sum(image.nbytes for image in self._images.values())
+
+
+class _Open:
+    """An open image, and its file if the image is read part by part."""
+
+    def __init__(self, uri: str, content: OpenFile, ready: PreparedImage) -> None:
+        self._uri = uri
+        self._content = content
+        self._ready = ready
+        if not isinstance(ready.pixels, ChunkedImage):
+            content.stream.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return (
+            KEPT_BYTES
+            if isinstance(self._ready.pixels, ChunkedImage)
+            else self._ready.pixels.nbytes
+        )
+
+    def pixels(self) -> Pixels | ChunkedImage:
+        """Return the pixels, after a check that the file has not changed."""
+        if isinstance(self._ready.pixels, ChunkedImage) and self._content.is_changed:
+            raise ImageError(_changed(self._uri))
+        return self._ready.pixels
+
+    def close(self) -> None:
+        """Close the file."""
+        self._ready.close()
+        self._content.stream.close()
+
+
+_images = _Images(KEPT_BYTES)
+
+
+def _open(place: TilePlace, field: Field, cutting: TilingConfig) -> _Open:
+    with ExitStack() as resources:
+        content = resources.enter_context(open_content(place.uri))
+        if place.sha256 is not None and content.sha256() != place.sha256:
+            raise ImageError(_changed(place.uri))
+        ready = prepare(
+            content.stream, place.uri, place.uri, cutting, value_range=place.value_range
+        )
+        if ready.pixels.dtype.name != field.dtype:
+            raise SchemaError(
+                f"Column {field.name!r} has tiles of {field.dtype}. Received: "
+                f"{ready.pixels.dtype.name} in {place.uri}. Convert the images to one type."
+            )
+        resources.pop_all()
+        return _Open(place.uri, content, ready)
+
+
+def _changed(uri: str) -> str:
+    return f"{uri} has changed since its tiles were indexed. Run index_tiles again."
+
+
+def _place(content: memoryview, field: Field, row: int) -> TilePlace:
+    try:
+        return msgspec.json.decode(content, type=TilePlace)
+    except UNREADABLE as error:
+        raise SchemaError(
+            f"Column {field.name!r}: row {row} of the batch does not tell where a tile lies: "
+            f"{error}. Received: {bytes(content[:200])!r}. Make the column with data_prep.cut."
+        ) from error
+
+
+def _open_local(path: Path) -> OpenFile:
+    try:
+        return open_local(path)
+    except FileNotFoundError as error:
+        raise PathNotFoundError(
+            f"There is no image {path} on this host. All workers must see the images under the "
+            "same path."
+        ) from error
+    except OSError as error:
+        raise StorageError(f"The image {path} cannot be read on this host: {error}.") from error
+
+
+@lru_cache(maxsize=4)
+def _connection(scheme: str, authority: str) -> WebHdfsConnection:
+    """Return the connection of this process to a file system."""
+    # Spark has just read the images, so HDFS is there, even if it does not answer now.
+    return WebHdfsConnection(find_address(parse_path(f"{scheme}://{authority}/")), patient=True)
+
+
+def json_of(values: Mapping[str, Any]) -> bytes:
+    """Return a `TilePlace` as a row holds it.
+
+    Examples
+    --------
+    >>> json_of({"uri": "/raw/a.png", "angle": 5.0, "x": 0, "y": 128})
+    b'{"uri":"/raw/a.png","angle":5.0,"x":0,"y":128}'
+    """
+    return msgspec.json.encode(dict(values))

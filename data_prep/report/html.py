@@ -1,0 +1,457 @@
+"""The report of a run: images, tiles, and what was left out, as JSON and as a page.
+
+Pure: figures and pictures come in, text goes out. `data_prep.report.samples` gets the pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.dataset.plan import PlannedImage
+from data_prep.geometry.grid import TileSpec
+from distkeras_grid.pages import STYLE
+from distkeras_grid.progress import format_bytes
+
+Corners = NDArray[np.float64]
+
+FOLDER = "_reports"
+# Number of newest runs whose reports are kept: three months of nightly runs.
+KEPT_REPORTS = 90
+_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html)")
+# At most this many names are listed on the page; the JSON file has all.
+SHOWN_REASONS = 200
+# Images on the first page, and on each of the further pages.
+FIRST_IMAGES = 12
+PAGE_IMAGES = 50
+# Longer side of a thumbnail on the page [CSS pixels].
+GRID_PIXELS = 360
+
+MORE_STYLE = """
+.sheet { display: flex; flex-wrap: wrap; gap: .4rem; margin: .6rem 0; }
+.sheet img { width: 112px; height: 112px; }
+.grids { display: flex; flex-wrap: wrap; gap: 1.2rem; }
+figure { margin: 0; }
+figcaption { font-size: .85rem; max-width: 360px; overflow-wrap: anywhere; }
+svg { display: block; border-radius: 4px; }
+.flat { fill: #0a84ff22; stroke: #0a84ff; stroke-width: 1; vector-effect: non-scaling-stroke; }
+.turned { fill: none; stroke: #ff9f0a; stroke-width: 1; vector-effect: non-scaling-stroke; }
+"""
+
+
+@dataclass(frozen=True)
+class ReportImage:
+    """Pictures of a report."""
+
+    # JPEG files of some tiles, by class
+    tiles: dict[str, list[bytes]] = field(default_factory=dict)
+    # JPEG files of some images, by path. The first `FIRST_IMAGES` are on the first page.
+    thumbnails: dict[str, bytes] = field(default_factory=dict)
+    # Corners of the tiles of these images by angle, in pixels of the image as it came. Images with
+    # too many tiles are missing.
+    squares: dict[str, dict[float, Corners]] = field(default_factory=dict)
+    angles: dict[float, int] = field(default_factory=dict)  # Tiles by angle
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The figures of a run: the report in JSON."""
+
+    began: str  # Time in UTC, ISO 8601
+    seconds: float
+    input: str
+    output: str
+    images: dict[str, dict[str, int]]  # images and tiles: Numbers in this run, by split and class
+    tiles: dict[str, dict[str, int]]
+    angles: dict[str, int]  # Number of tiles of this run by angle
+    new: int  # new and changed and unchanged and relabelled and removed: Numbers of images
+    changed: int
+    unchanged: int
+    relabelled: int
+    removed: int
+    left_out: dict[str, str]  # left_out and quarantined and copies: Reasons by path
+    quarantined: dict[str, str]
+    copies: dict[str, str]
+    without_tiles: dict[str, int]  # Number of angles at which an image has no tile, by path
+    excluded: int  # Number of tiles that zones exclude
+    # read_bytes and written_bytes: Bytes of the image files, each counted once; bytes of the shards
+    # that have the tiles of this run
+    read_bytes: int
+    written_bytes: int
+    total_tiles: int  # Number of tiles in the data set after the run
+    filter: str | None = None  # The conditions of `keep`
+    filtered: int = 0  # Number of tiles that do not meet the conditions
+    # Number of dropped tiles of images that keep none, by path
+    kept_none: dict[str, int] = field(default_factory=dict)
+    # Why images do not stand in the split that a table gives them, by path
+    splits_kept: dict[str, str] = field(default_factory=dict)
+    # uncovered and uncovered_by_angle: Part of the pixels of this run's images that no tile shows,
+    # and the mean of that part over the angles
+    uncovered: float = 0.0
+    uncovered_by_angle: float = 0.0
+    # Images of this run that show the same place as another: ``one``, ``other`` and ``why``
+    alike: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def read_rate(self) -> float:
+        """Megabytes of image files per second."""
+        return self.read_bytes / 1e6 / max(self.seconds, 1e-3)
+
+    @property
+    def written_rate(self) -> float:
+        """Megabytes of tiles per second."""
+        return self.written_bytes / 1e6 / max(self.seconds, 1e-3)
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        rates = {
+            "read_megabytes_per_second": round(self.read_rate, 3),
+            "written_megabytes_per_second": round(self.written_rate, 3),
+        }
+        return json.dumps({"version": 1, **asdict(self), **rates}, indent=1) + "\n"
+
+
+def count(
+    sources: Sequence[PlannedImage],
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Return the numbers of images and tiles by split and class."""
+    images: dict[str, dict[str, int]] = {}
+    tiles: dict[str, dict[str, int]] = {}
+    for each in sources:
+        for table, number in ((images, 1), (tiles, each.tiles)):
+            by_class = table.setdefault(each.split, {})
+            by_class[each.label] = by_class.get(each.label, 0) + number
+    return images, tiles
+
+
+def render(
+    figures: RunSummary,
+    shown: ReportImage,
+    sources: Mapping[str, PlannedImage],
+    angles: Sequence[float],
+    pages: Sequence[str] = (),
+) -> str:
+    """Return the report as one page, with pages of all images beside it if there are many."""
+    title = f"Tiles of {figures.input}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape(figures.began)}, {figures.seconds:,.0f} s, to {escape(figures.output)}</p>",
+        _summary(figures),
+        _section("Images and tiles of this run", _counts(figures)),
+        _section("Left out", _reasons(figures.left_out, "Nothing was left out.")),
+    ]
+    if figures.quarantined:
+        parts.append(_section("In quarantine, not read", _reasons(figures.quarantined, "")))
+    if figures.copies:
+        parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
+    if figures.splits_kept:
+        kept = _reasons(figures.splits_kept, "")
+        parts.append(_section("In another split than the table says", kept))
+    if figures.filter:
+        parts.append(_section("Filter", _filter(figures)))
+    if figures.alike:
+        parts.append(_section("Images of the same place", _alike(figures)))
+    parts += [
+        _section("Tiles by angle", _angles(figures)),
+        _section("Some tiles of each class", _sheets(shown)),
+        _section("Where tiles lie", _places(figures, shown, sources, angles, pages)),
+    ]
+    return _document(title, parts)
+
+
+def _document(title: str, parts: Sequence[str]) -> str:
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{MORE_STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _section(heading: str, body: str) -> str:
+    return f"<h2>{escape(heading)}</h2>\n{body}" if body else ""
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    head, *rest = rows
+    cells = "".join(f"<th>{escape(str(cell))}</th>" for cell in head)
+    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rest]
+    table = "".join(f"<tr>{line}</tr>" for line in (cells, *lines))
+    return f'<div class="scroll"><table>{table}</table></div>'
+
+
+def _summary(figures: RunSummary) -> str:
+    rates = (
+        f"{format_bytes(figures.read_bytes)} ({figures.read_rate:,.1f} MB/s)",
+        f"{format_bytes(figures.written_bytes)} ({figures.written_rate:,.1f} MB/s)",
+    )
+    counts = (
+        *(figures.new, figures.changed, figures.unchanged, figures.relabelled),
+        len(figures.copies),
+    )
+    kinds = ("new", "changed", "unchanged", "relabelled", "copies")
+    return _table(
+        [
+            ("images", *kinds, "gone", "left out", "in quarantine"),
+            (
+                *(f"{n:,}" for n in (sum(counts), *counts)),
+                f"{figures.removed:,}",
+                f"{len(figures.left_out):,}",
+                f"{len(figures.quarantined):,}",
+            ),
+        ]
+    ) + _table(
+        [
+            ("read", "written", "tiles in the data set"),
+            (*rates, f"{figures.total_tiles:,}"),
+        ]
+    )
+
+
+def _counts(figures: RunSummary) -> str:
+    if not figures.tiles:
+        return "<p>No image was tiled.</p>"
+    classes = sorted({name for by_class in figures.tiles.values() for name in by_class})
+    rows: list[list[object]] = [["split", *classes]]
+    for split, by_class in figures.tiles.items():
+        images = figures.images[split]
+        cells = [f"{images.get(c, 0):,} images, {by_class.get(c, 0):,} tiles" for c in classes]
+        rows.append([split, *cells])
+    return _table(rows)
+
+
+def _reasons(reasons: Mapping[str, str], none: str) -> str:
+    if not reasons:
+        return f"<p>{none}</p>"
+    return _listed(("image", "why"), sorted(reasons.items()))
+
+
+def _filter(figures: RunSummary) -> str:
+    """Return how many tiles the conditions dropped, and which images keep none."""
+    kept = sum(sum(by_class.values()) for by_class in figures.tiles.values())
+    text = (
+        f"<p>{escape(str(figures.filter))} drops {figures.filtered:,} of "
+        f"{figures.filtered + kept:,} tiles.</p>"
+    )
+    bare = [(path, f"{n:,}") for path, n in sorted(figures.kept_none.items())[:SHOWN_REASONS]]
+    return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
+
+
+def _alike(figures: RunSummary) -> str:
+    """Return pairs of images that show the same place."""
+    rows = [(each["one"], each["other"], each["why"]) for each in figures.alike]
+    return _listed(("image", "and", "why"), rows)
+
+
+def _listed(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    more = len(rows) - SHOWN_REASONS
+    note = f"<p>And {more:,} more: see the JSON file.</p>" if more > 0 else ""
+    return _table([head, *rows[:SHOWN_REASONS]]) + note
+
+
+def _coverage(figures: RunSummary) -> str:
+    if not figures.tiles:
+        return ""
+    return (
+        f"<p>{figures.uncovered:.1%} of the pixels are in no tile at any angle; "
+        f"{figures.uncovered_by_angle:.1%} are in none at an angle, in the mean.</p>"
+    )
+
+
+def _angles(figures: RunSummary) -> str:
+    """Return a bar for each angle, and the images without tiles at some angles."""
+    most = max(figures.angles.values(), default=0)
+    if not most:
+        return ""
+    width, height = 8, 80
+    bars = []
+    for i, (angle, number) in enumerate(figures.angles.items()):
+        bar = round(height * number / most, 1)
+        bars.append(
+            f'<rect x="{i * width}" y="{height - bar}" width="{width - 2}" height="{bar}" '
+            f'fill="#0a84ff"><title>{angle} degrees: {number:,} tiles</title></rect>'
+        )
+    picture = (
+        f'<svg width="{len(bars) * width}" height="{height}" role="img" '
+        f'aria-label="tiles by angle">{"".join(bars)}</svg>'
+    )
+    numbers = figures.angles.values()
+    text = f"<p>{min(numbers):,} to {max(numbers):,} tiles an angle, {len(numbers)} angles.</p>"
+    if figures.excluded:
+        text += f"<p>Zones keep off {figures.excluded:,} tiles.</p>"
+    bare = [
+        (path, f"{missing} of {len(numbers)}")
+        for path, missing in sorted(figures.without_tiles.items())[:SHOWN_REASONS]
+    ]
+    return picture + text + (_table([("image", "angles without a tile"), *bare]) if bare else "")
+
+
+def _sheets(shown: ReportImage) -> str:
+    return "\n".join(
+        f"<h3>{escape(name)}</h3><div class='sheet'>"
+        + "".join(f'<img src="{_data(tile)}" alt="{escape(name)}">' for tile in tiles)
+        + "</div>"
+        for name, tiles in shown.tiles.items()
+    )
+
+
+def _places(
+    figures: RunSummary,
+    shown: ReportImage,
+    sources: Mapping[str, PlannedImage],
+    angles: Sequence[float],
+    pages: Sequence[str],
+) -> str:
+    """Return where the tiles lie on the first images, and links to the pages of all."""
+    paths = [path for path in shown.thumbnails if path in sources]
+    if not paths:
+        return _coverage(figures)
+    first = _grids(paths[:FIRST_IMAGES], shown, sources, angles)
+    return _coverage(figures) + _told(angles) + first + _links(figures, sorted(paths), pages)
+
+
+def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> str:
+    """Return a list of links to pages of images, each with its first and its last image."""
+    images = sum(sum(by_class.values()) for by_class in figures.images.values())
+    lines = []
+    for number, name in enumerate(pages):
+        part = paths[number * PAGE_IMAGES : (number + 1) * PAGE_IMAGES]
+        told = f"{escape(part[0])} to {escape(part[-1])}"
+        lines.append(f'<li><a href="{escape(quote(name))}">{told}</a></li>')
+    links = f"<p>Images by name:</p><ul>{''.join(lines)}</ul>" if lines else ""
+    if len(paths) < images:
+        links += (
+            f"<p>{len(paths):,} of {images:,} images are shown; --report-images shows more.</p>"
+        )
+    return links
+
+
+def image_pages(
+    figures: RunSummary,
+    shown: ReportImage,
+    sources: Mapping[str, PlannedImage],
+    angles: Sequence[float],
+    first: str,
+) -> list[str]:
+    """Return the pages of all images that have thumbnails, in the order of their paths."""
+    paths = sorted(path for path in shown.thumbnails if path in sources)
+    if len(paths) <= FIRST_IMAGES:
+        return []
+    pages = []
+    for start in range(0, len(paths), PAGE_IMAGES):
+        part = paths[start : start + PAGE_IMAGES]
+        last = start + len(part)
+        title = f"Images {start + 1:,} to {last:,} of {len(paths):,} from {figures.input}"
+        parts = [
+            f"<h1>{escape(title)}</h1>",
+            f'<p><a href="{escape(quote(first))}">Report of {escape(figures.began)}</a></p>',
+            _told(angles),
+            _grids(part, shown, sources, angles),
+        ]
+        pages.append(_document(title, parts))
+    return pages
+
+
+def report_files(
+    stem: str,
+    figures: RunSummary,
+    shown: ReportImage,
+    sources: Mapping[str, PlannedImage],
+    angles: Sequence[float],
+) -> dict[str, str]:
+    """Return the files of a report by their names, in the order in which they are written."""
+    pages = image_pages(figures, shown, sources, angles, f"{stem}.html")
+    further = {f"{stem}-images-{number}.html": page for number, page in enumerate(pages, 1)}
+    first = render(figures, shown, sources, angles, list(further))
+    return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
+
+
+def _told(angles: Sequence[float]) -> str:
+    told = " and ".join(f"{angle:g}" for angle in angles)
+    return f"<p>Tiles at {told} degrees. What no square covers is in no tile at that angle.</p>"
+
+
+def _grids(
+    paths: Sequence[str],
+    shown: ReportImage,
+    sources: Mapping[str, PlannedImage],
+    angles: Sequence[float],
+) -> str:
+    grids = "".join(
+        _grid(sources[path], shown.thumbnails[path], shown.squares.get(path), angles)
+        for path in paths
+    )
+    return f'<div class="grids">{grids}</div>'
+
+
+def grid_angles(spec: TileSpec) -> list[float]:
+    """Return the angles whose tile grids are shown: the first, and the first oblique one.
+
+    Examples
+    --------
+    >>> grid_angles(TileSpec(angles=range(0, 360, 45)))
+    [0.0, 45.0]
+    """
+    angles = list(spec.angles)
+    oblique = [angle for angle in angles if angle % 90]
+    return list(dict.fromkeys([angles[0], *oblique[:1]]))
+
+
+def _grid(
+    source: PlannedImage,
+    thumbnail: bytes,
+    squares: Mapping[float, Corners] | None,
+    angles: Sequence[float],
+) -> str:
+    scale = GRID_PIXELS / max(source.width, source.height)
+    width, height = round(source.width * scale), round(source.height * scale)
+    kinds = dict(zip(angles, ("flat", "turned"), strict=False))
+    shapes = "".join(
+        f'<path class="{kinds[angle]}" d="{_outlines(corners)}"/>'
+        for angle, corners in (squares or {}).items()
+    )
+    label = escape(source.source)
+    more = ", too many to draw" if squares is None and source.tiles else ""
+    return (
+        f'<figure><svg width="{width}" height="{height}" '
+        f'viewBox="0 0 {source.width} {source.height}" role="img" aria-label="tiles of {label}">'
+        f'<image href="{_data(thumbnail)}" width="{source.width}" height="{source.height}" '
+        f'preserveAspectRatio="none"/>{shapes}</svg>'
+        f"<figcaption>{label}: {source.width}x{source.height}, {source.tiles:,} tiles{more}, "
+        f"{escape(source.split)}</figcaption></figure>"
+    )
+
+
+def _outlines(corners: Corners) -> str:
+    """Return closed lines through the corners of each tile, in whole pixels, as an SVG path."""
+    return "".join(
+        f"M{a},{b} {c},{d} {e},{f} {g},{h}z"
+        for a, b, c, d, e, f, g, h in np.rint(corners).astype(int).reshape(-1, 8).tolist()
+    )
+
+
+def _data(jpeg: bytes) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
+
+
+def outdated(names: Iterable[str]) -> list[str]:
+    """Return the report files to delete: all but those of the newest runs; never other files.
+
+    Examples
+    --------
+    >>> nights = [f"2026-{month:02}-01T020000Z.json" for month in range(1, 13)]
+    >>> outdated([*nights, "thesis.json"])
+    []
+    """
+    found = {name: match.group(1) for name in names if (match := _NAME.fullmatch(name))}
+    kept = sorted(set(found.values()))[-KEPT_REPORTS:]
+    return sorted(name for name, time in found.items() if time not in kept)

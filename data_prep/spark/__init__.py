@@ -1,0 +1,1 @@
+"""The passes over images and tiles that run on Spark."""

@@ -1,0 +1,312 @@
+"""The steps of a tiling job on the driver: look, cut, check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from data_prep.dataset.commit import HIDDEN
+from data_prep.dataset.croissant import FILE as CROISSANT
+from data_prep.dataset.hugging_face import CARD
+from data_prep.dataset.plan import TilingPlan, plan_units, rows_of_a_file
+from data_prep.dataset.readme_card import FILE as PAGE
+from data_prep.dataset.settings import TilingSettings
+from data_prep.geometry.filters import parse_filter
+from data_prep.geometry.regions import ZoneRules, read_zones
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images.intensity import parse_normalising
+from data_prep.images.tiff_metadata import parse_length
+from data_prep.report.html import FOLDER as REPORTS
+from data_prep.spark.passes import (
+    ImageScan,
+    Reader,
+    inspect_images,
+    tile_frame,
+    write_tiles,
+)
+from data_prep.spark.progress import task_progress
+from data_prep.splits.assign import check_leaks
+from data_prep.splits.fingerprint_cache import FingerprintFile
+from data_prep.splits.fingerprint_store import FOLDER as LIKENESS
+from distkeras_grid.errors import ImageError, StorageError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.progress import Say
+from distkeras_grid.signals import interrupts_first
+from distkeras_grid.spark.atomic_output import Output, OutputKind
+from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
+from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
+from distkeras_grid.spark.session import task_slots
+from distkeras_grid.spark.storage import Storage, escaped
+from distkeras_grid.spark.versions import FOLDER as VERSIONS
+from distkeras_grid.spark.worker_jobs import DIED, job_error, spark_reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TILES = OutputKind(
+    "data set of tiles",
+    marker=MANIFEST,
+    # Earlier releases kept folds in files. A run that is killed while it describes a version
+    # leaves a hidden name.
+    others=(
+        *("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds"),
+        *(CROISSANT, f"_{CROISSANT}.*.tmp", PAGE, f"_{PAGE}.*.tmp", *HIDDEN),
+    ),
+    unfinished=("_owner.*",),
+    grows_by="add to it what it lacks (--update)",
+    # Splits at the top, without shards.
+    former=("_SUCCESS", "split=*"),
+)
+# At most this many unreadable images are named in one error.
+SHOWN_ERRORS = 5
+# Images of one Spark job of the first pass: their fingerprints, 120 MB, arrive together.
+LOOKED_AT_ONCE = 16_384
+# The schema is given, because a folder without rows has none.
+COUNTED = "source_sha256 string, split string"
+COUNTED_COLUMNS = ("split", "source_sha256")
+
+T = TypeVar("T")
+
+
+def check_output(storage: Storage, settings: TilingSettings) -> None:
+    """Refuse an output that is or contains the input, or would replace something else."""
+    overwrite = settings.overwrite or settings.update
+    output = Output(storage, settings.output, TILES, overwrite=overwrite)
+    output.check_existing(settings.input)
+
+
+def cut_tiles(
+    spark: SparkSession,
+    plan: TilingPlan,
+    reader: Reader,
+    field: Field,
+    settings: TilingSettings,
+    folder: str,
+    say: Say,
+) -> tuple[set[str], dict[str, int]]:
+    """Cut the planned tiles, write them to a new folder, and count them."""
+    from data_prep.spark.filter_counts import count_dropped
+
+    units = plan_units(plan, task_slots(spark))
+    with executor_errors(spark, settings.output, "tiling to"):
+        cutting = cutting_of(settings, Storage(spark))
+        dropped = count_dropped(spark)
+
+        def write(reader: Reader) -> None:
+            tiles = tile_frame(spark, units, reader, field, cutting, dropped)
+            write_tiles(spark, tiles, field, folder, rows_of_a_file=rows_of_a_file(plan))
+
+        with task_progress(spark, "cutting", say):
+            retry_isolated(write, reader, say, lambda: Storage(spark).delete(folder))
+        planned = Counter({source.sha256: source.tiles for source in plan.sources})
+        expected = planned - Counter(dropped.value)
+        missing = verify_row_counts(spark, folder, expected, tolerant=reader.tolerant)
+        return missing, {each: count for each, count in dropped.value.items() if count}
+
+
+def scan_images(
+    spark: SparkSession,
+    lengths: Mapping[str, int],
+    reader: Reader,
+    settings: TilingSettings,
+    say: Say,
+    shown: Collection[str] = (),
+    fingerprints: FingerprintFile | None = None,
+) -> dict[str, ImageScan]:
+    """Read images, and return what was found in each, by their whole paths.
+
+    `lengths`: sizes of the files in bytes, by their whole paths.
+    `fingerprints`: receives the fingerprints, by the digest of the pixels. What is returned has
+    none.
+    """
+    say(f"looking at the images in {settings.input} ...")
+    looking = executor_errors(spark, settings.input, "looking at the images in")
+    with looking, task_progress(spark, "looking", say):
+        cutting = cutting_of(settings, Storage(spark))
+        found = {}
+
+        def work_on(some: Mapping[str, int]) -> Callable[[Reader], list[ImageScan]]:
+            return lambda reader: inspect_images(spark, some, reader, cutting, shown)
+
+        for each in run_in_batches(work_on, lengths, reader, say):
+            if fingerprints is not None and each.fingerprint:
+                fingerprints.add(each.pixel_sha256, each.fingerprint)
+            found[each.uri] = replace(each, fingerprint=b"")
+    return found
+
+
+def run_in_batches(
+    work_on: Callable[[Mapping[str, int]], Callable[[Reader], list[T]]],
+    lengths: Mapping[str, int],
+    reader: Reader,
+    say: Say,
+) -> Iterator[T]:
+    """Look at images in jobs of at most `LOOKED_AT_ONCE`, and yield what was seen.
+
+    `lengths`: sizes of the files in bytes, by their whole paths.
+    """
+    uris = list(lengths)
+    for start in range(0, len(uris), LOOKED_AT_ONCE):
+        some = {uri: lengths[uri] for uri in uris[start : start + LOOKED_AT_ONCE]}
+        yield from retry_isolated(work_on(some), reader, say)
+
+
+def retry_isolated(
+    work: Callable[[Reader], T],
+    reader: Reader,
+    say: Say,
+    undo: Callable[[], object] = lambda: None,
+) -> T:
+    """Do work on images; repeat it with care if a Python process died in each attempt.
+
+    Spark runs a dead task again, which then tries its images first. With the master local[N] it
+    does not.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        with interrupts_first():
+            return work(reader)
+    except (Py4JJavaError, PySparkException) as error:
+        if reader.care.always or spark_reason(error) != DIED:
+            raise
+    undo()
+    say("a Python process died; each image is tried in a process of its own now ...")
+    return work(replace(reader, care=replace(reader.care, always=True)))
+
+
+def relative_to(root: str) -> Callable[[str], str]:
+    """Return a function that gives the path of a file below a folder."""
+    prefix = root.rstrip("/")
+    # If the input is a single file, it has no path below the input.
+    return lambda uri: uri.removeprefix(prefix).lstrip("/") or uri
+
+
+def refuse_errors(found: dict[str, ImageScan]) -> None:
+    """Raise if an image cannot be tiled."""
+    reasons = {path: each.error for path, each in found.items() if each.error is not None}
+    if reasons:
+        good = len(reasons) < len(found)
+        advice = " Leave such files out by --on-error skip." if good else ""
+        raise ImageError(
+            f"{len(reasons)} of {len(found)} images cannot be tiled: "
+            f"{summarize_errors(reasons)} Nothing "
+            f"was written.{advice}"
+        )
+
+
+def summarize_errors(reasons: Mapping[str, str]) -> str:
+    """Return the first reasons in the order of paths, and how many more there are."""
+    shown = " ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
+    more = len(reasons) - SHOWN_ERRORS
+    return f"{shown} And {more:,} more." if more > 0 else shown
+
+
+def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
+    """Return these files as ``path, modificationTime, length, content``, without missing ones."""
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format("binaryFile")
+    for option in ("ignoreMissingFiles", "ignoreCorruptFiles"):
+        reader = reader.option(option, "true")
+    try:
+        return reader.load([escaped(uri) for uri in uris])
+    except AnalysisException:
+        # The options are for files that disappear after this check of each path.
+        storage = Storage(spark)
+        there = [escaped(uri) for uri in uris if storage.exists(uri)]
+        if len(there) == len(uris):
+            raise
+    if there:
+        return reader.load(there)
+    return spark.createDataFrame([], "path string, content binary")
+
+
+def cutting_of(settings: TilingSettings, storage: Storage) -> TilingConfig:
+    """Return how tiles are made and stored; the zones are read."""
+    zones = read_zones(storage.read_text(settings.zones), settings.zones) if settings.zones else {}
+    sizes = (settings.pixel_size, settings.source_pixel_size)
+    pixel_size, source_pixel_size = (parse_length(size) if size else None for size in sizes)
+    channels = None if settings.channels == "auto" else int(settings.channels)
+    return TilingConfig(
+        spec=settings.spec,
+        encoding=settings.encoding,
+        quality=settings.quality,
+        channels=channels,
+        choice=settings.choice,
+        bits=settings.bits,
+        pixel_size=pixel_size,
+        source_pixel_size=source_pixel_size,
+        zones=ZoneRules(zones, settings.bottom_strip),
+        root=storage.resolve(settings.input),
+        fingerprints=settings.near_duplicates != "off",
+        max_pixels=settings.max_pixels,
+        normalising=parse_normalising(settings.normalise),
+        keep=parse_filter(settings.keep),
+    )
+
+
+def common_format(found: dict[str, ImageScan]) -> tuple[int, str]:
+    """Return channels and dtype of all images, or refuse a mixture."""
+    formats: dict[tuple[int, str], list[str]] = {}
+    for path, each in sorted(found.items()):
+        formats.setdefault((each.channels, each.dtype), []).append(path)
+    if len(formats) == 1:
+        return next(iter(formats))
+    described = "; ".join(
+        f"{len(paths)} with {channels} channel{'s' * (channels > 1)} of {dtype}, such as {paths[0]}"
+        for (channels, dtype), paths in formats.items()
+    )
+    one_dtype = len({dtype for _, dtype in formats}) == 1
+    raise ImageError(
+        f"the images differ: {described}. "
+        + (
+            "Make them gray by --channels 1, or colour by --channels 3."
+            if one_dtype
+            else "Convert them to one kind, or tile them apart by --glob."
+        )
+    )
+
+
+@contextmanager
+def executor_errors(spark: SparkSession, path: str, doing: str) -> Iterator[None]:
+    """Turn Spark's report of a failed task into the error that the task raised."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        with interrupts_first():
+            yield
+    except (Py4JJavaError, PySparkException) as error:
+        master = str(spark.sparkContext.master)
+        raise job_error(f"{doing} {path}", spark_reason(error), master) from error
+
+
+def verify_row_counts(
+    spark: SparkSession, folder: str, expected: Counter[str], *, tolerant: bool = False
+) -> set[str]:
+    """Count the tiles that were written, and check that each source is in one split.
+
+    `tolerant`: whether a source may be missing as a whole.
+    """
+    tiles = spark.read.schema(COUNTED).parquet(escaped(folder))
+    rows = tiles.groupBy(*COUNTED_COLUMNS).count().collect()
+    check_leaks((row["split"], row["source_sha256"], None) for row in rows)
+    written = Counter({row["source_sha256"]: row["count"] for row in rows})
+    missing = set(expected) - set(written) if tolerant else set()
+    planned = expected - Counter({digest: expected[digest] for digest in missing})
+    if written != planned:
+        raise StorageError(
+            f"{written.total():,} tiles were written and {planned.total():,} planned. Run the job "
+            "again."
+        )
+    return missing
+
+
+def tiling_versions() -> dict[str, str | None]:
+    """Return the versions of the packages that cut tiles."""
+    return package_versions(("distkeras_grid", "pyspark", *TILING_PACKAGES))

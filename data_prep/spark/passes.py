@@ -1,0 +1,640 @@
+"""The two passes over the images that run on executors: inspect each, then cut each.
+
+Each reads and decodes an image once. Both are generators over Arrow batches, one image in and 64
+tiles out at a time: no row and no batch ever holds all the tiles of an image.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_prep.dataset.plan import TaskAssignment, chunk_by_size
+from data_prep.dataset.schema import (
+    SourceRow,
+    encode,
+    max_stored_value,
+    measures_of,
+    record_batch,
+    spark_schema,
+)
+from data_prep.dataset.settings import CHOICES
+from data_prep.geometry.filters import is_kept
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tile_layout import TileLayout, lay_out
+from data_prep.geometry.tiler import Tile, group_by_base, iter_tiles
+from data_prep.geometry.tiling_config import TilingConfig, significant_bits
+from data_prep.images.chunked_image import ChunkedImage
+from data_prep.images.crash_isolation import LATER, DecodeSandbox, IsolationPolicy
+from data_prep.images.file_access import FILE, SPARK, FileOpener, OpenFile
+from data_prep.images.image_stats import survey
+from data_prep.images.intensity import found_of, stored_of
+from data_prep.images.plane_selection import DecodedPlane
+from data_prep.images.preprocess import PreparedImage, converted, prepare
+from data_prep.report.samples import thumbnail
+from data_prep.splits.assign import SPLITS
+from data_prep.splits.fingerprint import fingerprint
+from distkeras_grid.errors import ImageError, UnreadableImageError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.partitions import partition_key
+from distkeras_grid.spark.session import setting_of_session, task_slots
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+CHANGED = "has changed since the job began"
+BATCH_TILES = 64
+# Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
+SAMPLE_TILES = 32
+PNG_TILES = 8
+ZSTD_LEVEL = 3
+# Bytes of image files in one task of the first pass.
+LOOKED_BYTES = 64 << 20
+ROW_GROUP_BYTES = 24 << 20
+PAGE_BYTES = 16 << 20
+
+INSPECTED = (
+    "uri string, sha256 string, width int, height int, channels int, dtype string, "
+    "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
+    "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
+    "pixel_size double, zones string, fingerprint binary, raw_bytes double, "
+    "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
+    "decode_seconds double, thumbnail binary, "
+    "low double, high double, kept double, stain string, cut_width int, cut_height int, "
+    "version string"
+)
+
+Batches = Iterator["pa.RecordBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageScan:
+    """What the first pass found in one file; numbers are 0 if there is an error.
+
+    `tile_bytes` is the size of a tile as it will be stored, `raw_bytes`, `difference_bytes`,
+    `png_bytes` and `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it),
+    `tile_seconds` the time to cut and encode it, and `decode_seconds` the time to hash and decode
+    the whole image. Few images have a `thumbnail`. `kept` is the part of the tiles at the first
+    angle that meets the conditions of the cutting. `low` and `high` become 0 and white when the
+    image is normalised, or `stain` describes its stains. `width` and `height` are those of the
+    file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
+    `version` tells whether a large file has changed since; see
+    `data_prep.images.file_access.OpenFile`.
+    """
+
+    uri: str
+    sha256: str
+    width: int
+    height: int
+    channels: int
+    dtype: str
+    tile_bytes: float
+    error: str | None
+    notes: str | None = None
+    pixel_sha256: str = ""
+    bits: int = 0
+    tiles: int = 0
+    excluded: int = 0
+    uncovered: float = 0.0
+    uncovered_by_angle: float = 0.0
+    empty_angles: int = 0
+    pixel_size: float | None = None
+    zones: str | None = None
+    fingerprint: bytes = b""
+    raw_bytes: float = 0.0
+    difference_bytes: float = 0.0
+    png_bytes: float = 0.0
+    jpeg_bytes: float = 0.0
+    tile_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    thumbnail: bytes | None = field(default=None, repr=False)
+    low: float | None = None
+    high: float | None = None
+    kept: float = 1.0
+    stain: str | None = None
+    cut_width: int = 0
+    cut_height: int = 0
+    version: str = ""
+
+    @property
+    def content(self) -> str:
+        """What identifies the picture: its pixels, or the bytes where those are not known."""
+        return self.pixel_sha256 or self.sha256
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the tasks of both passes read the images."""
+
+    opening: FileOpener
+    # Returns the columns ``path`` and ``content`` of files, if Spark reads them
+    contents: Callable[[Sequence[str]], DataFrame]
+    # Whether an image that can no longer be cut is left out, instead of raising an error
+    tolerant: bool = True
+    care: IsolationPolicy = LATER  # When images are first tried in a process of their own
+
+
+def inspect_images(
+    spark: SparkSession,
+    lengths: Mapping[str, int],
+    reader: Reader,
+    cutting: TilingConfig,
+    shown: Collection[str] = (),
+) -> list[ImageScan]:
+    """Decode every image once, and describe it.
+
+    `lengths`: sizes of the files in bytes, by their whole paths.
+    """
+    look = inspector(cutting, reader.opening, frozenset(shown), reader.care)
+    images = image_rows(spark, lengths, reader)
+    with one_image_a_batch(spark):
+        batches = images.mapInArrow(look, INSPECTED).toArrow().to_batches()
+    found: list[ImageScan] = []
+    # Fingerprints are the largest part of the driver's memory: no second copy of all of them.
+    while batches:
+        found += [ImageScan(**row) for row in batches.pop().to_pylist()]
+    return sorted(found, key=lambda each: each.uri)
+
+
+def image_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) -> DataFrame:
+    """Return images as rows, in tasks of about equal bytes.
+
+    `lengths`: sizes of the files in bytes, by their whole paths.
+    """
+    import pyarrow as pa
+
+    if reader.opening.kind == SPARK:
+        return reader.contents(list(lengths)).select("path", "content")
+    slots = task_slots(spark)
+    parts = chunk_by_size(list(lengths.values()), min(LOOKED_BYTES, _share(lengths, slots)))
+    rows = {"path": list(lengths), "key": [partition_key(part) for part in parts]}
+    images = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
+    return images.repartition(parts[-1] + 1, "key").select("path")
+
+
+def _share(lengths: Mapping[str, int], slots: int) -> float:
+    """Return the bytes of images for one task, such that all slots get several tasks."""
+    return max(1.0, sum(lengths.values()) / (4 * slots))
+
+
+def inspector(
+    cutting: TilingConfig,
+    opening: FileOpener | None = None,
+    shown: frozenset[str] = frozenset(),
+    care: IsolationPolicy = LATER,
+) -> Callable[[Batches], Batches]:
+    """Return the function of a task of the first pass."""
+    by_path = opening or FileOpener(FILE)
+
+    def inspect(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        _use_one_thread()
+        with care.trials() as trials:
+            for batch in batches:
+                found = [
+                    _inspect_row(row, by_path, cutting, shown, trials, care)
+                    for row in batch.to_pylist()
+                ]
+                schema = _inspected_schema()
+                told = [{name: getattr(each, name) for name in schema.names} for each in found]
+                yield pa.RecordBatch.from_pylist(told, schema)
+
+    return inspect
+
+
+def _inspect_row(
+    row: dict[str, Any],
+    opening: FileOpener,
+    cutting: TilingConfig,
+    shown: frozenset[str],
+    trials: DecodeSandbox | None,
+    care: IsolationPolicy,
+) -> ImageScan:
+    uri, sha256 = row["path"], ""
+    try:
+        if trials is not None:
+            with content_of(row, opening) as content:
+                sha256 = content.sha256()
+            trials.survive(uri, _trial_scan, row, opening, cutting)
+        with care.in_time(), content_of(row, opening) as content:
+            return inspect_image(uri, content, cutting, is_shown=uri in shown)
+    except ImageError as error:
+        return _refused(uri, sha256, error)
+
+
+def _refused(uri: str, sha256: str, error: ImageError) -> ImageScan:
+    """Return why an image cannot be tiled; without a digest if it may be good, see `judged`."""
+    digest = "" if isinstance(error, UnreadableImageError) else sha256
+    return ImageScan(uri, digest, 0, 0, 0, "", 0.0, str(error))
+
+
+def _trial_scan(row: dict[str, Any], opening: FileOpener, cutting: TilingConfig) -> None:
+    with content_of(row, opening) as content:
+        inspect_image(row["path"], content, cutting)
+
+
+def content_of(row: Mapping[str, Any], opening: FileOpener) -> OpenFile:
+    """Open the image of a row of `image_rows`."""
+    return OpenFile.of(row["content"]) if "content" in row else opening.open(row["path"])
+
+
+def inspect_image(
+    uri: str, content: OpenFile, cutting: TilingConfig, *, is_shown: bool = False
+) -> ImageScan:
+    """Look at one file, of which nothing has been read."""
+    began = time.process_time()
+    # A large file is not read once more for its digest.
+    content.follow()
+    try:
+        try:
+            with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
+                found = _look_at(ready, uri, cutting, began, is_shown=is_shown)
+        except UnreadableImageError:
+            raise
+        except ImageError as error:
+            found = _refused(uri, "", error)
+        sha256 = content.sha256()
+    except UnreadableImageError as error:
+        return _refused(uri, "", error)
+    if content.is_changed:
+        # It may be good and unchanged: a server that does not answer looks the same.
+        return ImageScan(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
+    return replace(found, sha256=sha256, version=content.version)
+
+
+def _look_at(
+    ready: PreparedImage, uri: str, cutting: TilingConfig, began: float, *, is_shown: bool
+) -> ImageScan:
+    """Look at a file that was opened at the CPU time `began`, seconds; its digest is left out."""
+    decoded = time.process_time()
+    path, picture = cutting.path_of(uri), ready.picture
+    layout = _checked_layout(ready, uri, cutting)
+    seen = survey(picture.pixels, cutting.channels, cutting.normalising)
+    if isinstance(picture.pixels, ChunkedImage):
+        # Its parts are decoded when they are looked at.
+        decoded = time.process_time()
+    if cutting.normalising is not None and seen.value_range is None:
+        raise ImageError(
+            f"{uri} does not show two stains in colours of 8 bits. Leave it out by --on-error skip."
+        )
+    if seen.is_gray and cutting.channels is None:
+        ready = replace(ready, pixels=converted(ready.pixels, 1))
+    if seen.value_range is not None:
+        ready = ready.normalised(seen.value_range)
+    # Normalised values use all bits of their type.
+    bits = (
+        _bits(picture, seen.highest, cutting, uri)
+        if seen.value_range is None
+        else 8 * picture.pixels.dtype.itemsize
+    )
+    with closing(ready):
+        if isinstance(ready.pixels, ChunkedImage) and ready.scale == (1.0, 1.0):
+            # Avoids decoding all its blocks to find the largest value, which is known.
+            ready.pixels.set_max(seen.highest_as_cut(picture.pixels.dtype))
+        sizes, seconds = _measured(ready, cutting)
+        kept = _kept_part(ready, bits, cutting)
+    height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
+    low, high, stain = stored_of(seen.value_range)
+    return ImageScan(
+        *(uri, "", width, height, channels, ready.pixels.dtype.name),
+        tile_bytes=sizes[cutting.encoding],
+        error=None,
+        notes="; ".join(picture.notes) or None,
+        pixel_sha256=seen.pixel_sha256,
+        bits=bits,
+        pixel_size=ready.pixel_size,
+        zones=cutting.zones.digest(path),
+        fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
+        raw_bytes=sizes["raw"],
+        difference_bytes=sizes["difference"],
+        png_bytes=sizes["png"],
+        jpeg_bytes=sizes["jpeg"],
+        tile_seconds=seconds,
+        decode_seconds=decoded - began,
+        thumbnail=thumbnail(seen.small) if is_shown else None,
+        kept=kept,
+        low=low,
+        high=high,
+        stain=stain,
+        cut_width=ready.pixels.shape[1],
+        cut_height=ready.pixels.shape[0],
+        **vars(layout),
+    )
+
+
+def _checked_layout(ready: PreparedImage, uri: str, cutting: TilingConfig) -> TileLayout:
+    """Return the layout of an image's tiles; there must be at least one tile."""
+    height, width = ready.pixels.shape[:2]
+    layout = lay_out(width, height, cutting.spec, ready.zones)
+    if layout.tiles == 0 and layout.excluded:
+        raise ImageError(f"{uri} has no tile that keeps off its zones. Take smaller tiles.")
+    if layout.tiles == 0:
+        raise ImageError(
+            f"{uri} is {width}x{height}, too small for a tile of {cutting.spec.tile} at any angle. "
+            "Take smaller tiles."
+        )
+    if cutting.encoding == "jpeg" and ready.pixels.dtype != np.uint8:
+        raise ImageError(f"{uri} has 16 bits, which JPEG cannot hold. Use --encoding raw.")
+    return layout
+
+
+def _kept_part(ready: PreparedImage, bits: int, cutting: TilingConfig) -> float:
+    """Return the part of the tiles that meets the conditions, from those at the first angle."""
+    if not cutting.keep:
+        return 1.0
+    for angle in cutting.spec.angles:
+        tiles = iter_tiles(
+            ready.pixels, cutting.spec, [angle], zones=ready.zones, white=(1 << bits) - 1
+        )
+        if kept := [_is_kept(tile, cutting) for tile in tiles]:
+            return sum(kept) / len(kept)
+    return 1.0
+
+
+def _is_kept(tile: Tile, cutting: TilingConfig) -> bool:
+    quality = tile.quality
+    if quality is None or not cutting.keep:
+        return True
+    return is_kept(cutting.keep, measures_of(tile, quality))
+
+
+def _sample(ready: PreparedImage, spec: TileSpec) -> list[Tile]:
+    # Most angles are oblique, and their tiles compress a little better than straight ones.
+    angle = max(spec.angles, key=lambda angle: angle % 90 != 0)
+    for angles in ([angle], None):
+        tiles = iter_tiles(ready.pixels, spec, angles, zones=ready.zones)
+        if sample := list(itertools.islice(tiles, SAMPLE_TILES)):
+            return sample
+    return []
+
+
+def _bits(picture: DecodedPlane, highest: int, cutting: TilingConfig, uri: str) -> int:
+    """Return the significant bits of an image's values."""
+    if picture.pixels.dtype == np.uint8:
+        return 8
+    bits = significant_bits(highest, picture.bits)
+    if cutting.bits is not None and bits > cutting.bits:
+        raise ImageError(
+            f"{uri} has values up to {highest}, more than {cutting.bits} bits hold. "
+            "Give a larger --bits, or leave it out by --glob."
+        )
+    return cutting.bits or bits
+
+
+def _measured(ready: PreparedImage, cutting: TilingConfig) -> tuple[dict[str, float], float]:
+    """Return bytes of a tile by encoding, and seconds, measured on neighbouring tiles."""
+    began = time.process_time()
+    sample = _sample(ready, cutting.spec)
+    seconds = time.process_time() - began
+    sizes = dict.fromkeys(CHOICES["encoding"], 0.0)
+    for encoding in sizes:
+        if encoding == "jpeg" and ready.pixels.dtype != np.uint8:
+            continue
+        # A PNG takes milliseconds, and is compressed by itself: few tell as much as many.
+        few = PNG_TILES if encoding == "png" != cutting.encoding else SAMPLE_TILES
+        began = time.process_time()
+        sizes[encoding] = stored_bytes(sample[:few], encoding, cutting.quality)
+        if encoding == cutting.encoding:
+            seconds += time.process_time() - began
+    return sizes, seconds / len(sample)
+
+
+def stored_bytes(tiles: list[Tile], encoding: str, quality: int) -> float:
+    """Return the stored size of a tile in bytes, measured on neighbouring tiles."""
+    import pyarrow as pa
+
+    stored = b"".join(encode(tile.pixels, encoding, quality) for tile in tiles)
+    compressed = pa.Codec("zstd", ZSTD_LEVEL).compress(stored, asbytes=True)
+    return len(compressed) / len(tiles)
+
+
+def tile_frame(
+    spark: SparkSession,
+    units: list[TaskAssignment],
+    reader: Reader,
+    field: Field,
+    cutting: TilingConfig,
+    dropped: Accumulator[dict[str, int]] | None = None,
+) -> DataFrame:
+    """Return the tiles as a DataFrame, in the order of `iter_tiles`, source by source.
+
+    `units`: units in the order of their partitions.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    sources = [unit.source for unit in units]
+    rows: dict[str, list[Any]] = {
+        "path": [source.uri for source in sources],
+        "ordinal": list(range(len(units))),
+        "key": [partition_key(unit.partition) for unit in units],
+        "source": [source.source for source in sources],
+        "sha256": [source.sha256 for source in sources],
+        "version": [source.version for source in sources],
+        "label": [field.classes.index(source.label) for source in sources],
+        "label_name": [source.label for source in sources],
+        "split": [source.split for source in sources],
+        "low": [source.low for source in sources],
+        "high": [source.high for source in sources],
+        "stain": [source.stain for source in sources],
+    }
+    work = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
+    if reader.opening.kind == SPARK:
+        contents = reader.contents(rows["path"]).select("path", "content")
+        work = contents.join(F.broadcast(work), "path")
+    partitions = units[-1].partition + 1
+    cut = cutter(
+        *(field, cutting, reader.opening, dropped), tolerant=reader.tolerant, care=reader.care
+    )
+    return (
+        work.repartition(partitions, F.col("key"))
+        .sortWithinPartitions("ordinal")
+        .mapInArrow(cut, spark_schema(field))
+    )
+
+
+def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = dict.fromkeys(("ordinal", "key", "label"), pa.int32())
+    kinds |= dict.fromkeys(("low", "high"), pa.float64())
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in rows])
+
+
+def cutter(
+    field: Field,
+    cutting: TilingConfig,
+    opening: FileOpener,
+    dropped: Accumulator[dict[str, int]] | None = None,
+    *,
+    tolerant: bool,
+    care: IsolationPolicy = LATER,
+) -> Callable[[Batches], Batches]:
+    """Return the function of a task of the second pass.
+
+    An image that differs from what the first pass saw gives no tiles, if that is tolerated; the
+    driver notices that it is missing.
+    """
+
+    def cut(batches: Batches) -> Batches:
+        _use_one_thread()
+        with care.trials() as trials:
+            for row in (row for batch in batches for row in batch.to_pylist()):
+                with ExitStack() as resources:
+                    try:
+                        if trials is not None:
+                            trials.survive(*(row["path"], _trial_cut, row, opening, field, cutting))
+                        with care.in_time():
+                            content = resources.enter_context(content_of(row, opening))
+                            ready = resources.enter_context(
+                                closing(_prepared(row, content, field, cutting))
+                            )
+                    except ImageError:
+                        if not tolerant:
+                            raise
+                        continue
+                    yield from care.each_in_time(cut_image(row, ready, field, cutting, dropped))
+                    if isinstance(ready.pixels, ChunkedImage):
+                        # Ends this attempt of the task, because its tiles may be of two images.
+                        # The next attempt sees another digest.
+                        _check_unchanged(row, content)
+
+    return cut
+
+
+def _check_unchanged(row: Mapping[str, Any], content: OpenFile) -> None:
+    if content.is_changed:
+        raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
+
+
+def _prepared(
+    row: dict[str, Any], content: OpenFile, field: Field, cutting: TilingConfig
+) -> PreparedImage:
+    # A file is known by its version, where it has one, so that a large one is not read once more.
+    is_known = row.get("version") and row["version"] == content.version
+    if not is_known and content.sha256() != row["sha256"]:
+        raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
+    value_range = found_of(row.get("low"), row.get("high"), row.get("stain"))
+    stream, path, source = content.stream, row["path"], row["source"]
+    ready = prepare(stream, path, source, cutting, field.shape[2], value_range)
+    if not isinstance(ready.pixels, ChunkedImage):
+        # All is decoded. The bytes need not stay in memory in addition to the pixels.
+        _check_unchanged(row, content)
+        stream.close()
+    return ready
+
+
+def cut_image(
+    row: dict[str, Any],
+    ready: PreparedImage,
+    field: Field,
+    cutting: TilingConfig,
+    dropped: Accumulator[dict[str, int]] | None = None,
+) -> Batches:
+    """Yield the kept tiles of one image, 64 in a batch; report how many were dropped."""
+    source = SourceRow(
+        *(row["source"], row["sha256"], row["label"], row["label_name"], row["split"]),
+        scale=ready.scale,
+        pixel_size=ready.pixel_size,
+    )
+    white, lost = max_stored_value(field), 0
+    for _, angles in group_by_base(cutting.spec.angles):
+        tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
+        while some := list(itertools.islice(tiles, BATCH_TILES)):
+            kept = [tile for tile in some if _is_kept(tile, cutting)]
+            lost += len(some) - len(kept)
+            if kept:
+                yield record_batch(kept, source, cutting, field)
+    if dropped is not None and cutting.keep:
+        dropped.add({row["sha256"]: lost})
+
+
+def _trial_cut(
+    row: dict[str, Any], opening: FileOpener, field: Field, cutting: TilingConfig
+) -> Iterator[None]:
+    """Cut an image, to see whether the process survives it."""
+    _use_one_thread()
+    with (
+        content_of(row, opening) as content,
+        closing(_prepared(row, content, field, cutting)) as ready,
+    ):
+        for _ in cut_image(row, ready, field, cutting):
+            yield
+
+
+def write_tiles(
+    spark: SparkSession, tiles: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
+) -> None:
+    """Write tiles that are cut while they are written; see `write_splits`."""
+    with one_image_a_batch(spark):
+        write_splits(spark, tiles, field, output, rows_of_a_file=rows_of_a_file)
+
+
+def write_splits(
+    spark: SparkSession, rows: DataFrame, field: Field, output: str, *, rows_of_a_file: int = 0
+) -> None:
+    """Write Parquet files, one folder for each split."""
+    column = "image.bytes" if field.is_file else "image"
+    options = {
+        "compression": "zstd",
+        "maxRecordsPerFile": rows_of_a_file,
+        "parquet.compression.codec.zstd.level": ZSTD_LEVEL,
+        "parquet.block.size": ROW_GROUP_BYTES,
+        # Overlapping tiles share pixels, and compression sees only what stands in one page.
+        "parquet.page.size": PAGE_BYTES,
+        # Sizes are checked every so many rows; with the defaults, which suit narrow rows, a page
+        # of tiles would grow to hundreds of megabytes.
+        "parquet.page.size.row.check.min": 4,
+        "parquet.page.size.row.check.max": 16,
+        "parquet.block.size.row.check.min": 16,
+        "parquet.block.size.row.check.max": 64,
+        f"parquet.enable.dictionary#{column}": "false",
+    }
+    # Without a writer for each split, Spark would sort all tiles by split.
+    writers = {"spark.sql.maxConcurrentOutputFileWriters": str(len(SPLITS) + 1)}
+    with settings(spark, writers):
+        writer = rows.write.mode("errorifexists").partitionBy("split")
+        writer.options(**{name: str(value) for name, value in options.items()}).parquet(output)
+
+
+def one_image_a_batch(spark: SparkSession) -> Any:
+    """Pass images to Python one by one; the default is up to 10,000 in one piece of memory."""
+    return settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"})
+
+
+@contextmanager
+def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
+    """Change settings of the session for a while."""
+    with ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(setting_of_session(spark, name, value))
+        yield
+
+
+def _use_one_thread() -> None:
+    """Keep OpenCV to the one core that a Spark task has."""
+    import cv2
+
+    cv2.setNumThreads(1)
+
+
+def _inspected_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "double": pa.float64(),
+        "binary": pa.binary(),
+    }
+    pairs = (entry.split() for entry in INSPECTED.split(", "))
+    return pa.schema([(name, kinds[kind]) for name, kind in pairs])

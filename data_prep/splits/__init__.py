@@ -1,0 +1,1 @@
+"""Labels, groups, splits and near-duplicates."""

@@ -1,0 +1,364 @@
+"""Candidates for near-duplicates: pairs of pictures that share features or a hash.
+
+Bits of the features and of the thumbnails' hashes are keys; what shares keys is proposed (locality-
+sensitive hashing: Indyk and Motwani, STOC 1998). The memory that this takes does not grow with the
+number of pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.splits.fingerprint import DESCRIPTOR, SearchFeatures
+
+# Largest number of bits in which the hashes of two thumbnails differ; those of different places
+# differ in 20 or more. Five bands find all pairs that differ in 4 bits, and most of the others.
+HASH_BITS = 8
+HASH_BANDS = (13, 13, 13, 13, 12)
+# Among pictures with one band in common, a pair has fewer others than this between its two. Without
+# a limit, pictures that all look alike propose all pairs.
+HASH_CROWD = 256
+# Tables of the index over features, and number of features that must share keys.
+TABLES = 8
+LEAST_VOTES = 2
+# Number of pictures whose keys are made at a time: 12 MB of features.
+CHUNK = 2048
+# Number of others to which a picture is joined, even if the links join nothing new: if a picture is
+# replaced later, the others stay joined.
+LINKS = 3
+# A feature that more pictures share belongs to a long series of one place, or to something that was
+# drawn into all of them. So it proposes only neighbours, and these must agree in this part of the
+# features of one picture: what was drawn into two different pictures is a smaller part.
+CROWD = 32
+LEAST_SHARE = 1 / 3
+# Number of keys that are grouped at a time, and of pairs that are counted at a time: 17 MB in each
+# array of them.
+ROWS = PAIRS = 1 << 21
+# If there are more than `LEAST_HELD` pairs, and more than twice `HELD` for each picture, only the
+# `HELD` most likely ones of each picture are kept, for each kind of evidence. Bursts of 20 frames
+# propose 10 for each picture, so nothing of them is dropped.
+HELD, LEAST_HELD = 16, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Pairs of pictures that may show the same place, the most likely ones first."""
+
+    # ones and others: Places of the pictures in the sequence that was searched; `ones` are the
+    # smaller ones
+    ones: NDArray[np.int64]
+    others: NDArray[np.int64]
+    # Part of the features that must agree: `LEAST_SHARE` if nothing else than features of a crowd
+    # proposes the pair, or the thumbnails of two pictures that have such features; 0 otherwise
+    shares: NDArray[np.float64]
+    cut_short: NDArray[np.bool_]  # Wanted pictures of which some evidence for a pair was not held
+
+    def __iter__(self) -> Iterator[tuple[int, int, float]]:
+        """Yield the two pictures of each pair and its part."""
+        for place in range(len(self.ones)):
+            yield int(self.ones[place]), int(self.others[place]), float(self.shares[place])
+
+
+def find_candidates(pictures: Sequence[SearchFeatures], wanted: NDArray[np.bool_]) -> Candidates:
+    """Return pairs of pictures that may show the same place.
+
+    `wanted`: only pairs with one of these are looked for.
+    """
+    few, crowd, crowded = _tally_features(pictures, wanted)
+    told = [each.phash for each in pictures]
+    hashes = np.array([each or 0 for each in told], np.uint64)
+    seen = np.flatnonzero([each is not None for each in told])
+    hashed = _tally_hashes(hashes, seen, wanted)
+    parts = [_by_few(few), _by_crowd(crowd), _by_hash(hashed, crowded)]
+    pairs, place = np.unique(np.concatenate([part.pairs for part in parts]), return_inverse=True)
+    votes = np.bincount(place, np.concatenate([part.votes for part in parts]), len(pairs))
+    shares = np.ones(len(pairs))
+    np.minimum.at(shares, place, np.concatenate([part.shares for part in parts]))
+    best = np.lexsort((pairs, -votes))
+    ones, others = np.divmod(pairs[best], len(pictures))
+    cut_short = few.cut_short | crowd.cut_short | hashed.cut_short
+    return Candidates(ones, others, shares[best], cut_short & wanted)
+
+
+class VoteCounter:
+    """The most likely pairs of each picture, and the votes for them.
+
+    Where more pairs are proposed than are held, the others are dropped. A pair that is proposed
+    again begins with no votes then, so this is lossy counting without its bound on the error
+    (Manku and Motwani, VLDB 2002).
+    """
+
+    def __init__(
+        self,
+        pictures: int,
+        votes_of: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    ) -> None:
+        self._votes_of = votes_of
+        self._pairs = self._votes = np.zeros(0, np.int64)
+        self._waiting: list[NDArray[np.int64]] = []
+        self.cut_short = np.zeros(pictures, bool)
+
+    def add(self, proposed: Iterable[NDArray[np.int64]]) -> None:
+        """Propose the pairs in some arrays."""
+        for pairs in proposed:
+            self._waiting.append(pairs)
+            if sum(map(len, self._waiting)) >= PAIRS:
+                self._count()
+
+    def counted(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pairs with so many votes or more, sorted, and their votes."""
+        self._count()
+        enough = self._votes >= least
+        return self._pairs[enough], self._votes[enough]
+
+    def _count(self) -> None:
+        new, times = np.unique(
+            np.concatenate([np.zeros(0, np.int64), *self._waiting]), return_counts=True
+        )
+        self._waiting = []
+        pairs, place = np.unique(np.concatenate([self._pairs, new]), return_inverse=True)
+        if self._votes_of is not None:
+            votes = self._votes_of(pairs)
+        else:
+            votes = np.zeros(len(pairs), np.int64)
+            np.add.at(votes, place, np.concatenate([self._votes, times]))
+        if len(pairs) > max(LEAST_HELD, 2 * HELD * len(self.cut_short)):
+            held = self._best(pairs, votes)
+            for pictures in np.divmod(pairs[~held], len(self.cut_short)):
+                self.cut_short[pictures] = True
+            pairs, votes = pairs[held], votes[held]
+        self._pairs, self._votes = pairs, votes
+
+    def _best(self, pairs: NDArray[np.int64], votes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tell which pairs are among the `HELD` most likely ones of either picture."""
+        both = np.concatenate(np.divmod(pairs, len(self.cut_short)))
+        held = np.zeros(len(pairs), bool)
+        held[_first_of_each(both, np.tile(votes, 2), HELD) % len(pairs)] = True
+        return held
+
+
+def _first_of_each(
+    pictures: NDArray[np.int64], votes: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
+    """Return the places of so many entries of each picture that have most votes."""
+    order = np.lexsort((-votes, pictures))
+    ordered = pictures[order]
+    return order[np.arange(len(order)) - np.searchsorted(ordered, ordered) < most]
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """Pairs that one kind of evidence proposes."""
+
+    pairs: NDArray[np.int64]  # As ``smaller * pictures + larger``, each once
+    votes: NDArray[np.int64]  # How likely each is
+    shares: NDArray[np.float64]  # Part of the features that must agree
+
+
+def _tally_features(
+    pictures: Sequence[SearchFeatures], wanted: NDArray[np.bool_]
+) -> tuple[VoteCounter, VoteCounter, NDArray[np.bool_]]:
+    """Count pairs with features that agree in some randomly chosen bits, for several tables.
+
+    First those with features that few pictures share, then those with features of a crowd, and
+    which pictures have such.
+
+    The features of 100,000 pictures take 600 MB, so keys are made for some pictures at a time, and
+    only those that occur more than once are kept, a part of them at a time.
+    """
+    bits = key_bits(len(pictures))
+    rng = np.random.default_rng(0)
+    few, crowd = VoteCounter(len(pictures)), VoteCounter(len(pictures))
+    crowded = np.zeros(len(pictures), bool)
+    for _ in range(TABLES):
+        chosen = rng.choice(8 * DESCRIPTOR, bits, replace=False)
+        for keys, whose in _shared_keys(pictures, chosen, wanted):
+            owners, group, sizes = _grouped(keys, whose)
+            rare = sizes <= CROWD
+            few.add(_neighbours(owners[rare], group[rare], wanted, CROWD))
+            crowd.add(_neighbours(owners[~rare], group[~rare], wanted, LINKS))
+            crowded[owners[~rare]] = True
+    return few, crowd, crowded
+
+
+def _by_few(tally: VoteCounter) -> _Proposed:
+    pairs, votes = tally.counted(LEAST_VOTES)
+    return _Proposed(pairs, votes, np.zeros(len(pairs)))
+
+
+def _by_crowd(tally: VoteCounter) -> _Proposed:
+    """Return, of each picture, the `LINKS` pairs with later ones that have most votes.
+
+    So features that all pictures have cost few comparisons, however many they are. In a series each
+    frame has a link to a later one, and all meet in the last.
+    """
+    pairs, votes = tally.counted(LEAST_VOTES)
+    best = np.sort(_first_of_each(pairs // len(tally.cut_short), votes, LINKS))
+    return _Proposed(pairs[best], votes[best], np.full(len(best), LEAST_SHARE))
+
+
+def _shared_keys(
+    pictures: Sequence[SearchFeatures], chosen: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the keys of features that may occur more than once, and their pictures.
+
+    A hash of 32 bits excludes almost all keys that occur once, and divides the others into parts of
+    about `ROWS`: in bursts of frames, most keys occur more than once. Each part reads all pictures.
+    """
+    chunks = [range(i, min(i + CHUNK, len(pictures))) for i in range(0, len(pictures), CHUNK)]
+    hashes, counts = [], []
+    for chunk in chunks:
+        features = [pictures[place].descriptors for place in chunk]
+        hashes.append(_hashed(_keys(features, chosen)))
+        counts.append([*map(len, features)])
+    shared = _repeated(np.concatenate(hashes))
+    if not wanted.all():
+        new = [
+            each[np.repeat(wanted[chunk], count)]
+            for chunk, each, count in zip(chunks, hashes, counts, strict=True)
+        ]
+        shared = np.intersect1d(shared, np.concatenate(new))
+    for part in _parts(shared, hashes):
+        keys, owners = [], []
+        for chunk, each, count in zip(chunks, hashes, counts, strict=True):
+            places = np.flatnonzero(_among(each, part))
+            if len(places):
+                every = np.concatenate([pictures[place].descriptors for place in chunk])
+                whose = np.repeat(np.array(chunk), count)[places]
+                once = _once(_keys([every[places]], chosen), whose)
+                keys.append(once[0])
+                owners.append(once[1])
+        yield np.concatenate(keys), np.concatenate(owners)
+
+
+def _parts(
+    shared: NDArray[np.uint32], hashes: Iterable[NDArray[np.uint32]]
+) -> Sequence[NDArray[np.uint32]]:
+    """Divide sorted values into parts of about `ROWS` occurrences."""
+    times = np.zeros(len(shared), np.int64)
+    for each in hashes:
+        found = each[_among(each, shared)]
+        times += np.bincount(np.searchsorted(shared, found), minlength=len(shared))
+    part = (np.cumsum(times) - times) // ROWS
+    return np.split(shared, np.flatnonzero(np.diff(part)) + 1) if len(shared) else ()
+
+
+def _keys(features: Sequence[NDArray[np.uint8]], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the chosen bits of all features of some pictures."""
+    every = np.concatenate(features)
+    # One bit of many features at a time: the processor handles 32 or 64 features at once.
+    columns = np.ascontiguousarray(every.T)
+    packed = np.zeros((8, len(every)), np.uint8)
+    for place, bit in enumerate(chosen.tolist()):
+        packed[place >> 3] |= ((columns[bit >> 3] >> (bit & 7)) & 1) << (place & 7)
+    return np.ascontiguousarray(packed.T).view(np.int64).ravel()
+
+
+def _hashed(keys: NDArray[np.int64]) -> NDArray[np.uint32]:
+    # Multiplication by the golden ratio spreads all bits into the upper half (Knuth, TAOCP 6.4).
+    spread = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    hashed: NDArray[np.uint32] = (spread >> np.uint64(32)).astype(np.uint32)
+    return hashed
+
+
+def _repeated(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the values that occur more than once, sorted."""
+    values.sort()
+    return np.unique(values[1:][values[1:] == values[:-1]])
+
+
+def _among(values: NDArray[np.uint32], few: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Tell which values are among a few sorted ones."""
+    # The upper bits alone exclude most values, with a table that stays in the cache.
+    known = np.zeros(1 << 22, bool)
+    known[few >> 10] = True
+    among: NDArray[np.bool_] = known[values >> 10]
+    places = np.flatnonzero(among)
+    near = np.searchsorted(few, values[places]).clip(max=max(0, len(few) - 1))
+    among[places] = few[near] == values[places] if len(few) else False
+    return among
+
+
+def key_bits(pictures: int) -> int:
+    """Return the number of bits of a feature in a key.
+
+    Corners look alike: with 32 bits one pair of different pictures in twenty shares two keys, with
+    40 one in a hundred, with 64 none of 97,000 that were tried. The more pictures there are, the
+    fewer such pairs are affordable.
+    """
+    return round(min(62.0, 40 + 4 * math.log2(max(1.0, pictures / 500))))
+
+
+def _tally_hashes(
+    hashes: NDArray[np.uint64], seen: NDArray[np.int64], wanted: NDArray[np.bool_]
+) -> VoteCounter:
+    """Return pairs whose perceptual hashes agree in one band, among the pictures seen."""
+
+    def votes_of(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        one, other = np.divmod(pairs, len(hashes))
+        bits: NDArray[np.int64] = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
+        return HASH_BITS + 1 - bits
+
+    tally, shift = VoteCounter(len(hashes), votes_of), 0
+    for width in HASH_BANDS:
+        keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        shift += width
+        owners, group, _ = _grouped(keys.astype(np.int64), seen)
+        tally.add(_neighbours(owners, group, wanted, HASH_CROWD, hashes))
+    return tally
+
+
+def _by_hash(tally: VoteCounter, crowded: NDArray[np.bool_]) -> _Proposed:
+    pairs, votes = tally.counted()
+    one, other = np.divmod(pairs, len(crowded))
+    shares = np.where(crowded[one] & crowded[other], LEAST_SHARE, 0.0)
+    return _Proposed(pairs, votes, shares)
+
+
+def _once(
+    keys: NDArray[np.int64], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each owner of a key once, sorted by keys and owners."""
+    order = np.lexsort((owners, keys))
+    keys, owners = keys[order], owners[order]
+    first = np.ones(len(keys), bool)
+    first[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
+    return keys[first], owners[first]
+
+
+def _grouped(
+    keys: NDArray[np.int64], owners: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the owners of each key in their order, a number of the key, and how many it has."""
+    keys, owners = _once(keys, owners)
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, int)
+    sizes = np.diff(np.r_[starts, len(keys)])
+    return owners, np.repeat(np.arange(len(starts)), sizes), np.repeat(sizes, sizes)
+
+
+def _neighbours(
+    owners: NDArray[np.int64],
+    group: NDArray[np.int64],
+    wanted: NDArray[np.bool_],
+    most: int,
+    hashes: NDArray[np.uint64] | None = None,
+) -> Iterator[NDArray[np.int64]]:
+    """Yield pairs of owners of one key, as ``smaller * pictures + larger``.
+
+    At most `most` - 1 owners of the key stand between the two. Pairs without a wanted picture are
+    skipped, and pairs whose hashes differ in more than `HASH_BITS`.
+    """
+    for distance in range(1, most + 1):
+        same = group[distance:] == group[:-distance]
+        if not same.any():
+            return
+        low, high = owners[:-distance][same], owners[distance:][same]
+        new = wanted[low] | wanted[high]
+        if hashes is not None:
+            new &= np.bitwise_count(hashes[low] ^ hashes[high]) <= HASH_BITS
+        yield low[new] * len(wanted) + high[new]

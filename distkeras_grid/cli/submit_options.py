@@ -1,0 +1,61 @@
+"""What the driver of a submission will find, as far as that is known before it starts."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from distkeras_grid.cli.model_functions import SearchPath
+from distkeras_grid.cli.preflight import DEFAULT_FILES, Files, LocalFiles, files_of, local_path
+
+if TYPE_CHECKING:
+    from distkeras_grid.submission.command import Submission
+
+# Settings by which modules may reach the driver that this process does not know of.
+_MORE_MODULES = re.compile(r"spark\..*(files|archives|python|pythonpath)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class SubmittedDriver:
+    """The driver of a submission: in client mode a process here, otherwise in a container."""
+
+    #: Trainers without rounds begin, and a worker takes the slot of one that has finished.
+    waits: ClassVar[bool] = True
+
+    submission: Submission  # What is submitted
+    own_packages: bool = True  # Whether a container has the packages that are installed here
+
+    def files_of(self, uri: str) -> Files | None:
+        """Return where to look for a path; None for files of a container's host."""
+        set_anew = any(name in self.submission.settings for name in DEFAULT_FILES)
+        files = files_of(uri, set_anew=set_anew)
+        return None if self.submission.in_cluster and isinstance(files, LocalFiles) else files
+
+    def slots(self, _: str | None) -> int | None:
+        """Return the task slots of the executors; the job's own ``--master`` is not used."""
+        return self.submission.slots
+
+    def search_path(self) -> SearchPath:
+        """Return where the driver looks for modules: ``--py-files``, then what is installed."""
+        shipped = [file for file in self.submission.py_files if not _is_remote(file)]
+        known = len(shipped) == len(self.submission.py_files) and not any(
+            map(_MORE_MODULES.fullmatch, self.submission.settings)
+        )
+        places = [str(local_path(file)) for file in shipped]
+        here = str(Path.cwd())
+        if not self.submission.in_cluster:
+            told = "in the current directory, in --py-files and where Python finds modules"
+            return SearchPath((here, *places, *map(str, sys.path)), told, whole=known)
+        return SearchPath(
+            (*places, *(each for each in map(str, sys.path) if each not in ("", here))),
+            "in --py-files and among the installed packages; the current directory does not go "
+            "with a job in cluster mode. Give submit --py-files FILE.py",
+            whole=known and self.own_packages,
+        )
+
+
+def _is_remote(file: str) -> bool:
+    return "://" in file and not file.startswith("file:")

@@ -1,0 +1,164 @@
+"""The rows of one seat in local files, which can be read in any order in every epoch.
+
+Spark delivers rows once. Features and labels are written to files; weights stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from distkeras_grid.feeding.arrays import numbers_from_arrow
+from distkeras_grid.feeding.feature_file import FeatureFile
+from distkeras_grid.feeding.local_file import local_folder
+from distkeras_grid.feeding.row_digest import RowDigest, hashes_of
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.source import Places
+from distkeras_grid.rows import RowBlock, check_places, take
+
+# A larger file is read, not mapped.
+MAPPED_BYTES = 64 << 20
+
+# Names of the columns that are sent.
+ROW, WEIGHT = "row", "weight"
+
+
+def sent_names(
+    fields: Sequence[Field], labels: Sequence[Field]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the columns that are sent, of features and of labels.
+
+    A label that is one of the features is sent once.
+
+    Examples
+    --------
+    >>> image, kind = Field("image", (8, 8, 1)), Field("kind", (), "int64")
+    >>> sent_names([image], [image, kind])
+    (('features_0',), ('features_0', 'label_1'))
+    """
+    features = tuple(f"features_{place}" for place in range(len(fields)))
+    return features, tuple(
+        features[list(fields).index(label)] if label in fields else f"label_{place}"
+        for place, label in enumerate(labels)
+    )
+
+
+class RowCache:
+    """Takes the rows of a seat as they arrive, and is a `Source` of them when all are there.
+
+    Call `append` for each batch, then `seal`, then `blocks` as often as wanted. Call `close` at
+    the end, or use ``with``.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        labels: Sequence[Field],
+        folder: Path | None = None,
+        mapped_bytes: int = MAPPED_BYTES,
+    ) -> None:
+        self.fields = tuple(fields)
+        self.labels = tuple(labels)
+        self._rows = 0
+        self._order: Places = np.empty(0, np.int64)
+        self._all_weights: NDArray[Any] | None = None
+        self._numbers: list[NDArray[Any]] = []
+        self._weights: list[NDArray[Any]] = []
+        self._digest = RowDigest()
+        folder = folder or local_folder()
+        self._sent = sent_names(self.fields, self.labels)
+        described = zip(chain(*self._sent), (*self.fields, *self.labels), strict=True)
+        self._files = {
+            name: FeatureFile(field, folder, mapped_bytes)
+            for name, field in dict(described).items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have sample weights."""
+        return self._all_weights is not None
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rows that have come, whatever their order; 16 hexadecimal digits."""
+        return self._digest.hexdigest()
+
+    def __len__(self) -> int:
+        """Rows that have come."""
+        return self._rows
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Store the rows of a batch."""
+        if batch.num_rows == 0:
+            return
+        # What is kept is copied. All columns of a batch come in one allocation, so that a view of
+        # the smallest of them would keep the features in memory, too.
+        self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW).copy())
+        held = {name: file.append(batch.column(name)) for name, file in self._files.items()}
+        # Labels, weights, features: checkpoints of 0.1.0 have digests in this order.
+        hashes = [held[name] for name in held if name not in self._sent[0]]
+        if WEIGHT in batch.schema.names:
+            weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
+            self._weights.append(weights.astype(np.float32))
+            hashes.append(hashes_of(self._weights[-1]))
+        hashes += [held[name] for name in self._sent[0]]
+        self._digest.add(self._numbers[-1], hashes)
+        self._rows += batch.num_rows
+
+    def seal(self) -> None:
+        """End the writing.
+
+        From now on position ``i`` is the row with the i-th smallest number. The order in which
+        rows arrive does not matter, because it differs when a task runs again.
+        """
+        self._order = np.argsort(_joined(self._numbers), kind="stable")
+        self._all_weights = _joined(self._weights) if self._weights else None
+        for parts in (self._numbers, self._weights):
+            parts.clear()
+        for file in self._files.values():
+            file.seal(self._rows)
+        if self._rows:
+            self.fields = tuple(
+                replace(field, dtype=self._files[name].dtype.name)
+                for name, field in zip(self._sent[0], self.fields, strict=True)
+            )
+
+    def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
+        """Yield the rows of a window; see `Source`."""
+        for places in window:
+            check_places(places, len(self._order))
+            yield self._block(self._order[places])
+
+    def close(self) -> None:
+        """Delete the files. A second call has no effect."""
+        for file in self._files.values():
+            file.close()
+
+    def _block(self, stored: Places) -> RowBlock:
+        held = {name: file.gather_as(stored) for name, file in self._files.items()}
+        x, y = (tuple(held[name] for name in names) for names in self._sent)
+        weights = self._all_weights
+        return RowBlock(x, y, None if weights is None else take(weights, stored))
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

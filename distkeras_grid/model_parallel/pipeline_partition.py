@@ -1,0 +1,194 @@
+"""A Keras model as a row of stages: where it can be cut, its stages, the places of their weights.
+
+The model's graph can be cut at a tensor if nothing else leads from what is before it to what is
+after it::
+
+    h_r = S_r(h_{r-1})        output = S_last(...)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distkeras_grid.engine.compile_settings import adds_losses, has_own_train_step
+from distkeras_grid.engine.keras_model import (
+    calls_in_order,
+    layers_of,
+    model_variables,
+    weight_layout,
+)
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.rows_apart import check_rows_apart
+from distkeras_grid.weights import Vector, WeightLayout
+
+#: Where a stage's variables are in the whole vector, ``(start, stop)`` for each.
+Places = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class FullModelLayout:
+    """What the last stage must know of the whole model."""
+
+    layout: WeightLayout  # Layout of the whole vector
+    places: tuple[Places, ...]  # Where the weights of each stage are in it
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A tensor at which a model can be cut."""
+
+    name: str  # Name of the layer whose output it is
+    tensor: Any  # The output
+
+
+def check_stageable(model: Any, micro_batches: int) -> None:
+    """Refuse a model that cannot be trained in stages as it is trained as a whole."""
+    _check_ends(model)
+    if has_own_train_step(model):
+        raise ConfigurationError(
+            f"A model in stages has no step of its own. Received: {type(model).__name__} with its "
+            "own train_step. Compile loss and metrics in its place."
+        )
+    if model.losses or adds_losses(model):
+        raise ConfigurationError(
+            f"Model {model.name!r} adds losses (regularizers, add_loss), which the last stage does "
+            "not see. Use weight decay of the optimizer in their place."
+        )
+    _check_masks(model)
+    if micro_batches > 1:
+        check_rows_apart(model)
+
+
+def find_cuts(model: Any) -> list[Cut]:
+    """Return all places where a model can be cut, in the order of its layers.
+
+    A model is not cut between two uses of the same weights.
+    """
+    nodes = calls_in_order(model)
+    last_use: dict[int, int] = {id(tensor): len(nodes) for tensor in model.outputs}
+    for place, node in enumerate(nodes):
+        for tensor in node.input_tensors:
+            last_use[id(tensor)] = max(place, last_use.get(id(tensor), 0))
+    calls = Counter(node.operation.name for node in nodes)
+    open_weights = _open_weights(nodes)
+    live: dict[int, Any] = {}
+    found = []
+    for place, node in enumerate(nodes[:-1]):
+        live.update((id(tensor), tensor) for tensor in node.output_tensors)
+        live = {key: tensor for key, tensor in live.items() if last_use.get(key, -1) > place}
+        if len(live) > 1 or open_weights[place] or not node.input_tensors:
+            continue
+        (only,) = live.values()
+        name = node.operation.name
+        if only.dtype == "float32" and calls[name] == 1 and only is node.output_tensors[0]:
+            found.append(Cut(name, only))
+    return found
+
+
+def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
+    """Return the stages of a model, which share its layers and weights."""
+    import keras
+
+    tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]
+    return [
+        keras.Model(given, output, name=f"stage_{number}")
+        for number, (given, output) in enumerate(pairwise(tensors))
+    ]
+
+
+def weight_slices(model: Any, stage: Any) -> Places:
+    """Return where the weights of a stage are in the flat vector of the whole model."""
+    sizes = [variable.size for variable in weight_layout(model).variables]
+    bounds = pairwise(np.cumsum([0, *sizes]).tolist())
+    known = {
+        id(variable): bound
+        for variable, bound in zip(model_variables(model).all, bounds, strict=True)
+    }
+    return tuple(known[id(variable)] for variable in model_variables(stage).all)
+
+
+def gather(vector: Vector, places: Places) -> Vector:
+    """Return a stage's own vector from the whole one.
+
+    Examples
+    --------
+    >>> gather(np.arange(6, dtype=np.float32), ((4, 6), (0, 1))).tolist()
+    [4.0, 5.0, 0.0]
+    """
+    parts: list[NDArray[np.float32]] = [vector[start:stop] for start, stop in places]
+    return np.concatenate(parts)
+
+
+def scatter(part: Vector, places: Places, vector: Vector) -> None:
+    """Write a stage's own vector into the whole one.
+
+    Examples
+    --------
+    >>> vector = np.zeros(6, np.float32)
+    >>> scatter(np.array([4, 5, 1], np.float32), ((4, 6), (0, 1)), vector)
+    >>> vector.tolist()
+    [1.0, 0.0, 0.0, 0.0, 4.0, 5.0]
+    """
+    begin = 0
+    for start, stop in places:
+        vector[start:stop] = part[begin : begin + stop - start]
+        begin += stop - start
+
+
+def _check_ends(model: Any) -> None:
+    inputs, outputs = getattr(model, "inputs", None) or [], getattr(model, "outputs", None) or []
+    if not getattr(model, "built", False) or not inputs:
+        raise ConfigurationError(
+            "A model in stages is a Sequential or functional one with an Input. Received: "
+            f"{type(model).__name__} {model.name!r}."
+        )
+    if (len(inputs), len(outputs)) != (1, 1):
+        raise ConfigurationError(
+            "A model in stages has one input and one output. Received: "
+            f"{len(inputs)} inputs and {len(outputs)} outputs of model {model.name!r}."
+        )
+    if str(inputs[0].dtype) != "float32":
+        raise ConfigurationError(
+            "Stages send float32 to each other, and so does the first worker to the first stage. "
+            f"Received: an input of {inputs[0].dtype}. Declare it as float32; whole numbers up to "
+            "16,777,216 stay exact, and an Embedding takes them."
+        )
+
+
+def _check_masks(model: Any) -> None:
+    made = [
+        layer.name
+        for layer in layers_of(model)
+        if getattr(layer, "mask_zero", False) or type(layer).__name__ == "Masking"
+    ]
+    # Layers of the user's may make one, too. Keras has no public API for the mask of a tensor.
+    made += [
+        node.operation.name
+        for node in calls_in_order(model)
+        if any(getattr(tensor, "_keras_mask", None) is not None for tensor in node.output_tensors)
+    ]
+    if made:
+        raise ConfigurationError(
+            f"A mask does not travel from stage to stage. Received: layer {made[0]!r}, which makes "
+            "one. Use mask_zero=False, and sample weights."
+        )
+
+
+def _open_weights(nodes: Sequence[Any]) -> list[bool]:
+    """Return for each call whether weights used up to it are used again after it."""
+    uses: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        for variable in getattr(node.operation, "variables", ()):
+            uses.setdefault(id(variable), []).append(place)
+    opened = [False] * len(nodes)
+    for found in uses.values():
+        for place in range(found[0], found[-1]):
+            opened[place] = True
+    return opened

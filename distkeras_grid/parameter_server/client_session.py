@@ -1,0 +1,185 @@
+"""A client's authenticated conversation with the server, one request and answer at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+
+from distkeras_grid.errors import (
+    AuthenticationError,
+    ParameterServerError,
+    RefusedError,
+    RemoteProtocolError,
+    ServerUnreachableError,
+    error_named,
+)
+from distkeras_grid.parameter_server.auth import prove, session_keys, verify
+from distkeras_grid.parameter_server.channel import Channel
+from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.messages import (
+    Challenge,
+    Close,
+    DriverHello,
+    Endpoint,
+    Message,
+    Proof,
+    Rejected,
+    StillWaiting,
+    WorkerHello,
+)
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.spill import scratch
+from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
+from distkeras_grid.parameter_server.transports import Transport, routes, unreachable
+from distkeras_grid.spec import CompressionName
+from distkeras_grid.weights import Vector
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+class _Forms(NamedTuple):
+    """Form in which sections are sent."""
+
+    state_size: int
+    kept_limit: int
+    compression: CompressionName | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSession:
+    """An authenticated channel, with errors that say who could not reach whom."""
+
+    channel: Channel
+    address: ServerAddress | Transport
+    welcome: Message | None = None
+
+    @classmethod
+    def open(
+        cls,
+        address: ServerAddress | Transport,
+        key: bytes,
+        hello: Callable[[], WorkerHello | DriverHello],
+        welcome: type[Message],
+        seconds: float,
+        *,
+        state_size: int = 0,
+        kept_limit: int = 0,
+        compression: CompressionName | None = None,
+    ) -> Self:
+        """Connect and authenticate both ends, with one attempt on each route.
+
+        `seconds`: time for all of it [s].
+        `state_size`: bytes of the optimizer's state that workers share.
+        `kept_limit`: most bytes of what a worker keeps.
+        """
+        until = time.monotonic() + seconds
+        forms = _Forms(state_size, kept_limit, compression)
+        *others, last = routes(address)
+        for route in others:
+            # Another program may listen at such a path, and may never answer.
+            half = time.monotonic() + (until - time.monotonic()) / 2
+            try:
+                return cls._open_by(route, address, key, hello(), welcome, half, forms)
+            except (AuthenticationError, RemoteProtocolError, ServerUnreachableError):
+                continue
+        return cls._open_by(last, address, key, hello(), welcome, until, forms)
+
+    @classmethod
+    def _open_by(
+        cls,
+        route: Transport,
+        address: ServerAddress | Transport,
+        key: bytes,
+        hello: WorkerHello | DriverHello,
+        welcome: type[Message],
+        until: float,
+        forms: _Forms,
+    ) -> Self:
+        try:
+            stream = route.connect(max(0.001, until - time.monotonic()))
+        except OSError as error:
+            raise unreachable(address, error) from error
+        connection = Connection(
+            Endpoint.CLIENT,
+            hello.size,
+            state_size=forms.state_size,
+            kept_limit=forms.kept_limit,
+            allocate=scratch,
+            compression=forms.compression,
+        )
+        session = cls(Channel(stream, connection), address)
+        try:
+            challenge = session.ask(hello, Challenge, seconds=until - time.monotonic())
+            verify(key, Endpoint.SERVER, hello, challenge.nonce, challenge.proof)
+            proof = Proof(prove(key, Endpoint.CLIENT, hello, challenge.nonce))
+            if not stream.private:
+                connection.protect(session_keys(key, hello, challenge.nonce))
+            answer = session.ask(proof, welcome, seconds=until - time.monotonic())
+        except BaseException:
+            session.channel.close()
+            raise
+        return replace(session, welcome=answer)
+
+    def welcomed(self, kind: type[_Answer]) -> _Answer:
+        """Return the message with which the server has accepted the client."""
+        if not isinstance(self.welcome, kind):
+            raise RemoteProtocolError(f"{kind.__name__} is expected. Received: {self.welcome!r}.")
+        return self.welcome
+
+    def ask(
+        self,
+        message: Message,
+        expected: type[_Answer],
+        vector: Vector | None = None,
+        seconds: float = STALL_SECONDS,
+        state: NDArray[np.uint8] | None = None,
+    ) -> _Answer:
+        """Send a message with its section, a vector or a state, and return the answer.
+
+        `seconds` applies to the whole answer, or to the message that it is still to come.
+        """
+        return self._ask(lambda: self.channel.send(message, vector, state), expected, seconds)
+
+    def swap_files(
+        self, message: Message, file: int, expected: type[Message], seconds: float
+    ) -> int | None:
+        """Send a message with a file; return the file of the answer, which the caller closes."""
+        self._ask(lambda: self.channel.send_file(message, file), expected, seconds)
+        return self.channel.take_file()
+
+    def _ask(self, send: Callable[[], None], expected: type[_Answer], seconds: float) -> _Answer:
+        self._send(send)
+        while True:
+            answer = self._receive(seconds)
+            if isinstance(answer, expected):
+                return answer
+            if not isinstance(answer, StillWaiting):
+                raise RemoteProtocolError(f"{expected.__name__} is expected. Received: {answer!r}.")
+
+    def _send(self, send: Callable[[], None]) -> None:
+        try:
+            send()
+        except OSError as error:
+            # The server may have said why before it closed; then that is raised instead.
+            self._receive(1.0)
+            raise unreachable(self.address, error) from error
+
+    def _receive(self, seconds: float) -> Message:
+        try:
+            answer = self.channel.receive(max(0.001, seconds))
+        except OSError as error:
+            raise unreachable(self.address, error) from error
+        if answer is None:
+            raise unreachable(self.address, ConnectionResetError("the server closed it"))
+        if isinstance(answer, Rejected):
+            raise RefusedError(answer.message)
+        if isinstance(answer, Close):
+            named = error_named(answer.error, answer.message, ParameterServerError)
+            raise named or ParameterServerError(answer.message)
+        return answer

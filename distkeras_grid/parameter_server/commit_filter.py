@@ -1,0 +1,101 @@
+"""What the server measures of commits to find outliers, and what it remembers of folded ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from distkeras_grid.outliers import CommitStatistics, RunningStatistics, outlier
+from distkeras_grid.rules import CommitKind, RuleProperties
+from distkeras_grid.rules.finite_checks import chunks
+from distkeras_grid.spec import Outliers
+from distkeras_grid.weights import Section, Vector
+
+
+class CommitFilter:
+    """The filter of a run and its memory.
+
+    `outliers`: what an outlier is; without it nothing is measured.
+    """
+
+    def __init__(
+        self, outliers: Outliers | None, traits: RuleProperties, sections: Sequence[Section]
+    ) -> None:
+        self.outliers = outliers
+        self.seen = RunningStatistics()
+        self._sends_weights = traits.sends is CommitKind.WEIGHTS
+        (self._ruled,) = (each.span for each in sections if each.policy == "rule")
+        self._averaged = [each.span for each in sections if each.policy == "average"]
+
+    def measure(
+        self, payload: Vector, center: Vector, loss: float, *, from_center: bool = True
+    ) -> CommitStatistics:
+        """Measure a commit.
+
+        `payload`: what was sent, shape ``(size,)``, finite.
+        `center`: the center that it is to be folded into, same shape.
+        """
+        return CommitStatistics(
+            loss,
+            _norm(self._changes(payload, center)) if from_center else None,
+            math.hypot(
+                *(_norm(_differences(payload[span], center[span])) for span in self._averaged)
+            ),
+        )
+
+    def find(self, measure: CommitStatistics, together: Sequence[CommitStatistics]) -> str:
+        """Return what makes one of some commits an outlier, in words; empty if nothing does."""
+        if self.outliers is None:
+            return ""
+        return outlier(measure, together, self.seen, self.outliers.factor)
+
+    def remember(self, measures: Iterable[CommitStatistics | None]) -> None:
+        """Remember commits that were folded."""
+        for measure in measures:
+            if measure is not None:
+                self.seen.add(measure)
+
+    def forget_norms(self) -> None:
+        """Begin to compare anew, because all changes will have another size."""
+        self.seen.recent.clear()
+
+    def to_saved(self) -> dict[str, Any] | None:
+        """Return the memory as a plain tree; None if nothing is measured."""
+        return None if self.outliers is None else msgspec.to_builtins(self.seen)
+
+    def restore(self, saved: RunningStatistics | None) -> None:
+        """Go on from what `to_saved` returned."""
+        if saved is not None:
+            # A copy: what was saved does not change with the run.
+            self.seen = msgspec.convert(msgspec.to_builtins(saved), RunningStatistics)
+
+    def _changes(self, payload: Vector, center: Vector) -> Iterator[Vector]:
+        """Yield the change of the trainable weights, chunk by chunk."""
+        sent = payload[self._ruled]
+        if self._sends_weights:
+            yield from _differences(sent, center[self._ruled])
+        else:
+            yield from (sent[place] for place in chunks(sent.size))
+
+
+def _differences(one: Vector, other: Vector) -> Iterator[Vector]:
+    for place in chunks(one.size):
+        with np.errstate(over="ignore"):
+            yield one[place] - other[place]
+
+
+def _norm(parts: Iterable[Vector]) -> float:
+    """Return the Euclidean norm of a vector in chunks."""
+    total = 0.0
+    for part in parts:
+        with np.errstate(over="ignore"):
+            squares = float(np.dot(part, part))
+        if not math.isfinite(squares):
+            wide = part.astype(np.float64)
+            squares = float(np.dot(wide, wide))
+        total += squares
+    return math.sqrt(total)

@@ -1,0 +1,188 @@
+"""Finds, with Spark, the tiles of a data set of Parquet files and where they are.
+
+One job reads the columns of labels, images and splits, and no pixels. A second one reads
+the files' footers and, if there are mirrors, every byte of the feature column for its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from distkeras_grid.errors import ConfigurationError, SchemaError, SplitLeakError
+from distkeras_grid.local_sets.tile_index import TileIndex
+from distkeras_grid.spark.columns import Columns, resolve_columns
+from distkeras_grid.spark.dataframes import as_dataframe
+from distkeras_grid.spark.session import active_session
+from distkeras_grid.stores.locations import scheme_of
+from distkeras_grid.stores.parquet_footers import find_files
+from distkeras_grid.stores.row_runs import RowRuns, find_runs
+from distkeras_grid.stores.tile_store import ParquetStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from distkeras_grid.feeding.schema import Field
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetIndex:
+    """A data set, divided into splits."""
+
+    store: Any  # The tiles and where they are; it is sent to the workers
+    # The split of each run of the store's pool; empty strings if the data have no splits
+    splits: tuple[str, ...]
+
+    def at(self, mirrors: Sequence[str]) -> DatasetIndex:
+        """Return the catalogue of the same data, read from mirrors."""
+        for location in mirrors:
+            scheme_of(location)
+        if not self.store.verified:
+            raise ConfigurationError(
+                "Bytes of mirrors are verified by their SHA-256, which this catalogue does not "
+                f"have. Received: {len(mirrors)} mirrors. Make it with hashed=True."
+            )
+        return replace(self, store=replace(self.store, locations=tuple(mirrors)))
+
+    @property
+    def digest(self) -> str:
+        """Identity of the tiles: their number, images, labels and splits."""
+        pool = self.store.pool
+        found = hashlib.sha256(repr((self.splits, self.store.images)).encode())
+        for column in (pool.tiles, pool.images, pool.labels):
+            found.update(column.astype("<i8").tobytes())
+        return found.hexdigest()[:16]
+
+    def pool_of(self, split: str) -> TileIndex:
+        """Return the tiles of a split; they keep their numbers in the store."""
+        mine = np.array([each == split for each in self.splits], np.bool_)
+        if not mine.any():
+            known = ", ".join(sorted(set(self.splits) - {""})) or "none"
+            raise SchemaError(
+                f"The data have no split {split!r}. Their splits: {known}. Choose from these "
+                "(split and test_split of LocalSets)."
+            )
+        pool: TileIndex = self.store.pool.select(mine)
+        return pool
+
+
+def catalogue_tiles(
+    data: DataFrame | str,
+    *,
+    features_col: str | Field = "image",
+    label_col: str = "label",
+    hashed: bool = True,
+) -> DatasetIndex:
+    """Return the tiles of a Parquet data set, as data for several runs on `LocalSets`.
+
+    Given a path, `LocalSets` finds the tiles again for each run. With mirrors it also reads all
+    bytes each time, for their SHA-256.
+
+    Parameters
+    ----------
+    data : DataFrame or str
+        As in `LocalSets`.
+    features_col : str or Field, default "image"
+        Column of the tiles.
+    label_col : str, default "label"
+        Column of the class numbers.
+    hashed : bool, default True
+        Whether to read all bytes for their SHA-256, which mirrors need.
+
+    Raises
+    ------
+    GridError
+        As when a run on `LocalSets` begins.
+
+    Examples
+    --------
+    >>> tiles = catalogue_tiles("hdfs:///tiles")                         # doctest: +SKIP
+    >>> sets = LocalSets(tiles, iterations=18, local_train=6000,
+    ...                  mirrors=["ftp://mirror-1/tiles"])               # doctest: +SKIP
+    """
+    frame = as_dataframe(active_session(), data)
+    columns = resolve_columns(frame, features_col, label_col)
+    return catalogue(frame, columns, data if isinstance(data, str) else "", hashed=hashed)
+
+
+def catalogue(
+    frame: DataFrame,
+    columns: Columns,
+    root: str,
+    mirrors: Sequence[str] = (),
+    *,
+    hashed: bool = False,
+) -> DatasetIndex:
+    """Return the catalogue of a DataFrame that is read from Parquet files.
+
+    `frame`: the files' rows. They may be filtered or joined, but not moved to other files.
+    `hashed`: whether to read all bytes for their SHA-256 even without mirrors.
+    """
+    runs = find_runs(frame, columns)
+    _check_sides(runs)
+    paths = sorted(runs.files)
+    home = root_of(paths, root) if root else common_folder(paths)
+    for location in (home, *mirrors):
+        scheme_of(location)
+    name, known = columns.features[0].name, hashed or bool(mirrors)
+    files = find_files(frame.sparkSession, name, home, runs.files, hashed=known)
+    classes = int(runs.labels.max()) + 1
+    store = ParquetStore(
+        pool=TileIndex.of(runs.tiles, runs.image_of, runs.labels, classes),
+        field=columns.features[0],
+        label_name=columns.labelled[0].name,
+        locations=tuple(mirrors) or (unquote(home),),
+        files=tuple(files[path] for path in runs.files),
+        file_of=runs.file_of,
+        row_of=runs.row_of,
+        images=runs.images,
+    )
+    return DatasetIndex(store, runs.splits)
+
+
+def common_folder(files: Sequence[str]) -> str:
+    """Return the folder of all files, above the folders that name a value of a column.
+
+    Examples
+    --------
+    >>> common_folder(["file:///d/shard=0/split=train/a.parquet", "file:///d/shard=0/b.parquet"])
+    'file:///d'
+    """
+    ends = (min(files).split("/")[:-1], max(files).split("/")[:-1])
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False))
+    return "/".join(part for part, _ in itertools.takewhile(lambda pair: "=" not in pair[0], same))
+
+
+def root_of(files: Sequence[str], path: str) -> str:
+    """Return the folder that a path names, as the files below it spell it.
+
+    `path`: the folder as a user gave it, with or without scheme and host.
+
+    Examples
+    --------
+    >>> root_of(["hdfs://grid:8020/tiles/shard=0/a.parquet"], "hdfs:///tiles/")
+    'hdfs://grid:8020/tiles'
+    """
+    wanted = path.rsplit("://", maxsplit=1)[-1].rstrip("/").rpartition("/")[2]
+    folders = files[0].split("/")[:-1]
+    places = [place for place, name in enumerate(folders) if unquote(name) == wanted]
+    if not places:
+        return common_folder(files)
+    return "/".join(folders[: places[-1] + 1])
+
+
+def _check_sides(runs: RowRuns) -> None:
+    """Refuse images that have tiles in two splits."""
+    sides: dict[int, str] = {}
+    for image, split in zip(runs.image_of.tolist(), runs.splits, strict=True):
+        if sides.setdefault(image, split) != split:
+            raise SplitLeakError(
+                f"The image {runs.images[image]!r} has tiles in two splits, {sides[image]!r} and "
+                f"{split!r}. Divide whole images: see distkeras-grid check-leaks."
+            )

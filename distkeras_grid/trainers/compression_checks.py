@@ -1,0 +1,98 @@
+"""What compressed exchanges need, and what they save."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.engine.local_optimizers import check_plain_sgd
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import gradient_compression
+from distkeras_grid.rules.gradient_compression import is_compressed, number_sent
+
+if TYPE_CHECKING:
+    from distkeras_grid.parameter_server.compression import Compression
+    from distkeras_grid.rules import Rule
+    from distkeras_grid.trainers.defaults import CommunicationWindow
+    from distkeras_grid.weights import WeightLayout
+
+
+def check_compressible(compression: Compression | None, rule: Rule, who: str) -> None:
+    """Refuse to compress what a rule sends, if that is weights."""
+    if compression and not rule.traits.compressible:
+        raise ConfigurationError(
+            f"{who} sends weights, and compression would lose most of them. Received: "
+            f"compression={compression!r}. Leave it out, or take a trainer that sends changes "
+            "(ADAG, DOWNPOUR, DynSGD, GEM) or gradients (SynchronousSGD)."
+        )
+
+
+def check_momentum(
+    compression: Compression | None, rule: Rule, window: CommunicationWindow, optimizer: Any
+) -> None:
+    """Refuse momentum correction if there is no momentum to correct, or there would be two."""
+    deep = gradient_compression(compression)
+    if deep is None or not deep.momentum:
+        return
+    single = rule.traits.steps_on_workers or window.batches == 1
+    if not (rule.traits.adds_commits and single):
+        raise ConfigurationError(
+            f"DeepGradientCompression(momentum={deep.momentum:g}) corrects the momentum of single "
+            f"gradients. Received: the rule {rule.name!r} with an exchange {window}. Take "
+            "SynchronousSGD, or ADAG, DOWNPOUR or DynSGD with communication_window=1, or "
+            "momentum=0, which works with every trainer that sends changes."
+        )
+    check_plain_sgd(optimizer, "DeepGradientCompression, which brings the momentum itself,")
+
+
+def vector_bytes(compression: Compression | None, layout: WeightLayout, workers: int) -> int:
+    """Return the most bytes that a vector needs in one direction in the first epoch.
+
+    With deep gradient compression this is the reply, which has the changes of all workers.
+
+    Examples
+    --------
+    >>> from distkeras_grid.rules import DeepGradientCompression
+    >>> from distkeras_grid.weights import Variable, WeightLayout
+    >>> layout = WeightLayout((Variable("kernel", (100, 100)), Variable("bias", (100,))))
+    >>> vector_bytes("bfloat16", layout, workers=4)
+    20200
+    >>> vector_bytes(DeepGradientCompression(warm_up_epochs=0), layout, workers=4)
+    1120
+    """
+    deep = gradient_compression(compression)
+    if deep is None:
+        return (2 if compression else 4) * layout.size
+    sparsity = deep.sparsity_of(1)
+    kernels = [v.size for v in layout.trainable if is_compressed(v)]
+    sent = sum(number_sent(size, sparsity) for size in kernels)
+    dense = layout.size - sum(kernels)
+    return min(4 * layout.size, 8 * (workers * sent + dense))
+
+
+def server_vectors(compression: Compression | None, rule: Rule, workers: int) -> int:
+    """Return how many vectors the server keeps beside the center, for rule and compression."""
+    tells_changes = gradient_compression(compression) is not None and rule.traits.reply_has_vector
+    return rule.vectors_for(workers) + (workers if tells_changes else 0)
+
+
+def worker_vectors(compression: Compression | None) -> int:
+    """Return how many vectors a worker keeps for it: residual, velocity and scratch space."""
+    return 0 if gradient_compression(compression) is None else 4
+
+
+def compression_notes(compression: Compression | None, epochs: int) -> list[str]:
+    """Return the lines to show before a run with this number of epochs.
+
+    Examples
+    --------
+    >>> from distkeras_grid.rules import DeepGradientCompression
+    >>> print(*compression_notes(DeepGradientCompression(), epochs=3))
+    compression holds back 75% of each change in epoch 1 and 98.4375% in epoch 3, for later
+    """
+    deep = gradient_compression(compression)
+    if deep is None:
+        return []
+    first, last = (f"{100 * deep.sparsity_of(epoch):g}%" for epoch in (1, epochs))
+    then = "" if epochs == 1 else f" and {last} in epoch {epochs}"
+    corrected = f"; momentum {deep.momentum:g}" if deep.momentum else ""
+    return [f"compression holds back {first} of each change in epoch 1{then}, for later{corrected}"]

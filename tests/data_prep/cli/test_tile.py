@@ -1,0 +1,156 @@
+import pytest
+
+from data_prep import TilingSettings, UpdateResult
+from data_prep.cli import tile
+from data_prep.cli.tile import build_parser, main
+from distkeras_grid.errors import OutputExistsError
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The settings with which the job would have run, without Spark."""
+    calls = []
+    monkeypatch.setattr(tile.early, "check_input", lambda *_: None)
+    monkeypatch.setattr(tile, "started", lambda *_, **__: None)
+    done = UpdateResult(
+        {"tiles": 0}, new=1, changed=0, unchanged=0, removed=0, tiles=0, left_out={}
+    )
+    monkeypatch.setattr(tile, "update_tiles", lambda settings, **_: calls.append(settings) or done)
+    return calls
+
+
+def test_defaults(called):
+    assert main(["--input", "in", "--output", "out"]) == 0
+    (settings,) = called
+    assert (settings.input, settings.output, settings.spec.tile) == ("in", "out", 256)
+    assert len(settings.spec.angles) == 72
+    assert (settings.labels, settings.encoding, settings.on_error) == ("folder", "raw", "fail")
+
+
+@pytest.mark.parametrize(("flags", "word"), [((), "gone 1"), (("--prune",), "removed 1")])
+def test_images_that_are_gone_are_not_removed_without_prune(monkeypatch, capsys, flags, word):
+    """Each night told again that one image was removed."""
+    monkeypatch.setattr(tile.early, "check_input", lambda *_: None)
+    monkeypatch.setattr(tile, "started", lambda *_, **__: None)
+    done = UpdateResult({"tiles": 8}, 0, 0, 3, 1, 0, {}, copies=2)
+    monkeypatch.setattr(tile, "update_tiles", lambda *_, **__: done)
+    assert main(["--input", "in", "--output", "out", "--update", *flags]) == 0
+    counts = f"new 0, changed 0, unchanged 3, relabelled 0, copies 2, {word}, left out 0,"
+    assert counts in capsys.readouterr().out
+
+
+def test_every_flag_arrives(called):
+    flags = (
+        "--input i --output o --tile 64 --overlap 0.25 --angles 0,45 --mode inscribed "
+        "--include-original --interpolation linear --labels l.csv --split 0.7:0.3 --seed 4 "
+        "--group (?P<group>a) "
+        "--encoding jpeg --quality 80 --on-error skip --glob *.png --channels 1 --overwrite "
+        "--page 2 --channel DAPI --z max --allow-empty --near-duplicates report --bits 12 "
+        "--pixel-size 0.5um --source-pixel-size 200nm --zones z.csv --bottom-strip 60 "
+        "--keep-versions 30d --report-images 40 --max-pixels 1000 --keep bg_fraction<0.9"
+    )
+    assert main(flags.split()) == 0
+    (settings,) = called
+    assert settings.spec.to_json() == {
+        "tile": 64,
+        "overlap": 0.25,
+        "angles": [0, 45],
+        "mode": "inscribed",
+        "interpolation": "linear",
+        "edge": "drop",
+        "include_original": True,
+    }
+    assert settings.to_json() == {
+        "input": "i",
+        "output": "o",
+        "labels": "l.csv",
+        "group": "(?P<group>a)",
+        "split": "0.7:0.3",
+        "seed": 4,
+        "near_duplicates": "report",
+        "allow_empty": True,
+        "encoding": "jpeg",
+        "quality": 80,
+        "channels": "1",
+        "on_error": "skip",
+        "page": 2,
+        "channel": "DAPI",
+        "z": "max",
+        "bits": 12,
+        "pixel_size": "0.5um",
+        "source_pixel_size": "200nm",
+        "zones": "z.csv",
+        "bottom_strip": 60,
+        "max_pixels": 1000,
+        "normalise": None,
+        "keep": "bg_fraction<0.9",
+        "keep_versions": "30d",
+        "report_images": 40,
+        "glob": "*.png",
+        "overwrite": True,
+        "new_classes": False,
+        "update": False,
+        "prune": False,
+    }
+
+
+def test_left_out_images_are_code_7(called, monkeypatch):
+    done = UpdateResult({"tiles": 0}, 1, 0, 0, 0, tiles=0, left_out={"a/0.png": "it is damaged"})
+    monkeypatch.setattr(tile, "update_tiles", lambda *_, **__: done)
+    assert main(["--input", "in", "--output", "out", "--on-error", "skip"]) == 7
+
+
+def test_a_stride_stands_in_place_of_an_overlap_and_not_beside_one(called, capsys):
+    both = ["--overlap", "0.5", "--stride", "64"]
+    assert main(["--input", "i", "--output", "o", *both]) == 2
+    assert "--stride 64 and --overlap 0.5" in capsys.readouterr().err
+    assert main(["--input", "i", "--output", "o", "--stride", "64"]) == 0
+    assert main(["--input", "i", "--output", "o"]) == 0
+    assert [each.spec.stride for each in called] == [64, 128]
+
+
+def test_wrong_values_are_one_line_and_code_2(called, capsys):
+    assert main(["--input", "i", "--output", "o", "--overlap", "1.5"]) == 2
+    assert "ConfigurationError: overlap must be" in capsys.readouterr().err
+    assert main(["--input", "i", "--output", "o", "--angles", "x"]) == 2
+    assert called == []
+    with pytest.raises(SystemExit) as stop:
+        main(["--output", "o"])
+    assert stop.value.code == 2
+
+
+def test_help_tells_every_default_and_exit_code():
+    text = build_parser().format_help()
+    for word in ("0:360:5", "(256)", "(0.5)", "0.8:0.1:0.1", "exit codes", "regex:PATTERN"):
+        assert word in text
+
+
+def former_release(root):
+    """A data set as it was written before there were shards, to which a night has added one."""
+    for name in ("split=train", "split=test", "shard=1"):
+        (root / name).mkdir(parents=True)
+        (root / name / "part-0.parquet").write_text("tiles")
+    (root / "_SUCCESS").write_text("")
+    (root / "_dataset.json").write_text('{"sources": []}')
+
+
+@pytest.mark.parametrize("flags", [{}, {"update": True}, {"overwrite": True}])
+def test_tiles_of_an_earlier_release_are_refused_and_not_touched(tmp_path, monkeypatch, flags):
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    (tmp_path / "raw").mkdir()
+    former_release(tmp_path / "tiles")
+    before = sorted(tmp_path.rglob("*"))
+    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", **flags)
+    with pytest.raises(OutputExistsError, match=r"earlier release \(it holds split=train\)"):
+        tile.check_before_spark(settings)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "_ingest.json"])
+def test_what_is_something_else_besides_is_no_earlier_release(tmp_path, name):
+    (tmp_path / "raw").mkdir()
+    former_release(tmp_path / "tiles")
+    (tmp_path / "tiles" / name).write_text("")
+    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", overwrite=True)
+    with pytest.raises(OutputExistsError, match="Move that elsewhere"):
+        tile.check_before_spark(settings)

@@ -1,0 +1,61 @@
+"""Changed tables on files of this machine, without Spark."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from tests.data_prep.test_croissant import IMAGE, OTHER, manifest
+from tests.data_prep.test_ownership import Folder
+
+from data_prep.dataset.croissant import FILE
+from data_prep.dataset.edit import publish_tables
+from data_prep.dataset.hugging_face import CARD
+from data_prep.dataset.readme_card import FILE as PAGE
+
+
+class Disk(Folder):
+    def resolve(self, uri):
+        return uri
+
+    def write_text(self, uri, content, *, overwrite=False):
+        assert overwrite
+        self.write_in_place(uri, content)
+
+    def make_dirs(self, uri):
+        Path(uri).mkdir(exist_ok=True)
+
+    def rename(self, source, target, *, overwrite=False):
+        assert overwrite or not self.exists(target)
+        Path(source).replace(target)
+
+
+@pytest.fixture
+def root(tmp_path):
+    content = {**manifest(IMAGE, OTHER), "last_shard": 7}
+    (tmp_path / "_dataset.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
+    """Other programs were told of the version before, until something changed."""
+    left = root / f"_{PAGE}.{uuid.uuid4().hex}.tmp"
+    left.write_text("half")
+    (root / CARD).write_text("stale")
+    before = (root / "_dataset.json").read_text()
+    publish_tables(Disk(), str(root), lambda _: None)
+    assert (root / CARD).read_text() != "stale"
+    for name in (FILE, PAGE):
+        assert "f" * 64 in (root / name).read_text()
+    assert (root / "_dataset.json").read_text() == before
+    assert {path.name for path in root.iterdir()} == {"_dataset.json", CARD, FILE, PAGE}
+
+
+def test_a_file_that_says_the_same_is_not_written(root):
+    publish_tables(Disk(), str(root), lambda _: None)
+    names = (CARD, FILE, PAGE)
+    written = {name: (root / name).stat().st_mtime_ns for name in names}
+    publish_tables(Disk(), str(root), lambda _: None)
+    assert {name: (root / name).stat().st_mtime_ns for name in names} == written

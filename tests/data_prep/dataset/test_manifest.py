@@ -1,0 +1,156 @@
+"""``_dataset.json`` is data: what no run writes there is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, build_manifest
+from data_prep.dataset.settings import TilingSettings
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.regions import EXCLUDE, Zone, ZoneRules
+from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.errors import ConfigurationError, SchemaError
+from distkeras_grid.feeding.schema import Field
+
+SETTINGS = TilingSettings("in", "out", TileSpec(32, angles=[0]))
+
+
+def content():
+    image = Field("image", (32, 32, 1), classes=("a",))
+    entry = ImageRecord(
+        "a/0.png", TILED, 4, sha256="a" * 64, label="a", split="train", shard=0, update=0
+    )
+    built = build_manifest(SETTINGS, image, [entry], {})
+    return json.loads(json.dumps({**built, "last_shard": 0, "last_update": 0}))
+
+
+def test_what_was_written_is_read():
+    known = DataSet.from_json(content())
+    assert known.entries["a/0.png"].shard == 0
+    assert (known.last_shard, known.image.classes) == (0, ("a",))
+    known.check_settings(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shard": "../../home"},
+        {"shard": -1},
+        {"sha256": "' or 1=1 or ''='"},
+        {"sha256": "a" * 64 + "\n"},
+        {"split": "train/../../home"},
+        {"source": 7},
+        {"tiles": "many"},
+    ],
+)
+def test_a_hostile_entry_is_refused(change):
+    hostile = content()
+    hostile["sources"][0] |= change
+    with pytest.raises(SchemaError):
+        DataSet.from_json(hostile)
+
+
+@pytest.mark.parametrize("name", ["image", "spec", "settings", "sources", "last_shard"])
+def test_a_damaged_manifest_is_refused(name):
+    damaged = content()
+    del damaged[name]
+    with pytest.raises(SchemaError):
+        DataSet.from_json(damaged)
+    with pytest.raises(SchemaError):
+        DataSet.from_json({**content(), name: "x"})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"last_shard": 1e999}'])
+def test_text_that_is_no_manifest_is_refused(text):
+    """It was an error of the program itself."""
+    assert DataSet.from_text(json.dumps(content())) == DataSet.from_json(content())
+    with pytest.raises(SchemaError):
+        DataSet.from_text(text)
+
+
+def test_settings_that_are_missing_are_others():
+    damaged = content()
+    del damaged["settings"]["seed"]
+    with pytest.raises(ConfigurationError):
+        DataSet.from_json(damaged).check_settings(SETTINGS)
+
+
+BAR = {"a/0.png": (Zone(EXCLUDE, (((0, 60), (80, 60), (80, 64), (0, 64)),)),)}
+
+
+def zoned(rules, **settings):
+    """A data set whose image has these zones."""
+    told = content()
+    told["sources"][0]["zones"] = rules.digest("a/0.png")
+    told["settings"] |= settings
+    return DataSet.from_json(told)
+
+
+@pytest.mark.parametrize(
+    ("rules", "former", "forgotten"),
+    [
+        (ZoneRules(BAR), {"zones": "zones.csv"}, {}),
+        (ZoneRules({}, 4), {"bottom_strip": 4}, {}),
+        (ZoneRules({}, 4), {"bottom_strip": 4}, {"zones": "zones.csv"}),
+        (ZoneRules(BAR, 4), {"zones": "zones.csv", "bottom_strip": 4}, {"bottom_strip": 4}),
+    ],
+)
+def test_zones_that_are_forgotten_are_refused(rules, former, forgotten):
+    """All images were tiled again, with the bars on their tiles, and nothing said so."""
+    known = zoned(rules, **former)
+    with pytest.raises(ConfigurationError):
+        known.check_settings(replace(SETTINGS, **forgotten))
+    known.check_settings(replace(SETTINGS, **former))
+
+
+def test_zones_can_change_and_end():
+    known = zoned(ZoneRules(BAR), zones="zones.csv")
+    known.check_settings(replace(SETTINGS, zones="other.csv"))
+    known.check_settings(replace(SETTINGS, zones="other.csv", bottom_strip=4))
+    zoned(ZoneRules({}, 4), bottom_strip=4).check_settings(replace(SETTINGS, bottom_strip=6))
+    # A table without lines was followed: nothing is left to forget.
+    zoned(ZoneRules(), zones="empty.csv").check_settings(SETTINGS)
+    strip = zoned(ZoneRules({}, 4), zones="empty.csv", bottom_strip=4)
+    strip.check_settings(replace(SETTINGS, bottom_strip=4))
+    # Earlier releases had no zones.
+    told = content()
+    del told["settings"]["zones"], told["settings"]["bottom_strip"]
+    DataSet.from_json(told).check_settings(replace(SETTINGS, bottom_strip=4))
+
+
+def grouped(labels, **entry):
+    """A data set whose image has a group."""
+    told = content()
+    told["sources"][0] |= {"group": "S1", **entry}
+    told["settings"]["labels"] = labels
+    return DataSet.from_json(told)
+
+
+def test_a_table_of_groups_that_is_forgotten_is_refused():
+    """All images lost their groups, and new ones of a specimen of train could stand in test."""
+    for labels in ("t.csv", "hdfs:///labels/t.CSV"):
+        known = grouped(labels)
+        with pytest.raises(ConfigurationError, match="groups"):
+            known.check_settings(SETTINGS)
+        known.check_settings(replace(SETTINGS, labels="other.csv"))
+
+
+def test_groups_that_no_table_gave_are_not_asked_for():
+    # Set by hand, they stay.
+    grouped("t.csv", by_hand=["group"]).check_settings(SETTINGS)
+    grouped("folder").check_settings(SETTINGS)
+    without = grouped("t.csv", group=None)
+    without.check_settings(SETTINGS)
+
+
+def test_pairs_that_are_alike_are_read_and_checked():
+    pair = {"one": "a/0.png", "other": "a/1.png", "why": "seen"}
+    assert DataSet.from_json(content()).pairs == ()
+    known = DataSet.from_json({**content(), "near_duplicates": [pair]})
+    assert known.pairs == (DuplicatePair("a/0.png", "a/1.png", "seen"),)
+    for damaged in ("x", [1], [{"one": "a"}], [{**pair, "other": 3}]):
+        with pytest.raises(SchemaError):
+            DataSet.from_json({**content(), "near_duplicates": damaged})

@@ -1,0 +1,156 @@
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.dataset.plan import (
+    MOST_FILE_BYTES,
+    PlannedImage,
+    TilingPlan,
+    plan_units,
+    rows_of_a_file,
+)
+from distkeras_grid.errors import NoSpaceError
+
+
+def source(number, split="train", label="a", tiles=100, tile_bytes=1000.0):
+    name = f"{label}/{number:03}.png"
+    return PlannedImage(
+        name, f"file:/{name}", str(number), label, split, None, 400, 300, 1, tiles, tile_bytes
+    )
+
+
+def plan_of(*sources):
+    return TilingPlan(tuple(sources), ("a", "b"), 4, 16_384)
+
+
+def test_sums_and_lines():
+    plan = plan_of(source(1), source(2, "test", "b", tiles=50), source(3, "train", "b"))
+    assert plan.tiles == 250
+    assert plan.stored_bytes == 250_000
+    assert plan.counts == {"train": {"a": 100, "b": 100}, "test": {"a": 0, "b": 50}}
+    text = "\n".join(plan.describe(free=10**9))
+    assert "3 images, 4 angles: 250 tiles, about 250 kB on disk (4.1 MB of pixels)" in text
+    assert "1.0 GB free" in text
+    assert "train: a 1 image 100 tiles, b 1 image 100 tiles" in text
+
+
+def test_what_is_told_of_many_images_is_one_line():
+    """A night of 10,000 images would have had 10,000 equal lines."""
+    few = [replace(source(number), empty_angles=2) for number in range(60)]
+    lines = plan_of(*few, replace(source(60), notes="page 2 of 3")).describe(free=10**9)
+    told = [line for line in lines if ".png" in line]
+    assert told == [
+        "  a/000.png and 59 other images: no tile at 2 of 4 angles; --edge shift finds more",
+        "  a/060.png: page 2 of 3",
+    ]
+
+
+def test_slots_share_the_time_as_far_as_there_are_tasks():
+    large = [replace(source(i, tile_bytes=1e6), tile_seconds=0.01) for i in range(4)]
+    large = [replace(each, decode_seconds=0.5) for each in large]
+    decoding, alone = plan_of(*large).seconds(1)
+    # Cutting is a part of it.
+    assert alone > 4 * 100 * 0.01
+    assert decoding == 4 * 0.5
+    assert plan_of(*large).seconds(2) == pytest.approx((decoding / 2, alone / 2))
+    assert plan_of(*large).seconds(100) == pytest.approx((decoding / 4, alone / 4))
+
+
+def test_the_minutes_are_of_looking_decoding_and_cutting():
+    plan = plan_of(replace(source(1), tile_seconds=1.8, decode_seconds=120))
+    (line,) = [line for line in plan.outlook(1, 0, 10**9, looked=60) if "minutes" in line]
+    # 100 tiles of 1.8 s are three fifths of the time to cut.
+    assert re.findall(r"\d+\.\d", line) == ["8.0", "1.0", "2.0", "5.0"]
+
+
+def test_refuses_what_does_not_fit():
+    plan = plan_of(source(1))
+    plan.check_space(free=111_000, output="x")
+    with pytest.raises(NoSpaceError, match=r"100 tiles need about 110 kB, and x has 105 kB"):
+        plan.check_space(free=105_000, output="x")
+
+
+def test_what_is_dropped_needs_no_space():
+    """Files, space and the refusal were of all tiles, also if --keep stores a fifth of them."""
+    sizes = {f"{name}_bytes": 1000.0 for name in ("raw", "difference", "png", "jpeg")}
+    every = [replace(source(i, tiles=10**6), **sizes) for i in range(4)]
+    whole, fifth = plan_of(*every), plan_of(*(replace(each, kept=0.2) for each in every))
+    # A tenth of what seems to be dropped is planned for.
+    assert (fifth.tiles, fifth.stored_bytes) == (whole.tiles, whole.stored_bytes * 0.28)
+    assert "about 1.1 GB on disk (18 GB of pixels)" in fifth.describe(10**9)[0]
+    for line, dropping in zip(whole.outlook(2, 0, 10**9), fifth.outlook(2, 0, 10**9), strict=True):
+        assert ("4.0 GB" in line) == ("1.1 GB" in dropping)
+        assert ("4.4 GB needed" in line) == ("1.2 GB needed" in dropping)
+    fifth.check_space(1_300_000_000, "x")
+    with pytest.raises(NoSpaceError, match=r"1,120,000 tiles \(--keep drops others of 4,000,000\)"):
+        fifth.check_space(1_200_000_000, "x")
+    assert rows_of_a_file(fifth) == rows_of_a_file(whole)
+
+
+def test_dropped_tiles_do_not_count_in_the_size_of_files():
+    every = [source(i, tiles=30_000) for i in range(40)]
+    dropping = plan_of(*(replace(each, kept=0.0) for each in every))
+    # 3 MB of each image are planned for: eight are two thirds of 32 MB.
+    assert plan_units(dropping, 16)[-1].partition + 1 == 5
+    assert plan_units(plan_of(*every), 16)[-1].partition + 1 == 20
+    kept = plan_of(*(replace(each, kept=1.0) for each in every))
+    assert plan_units(kept, 16) == plan_units(plan_of(*every), 16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["train", "test"]), st.integers(1, 500)), min_size=1, max_size=40
+    ),
+    st.integers(1, 16),
+)
+def test_every_image_once_one_split_a_task(rows, slots):
+    sources = [source(i, split, tiles=tiles) for i, (split, tiles) in enumerate(rows)]
+    units = plan_units(plan_of(*sources), slots)
+    assert sorted(unit.source.source for unit in units) == [each.source for each in sources]
+    partitions = [unit.partition for unit in units]
+    assert partitions == sorted(partitions)
+    assert set(partitions) == set(range(partitions[-1] + 1))
+    assert len({(unit.partition, unit.source.split) for unit in units}) == partitions[-1] + 1
+    for number in set(partitions):
+        mine = [unit.source.source for unit in units if unit.partition == number]
+        assert mine == sorted(mine)
+
+
+MB = 1e6
+
+
+def written(sizes, slots=2):
+    """Bytes of each task, for images that become so many bytes [MB]."""
+    sources = [source(i, tiles=size * 100, tile_bytes=1e4) for i, size in enumerate(sizes)]
+    plan = plan_of(*sources)
+    filled = Counter()
+    for unit in plan_units(plan, slots):
+        filled[unit.partition] += unit.source.tiles * unit.source.tile_bytes
+    return [size / MB for size in filled.values()], plan
+
+
+@pytest.mark.parametrize("slots", [1, 2, 16])
+def test_images_of_mixed_sizes_become_files_of_about_one_size(slots):
+    """Images were counted: 633 MB stood beside 5 MB."""
+    sizes = [5, 5, 60, 2, 5, 90, 5, 5, 30, 120, 5, 7, 5, 60, 80, 5] * 20
+    tasks, _ = written(sizes, slots)
+    assert all(128 <= size <= 256 for size in tasks[:-1])
+    assert sum(tasks) == pytest.approx(sum(sizes))
+
+
+def test_a_large_image_becomes_several_files_of_one_task():
+    tasks, plan = written([633, 5, 5, 5])
+    assert tasks == pytest.approx([633, 15])
+    rows = rows_of_a_file(plan)
+    assert rows * 1e4 == pytest.approx(MOST_FILE_BYTES, rel=0.01)
+
+
+def test_few_bytes_do_not_become_many_files():
+    """One image a night made 16 files of 11 MB."""
+    assert len(written([11] * 16, slots=4)[0]) == pytest.approx(11 * 16 / 44, abs=2)
+    assert len(written([1] * 10, slots=16)[0]) == 1

@@ -1,0 +1,142 @@
+from dataclasses import replace
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.dataset.schema import (
+    COLUMNS,
+    SourceRow,
+    encode,
+    image_field,
+    max_stored_value,
+    record_batch,
+)
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tiler import Tile, iter_tiles
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images.open_image import decode_image
+from data_prep.images.plane_selection import PlaneSelector
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.feeding.arrays import features_from_arrow
+
+SPEC = TileSpec(32, angles=[0, 30])
+RAW = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
+JPEG = replace(RAW, encoding="jpeg")
+SOURCE = SourceRow("a/1.png", "abc", 1, "b", "train")
+
+
+def some_tiles(channels=1, dtype=np.uint8):
+    shape = (80, 90, channels)
+    image = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, shape, dtype=dtype)
+    return list(iter_tiles(image, SPEC))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_raw_rows_hold_the_pixels(dtype):
+    tiles = some_tiles(3, dtype)
+    field = image_field(
+        SPEC, 3, np.dtype(dtype).name, "raw", ("a", "b"), np.dtype(dtype).itemsize * 8
+    )
+    batch = record_batch(tiles, SOURCE, RAW, field)
+    assert batch.schema.names == ["image", *(name for name, _, _ in COLUMNS)]
+    assert batch.num_rows == len(tiles)
+    for row, tile in zip(batch.to_pylist(), tiles, strict=True):
+        little_endian = np.dtype(dtype).newbyteorder("<")
+        pixels = np.frombuffer(row["image"], little_endian).reshape(field.shape)
+        np.testing.assert_array_equal(pixels, tile.pixels)
+        assert (row["x"], row["y"], row["angle"]) == (tile.x, tile.y, tile.angle)
+        assert (row["label"], row["label_name"], row["split"]) == (1, "b", "train")
+        assert (row["height"], row["width"], row["channels"]) == (32, 32, 3)
+        assert len(row["image"]) == field.nbytes
+    assert len(set(batch.column("tile_id").to_pylist())) == len(tiles)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_differences_hold_the_same_pixels_in_as_many_bytes(dtype):
+    tiles = some_tiles(3, np.dtype(dtype))
+    field = image_field(SPEC, 3, dtype, "difference", ("a", "b"), np.dtype(dtype).itemsize * 8)
+    batch = record_batch(tiles, SOURCE, replace(RAW, encoding="difference"), field)
+    np.testing.assert_array_equal(
+        features_from_arrow(batch.column("image"), field), [tile.pixels for tile in tiles]
+    )
+    raw = record_batch(tiles, SOURCE, RAW, replace(field, encoding="raw"))
+    others = [name for name in batch.schema.names if name not in ("image", "encoding", "tile_id")]
+    assert batch.select(others).equals(raw.select(others))
+    assert batch.column("encoding").unique().to_pylist() == ["difference"]
+    assert batch.nbytes - raw.nbytes == len(tiles) * (len("difference") - len("raw"))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_rows_are_pictures(channels):
+    tile = Tile(np.full((32, 32, channels), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
+    field = image_field(SPEC, channels, "uint8", "jpeg", (), 8)
+    row = record_batch([tile], SOURCE, JPEG, field).to_pylist()[0]
+    assert row["image"]["path"] == f"{row['tile_id']}.jpeg"
+    pixels = np.asarray(Image.open(BytesIO(row["image"]["bytes"])))
+    assert pixels.shape == ((32, 32) if channels == 1 else (32, 32, 3))
+    assert np.abs(pixels.astype(int) - 77).max() <= 1
+    with pytest.raises(ConfigurationError, match="uint16"):
+        image_field(SPEC, 1, "uint16", "jpeg", (), 16)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_png_rows_are_pictures_without_loss(channels, dtype):
+    high = int(np.iinfo(dtype).max)
+    pixels = np.random.default_rng(0).integers(0, high, (32, 32, channels), dtype, endpoint=True)
+    tile = Tile(pixels, 0.0, 0, 0, 16.0, 16.0)
+    field = image_field(SPEC, channels, dtype.__name__, "png", (), 8 * pixels.itemsize)
+    batch = record_batch([tile], SOURCE, replace(RAW, encoding="png"), field)
+    row, images = batch.to_pylist()[0], batch.column("image").field("bytes")
+    assert row["image"]["path"] == f"{row['tile_id']}.png"
+    np.testing.assert_array_equal(decode_image(row["image"]["bytes"], "x"), pixels)
+    np.testing.assert_array_equal(features_from_arrow(images, field)[0], pixels)
+
+
+def test_quality_is_used():
+    tile = some_tiles()[0].pixels
+    assert len(encode(tile, "jpeg", 30)) < len(encode(tile, "jpeg", 95))
+
+
+def test_the_model_sees_values_from_0_to_1():
+    for dtype, bits in (("uint8", 8), ("uint16", 16), ("uint16", 12)):
+        field = image_field(SPEC, 1, dtype, "raw", (), bits)
+        assert max_stored_value(field) == 2**bits - 1
+        assert max_stored_value(field) * field.scale + field.offset == 1
+
+
+def test_texture_of_12_bits_is_no_background():
+    pixels = np.random.default_rng(0).integers(0, 4096, (32, 32, 1), dtype=np.uint16)
+    tile = Tile(pixels // 4, 0.0, 0, 0, 16.0, 16.0)
+    of_16, of_12 = (
+        record_batch(
+            [tile], SOURCE, RAW, image_field(SPEC, 1, "uint16", "raw", (), bits)
+        ).to_pylist()[0]
+        for bits in (16, 12)
+    )
+    assert (of_16["bg_fraction"], of_12["bg_fraction"]) == (1, 0)
+
+
+def test_identity_is_of_pixels_and_how_they_were_cut_and_stored():
+    tile = some_tiles()[0]
+    same = replace(tile, pixels=tile.pixels + 1)
+    assert RAW.tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, same)
+    others = [
+        RAW.tile_id("abd", 1, tile),
+        RAW.tile_id("abc", 3, tile),
+        JPEG.tile_id("abc", 1, tile),
+        replace(JPEG, quality=80).tile_id("abc", 1, tile),
+        *(
+            replace(RAW, choice=choice).tile_id("abc", 1, tile)
+            for choice in (PlaneSelector(page=1), PlaneSelector(channel="1"), PlaneSelector(z="1"))
+        ),
+        replace(RAW, spec=replace(SPEC, overlap=0.25)).tile_id("abc", 1, tile),
+        replace(RAW, spec=replace(SPEC, interpolation="linear")).tile_id("abc", 1, tile),
+        RAW.tile_id("abc", 1, replace(tile, x=tile.x + 1)),
+        RAW.tile_id("abc", 1, replace(tile, angle=30.0)),
+    ]
+    assert len({RAW.tile_id("abc", 1, tile), *others}) == 1 + len(others)
+    # Of lossless tiles the quality says nothing.
+    assert replace(RAW, quality=80).tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, tile)

@@ -1,0 +1,870 @@
+"""Two nights in a row, with new, changed, removed and broken images in between, on real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, plan_tiles, tile_images, update_tiles
+from data_prep.dataset import shards, update
+from data_prep.geometry.grid import count_tiles
+from data_prep.images import file_access
+from data_prep.images.file_access import FileOpener
+from data_prep.images.open_image import decode_image
+from data_prep.spark import driver
+from data_prep.splits.fingerprint_store import load_fingerprints
+from data_prep.splits.leak_check import check_leaks_of
+from distkeras_grid.errors import (
+    BusyError,
+    ConfigurationError,
+    DataError,
+    EmptyDataError,
+    EmptySplitError,
+    ImageError,
+    OutputExistsError,
+    PathNotFoundError,
+)
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+from distkeras_grid.spark.storage import Storage, escaped
+from tests.data_prep.first_night import FirstNight
+
+pytestmark = pytest.mark.spark
+
+SPEC = TileSpec(28, angles=[0, 40])
+#: With characters that mean patterns elsewhere.
+OUTPUT = "tiles [1] {a,b}"
+IDENTITY = ("source", "source_sha256", "angle", "x", "y", "label", "tile_id")
+
+
+def draw(path: Path, seed: int, size: tuple[int, int] = (64, 48)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture(scope="module")
+def once(spark, tmp_path_factory):
+    """Eight micrographs of two classes, with characters in names that mean patterns elsewhere."""
+    root = tmp_path_factory.mktemp("once")
+    for i in range(4):
+        draw(root / "raw images" / "a" / f"{i} [x].png", i)
+        draw(root / "raw images" / "b" / f"{i}.png", 10 + i)
+    names = str(root / "raw images"), str(root / OUTPUT)
+    return FirstNight.of(TilingSettings(*names, SPEC, split="0.5:0.5", update=True), spark)
+
+
+@pytest.fixture
+def folder(once, tmp_path):
+    return once.copy_images(tmp_path)
+
+
+@pytest.fixture
+def settings(once, folder, tmp_path):
+    return replace(once.settings, input=str(folder), output=str(tmp_path / OUTPUT))
+
+
+@pytest.fixture
+def first(once, settings):
+    """The first night is over: what it said."""
+    return once.copy_tiles(settings.output)
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """The paths of all images that were really tiled."""
+    seen: list[str] = []
+    plan_units = driver.plan_units
+
+    def watched(plan, slots):
+        seen.extend(source.source for source in plan.sources)
+        return plan_units(plan, slots)
+
+    monkeypatch.setattr(driver, "plan_units", watched)
+    return seen
+
+
+def rows_of(spark, path):
+    """Identity and pixels of all tiles, without the split."""
+    return Counter(
+        (*(row[name] for name in IDENTITY), bytes(row.image))
+        for row in spark.read.parquet(escaped(path)).select("image", *IDENTITY).collect()
+    )
+
+
+def splits_of(spark, path):
+    rows = spark.read.parquet(escaped(path)).select("source", "split").distinct().collect()
+    assert len(rows) == len({row.source for row in rows})
+    return {row.source: row.split for row in rows}
+
+
+def visible(settings):
+    return sorted(path.name for path in Path(settings.output).iterdir() if path.name[0] not in "._")
+
+
+def hidden(settings):
+    names = {path.name for path in Path(settings.output).iterdir() if path.name[0] == "_"}
+    return sorted(names - {"_reports", "_likeness", "_versions", "_croissant.json", "_README.md"})
+
+
+@pytest.mark.slow
+def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
+    spark, settings, folder, cut
+):
+    Image.fromarray(np.full((64, 48), 90, np.uint8)).save(folder / "a" / "flat.png")
+    half = np.random.default_rng(40).integers(0, 256, (64, 128), dtype=np.uint8)
+    half[:, :64] = 7
+    Image.fromarray(half).save(folder / "b" / "half.png")
+    night = replace(settings, keep="bg_fraction<0.5", normalise="min-max")
+    told = []
+    done = update_tiles(night, spark=spark, say=told.append)
+    rows = spark.read.parquet(escaped(night.output)).select("source", "bg_fraction").collect()
+    entries = {entry["source"]: entry for entry in done.manifest["sources"]}
+    assert max(row.bg_fraction for row in rows) < 0.5
+    counts = Counter(row.source for row in rows)
+    assert {path: entry["tiles"] for path, entry in entries.items() if entry["tiles"]} == counts
+    assert done.tiles == done.manifest["tiles"] == len(rows)
+    planned = 9 * count_tiles(48, 64, SPEC) + count_tiles(128, 64, SPEC)
+    assert done.filtered == planned - done.tiles > 0
+    assert (entries["a/flat.png"]["tiles"], done.kept_none) == (0, ("a/flat.png",))
+    assert "shard" not in entries["a/flat.png"]
+    assert entries["b/half.png"]["filtered"] > 0
+    assert counts["b/half.png"] > 0
+    assert any("a/flat.png" in line and "warning" in line for line in told)
+    report = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert (report["filtered"], list(report["kept_none"])) == (done.filtered, ["a/flat.png"])
+    assert (entries["b/half.png"]["low"], entries["b/half.png"]["high"]) == (0, 255)
+    # The next night does not read them again, nor cut in another way.
+    cut.clear()
+    again = update_tiles(night, spark=spark)
+    assert (again.unchanged, cut, again.manifest["tiles"]) == (10, [], len(rows))
+    for other in ({"keep": "bg_fraction<0.6"}, {"normalise": None}):
+        with pytest.raises(ConfigurationError):
+            update_tiles(replace(night, **other), spark=spark)
+    # An image without a tile can get some, and one with some can lose all.
+    draw(folder / "a" / "flat.png", 41)
+    Image.fromarray(np.full((64, 128), 50, np.uint8)).save(folder / "b" / "half.png")
+    changed = update_tiles(night, spark=spark)
+    assert (changed.changed, changed.kept_none) == (2, ("b/half.png",))
+    rows = spark.read.parquet(escaped(night.output)).select("source").collect()
+    assert len(rows) == changed.manifest["tiles"]
+    assert {row.source for row in rows} == set(entries) - {"b/half.png"}
+
+
+@pytest.mark.full
+def test_where_no_tile_meets_the_conditions_nothing_is_written(spark, settings):
+    with pytest.raises(EmptyDataError, match="keep"):
+        update_tiles(replace(settings, keep="bg_fraction>0.999"), spark=spark)
+    assert not (Path(settings.output) / "_dataset.json").exists()
+
+
+def test_two_nights(spark, settings, first, folder, tmp_path, cut):
+    assert (first.new, first.changed, first.left_out) == (8, 0, {})
+    assert visible(settings) == ["shard=0"]
+    before = splits_of(spark, settings.output)
+    assert Counter(before.values()) == {"train": 4, "test": 4}
+
+    # The day between: two new, one of them a copy, one changed, one removed, two broken.
+    draw(folder / "a" / "new.png", 20)
+    (folder / "a" / "0 copy.png").write_bytes((folder / "a" / "0 [x].png").read_bytes())
+    draw(folder / "b" / "1.png", 21)
+    (folder / "b" / "2.png").unlink()
+    (folder / "b" / "cut.png").write_bytes((folder / "b" / "3.png").read_bytes()[:200])
+    draw(folder / "a" / "small.png", 22, (20, 20))
+    (folder / "b" / "3.png").touch()
+
+    said = []
+    second = update_tiles(settings, spark=spark, say=said.append)
+    assert sorted(cut) == ["a/new.png", "b/1.png"]
+    assert (second.new, second.changed, second.removed) == (1, 1, 1)
+    assert set(second.left_out) == {"b/cut.png", "a/small.png"}
+    assert any("left out: b/cut.png" in line for line in said)
+    # Of the first shard there is a copy without the changed image.
+    assert visible(settings) == ["shard=1", "shard=2"]
+    assert hidden(settings) == ["_dataset.json"]
+    card = (Path(settings.output) / ".huggingface.yaml").read_text()
+    assert "shard=2/split=train" in card
+    assert "shard=0" not in card
+
+    # What a fresh tiling of the same images gives, and the removed one; splits are kept.
+    fresh = replace(settings, output=str(tmp_path / "fresh"), update=False, on_error="skip")
+    tile_images(fresh, spark=spark)
+    now = rows_of(spark, settings.output)
+    assert now == rows_of(spark, fresh.output) + Counter(
+        {row: n for row, n in now.items() if row[0] == "b/2.png"}
+    )
+    assert len({row[0] for row in now}) == 9
+    after = splits_of(spark, settings.output)
+    assert {path: split for path, split in after.items() if path in before} == before
+
+    # Our reader, the metadata, and the manifest.
+    train, test = read_tiles(settings.output)
+    assert train.count() + test.count() == sum(now.values())
+    assert Field.from_metadata("image", train.schema["image"].metadata).classes == ("a", "b")
+    written = json.loads((Path(settings.output) / "_dataset.json").read_text())
+    assert written == second.manifest
+    assert written["tiles"] == sum(now.values())
+    entries = {entry["source"]: entry for entry in written["sources"]}
+    assert entries["a/0 copy.png"]["reason"] == "the same bytes as a/0 [x].png"
+    assert [(entries[f"b/{i}.png"]["shard"], entries[f"b/{i}.png"]["update"]) for i in (1, 3)] == [
+        (1, 1),
+        (2, 0),
+    ]
+
+
+def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
+    spark, once, settings, first, tmp_path, monkeypatch
+):
+    jobs = []
+    inspect = driver.inspect_images
+
+    def watched(*arguments):
+        found = inspect(*arguments)
+        jobs.append(len(found))
+        return found
+
+    monkeypatch.setattr(driver, "inspect_images", watched)
+    monkeypatch.setattr(driver, "LOOKED_AT_ONCE", 3)
+    parted = replace(settings, output=str(tmp_path / "parted"))
+    update_tiles(parted, spark=spark)
+    assert len(jobs) > 1
+    assert set(jobs[:-1]) == {3}
+    files = Storage(spark)
+    whole, of_parts = (load_fingerprints(files, each.output) for each in (settings, parted))
+    assert dict(whole) == dict(of_parts)
+    assert len(whole) > 3
+    assert rows_of(spark, settings.output) == rows_of(spark, parted.output)
+    assert splits_of(spark, settings.output) == splits_of(spark, parted.output)
+
+
+def test_a_night_without_changes_looks_at_what_was_broken_and_at_nothing_else(
+    spark, settings, folder, cut, monkeypatch
+):
+    (folder / "b" / "cut.png").write_bytes(b"no image")
+    update_tiles(settings, spark=spark)
+    cut.clear()
+    looked = []
+    inspect = driver.inspect_images
+
+    def watched(*arguments):
+        found = inspect(*arguments)
+        looked.extend(each.uri.rsplit("/", 1)[-1] for each in found)
+        return found
+
+    monkeypatch.setattr(driver, "inspect_images", watched)
+    idle = update_tiles(settings, spark=spark)
+    assert (looked, cut, set(idle.left_out)) == (["cut.png"], [], {"b/cut.png"})
+    assert (idle.new, idle.changed, idle.unchanged) == (0, 0, 8)
+
+    # Mended, it is tiled; spoilt, an image keeps its former tiles and is listed.
+    draw(folder / "b" / "cut.png", 30)
+    (folder / "a" / "0 [x].png").write_bytes(b"spoilt")
+    mended = update_tiles(settings, spark=spark)
+    assert (cut, mended.new) == (["b/cut.png"], 1)
+    assert "its former tiles are kept" in mended.left_out["a/0 [x].png"]
+    assert "a/0 [x].png" in splits_of(spark, settings.output)
+
+
+def spoil(folder):
+    """Files of which each ended the night."""
+    (folder / "a" / "empty.png").write_bytes(b"")
+    (folder / "a" / "cut.png").write_bytes((folder / "b" / "3.png").read_bytes()[:200])
+    draw(folder / "a" / "large.png", 50, (400, 400))
+    (folder / "b" / "dangling.png").symlink_to("nowhere")
+    return {"a/empty.png", "a/cut.png", "a/large.png"}
+
+
+LINK = {"b/dangling.png"}
+
+
+@pytest.mark.usefixtures("first")
+def test_images_in_a_folder_that_cannot_be_opened_are_not_removed(
+    spark, settings, folder, monkeypatch
+):
+    """They were counted as removed, and a copy elsewhere was taken for the image that had moved."""
+    copy, original = "b/copy.png", "a/0 [x].png"
+    shutil.copy(folder / original, folder / copy)
+    shutil.rmtree(folder / "a")
+    monkeypatch.setattr(update, "unseen_images", lambda *_: {"a": "it cannot be opened"})
+    done = update_tiles(settings, spark=spark)
+    assert (done.removed, done.relabelled, set(done.left_out)) == (0, 0, {"a", copy})
+    entries = {entry["source"]: entry for entry in done.manifest["sources"]}
+    assert (entries[original]["status"], entries[original]["label"]) == ("tiled", "a")
+
+
+@pytest.mark.parametrize("update_", [pytest.param(False, marks=pytest.mark.full), True])
+def test_one_bad_file_is_one_line_and_not_the_end_of_the_night(
+    spark, settings, folder, monkeypatch, update_
+):
+    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
+    bad = spoil(folder)
+    night = replace(settings, update=update_, on_error="skip")
+    done = update_tiles(night, spark=spark)
+    assert (set(done.left_out), done.new) == (bad | LINK, 8)
+    entries = {entry["source"]: entry for entry in done.manifest["sources"]}
+    assert {entries[path]["status"] for path in bad} == {"left out"}
+    report = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert set(report["left_out"]) == bad | LINK
+    if update_:
+        # They are tried again, and are no more work than before.
+        again = update_tiles(night, spark=spark)
+        assert (set(again.left_out), again.tiles, again.unchanged) == (bad | LINK, 0, 8)
+        assert again.manifest["last_update"] == done.manifest["last_update"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a/cut.png",
+        pytest.param("a/empty.png", marks=pytest.mark.full),
+        pytest.param("a/large.png", marks=pytest.mark.full),
+    ],
+)
+def test_fail_ends_before_anything_is_written(spark, settings, folder, monkeypatch, name):
+    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
+    for each in spoil(folder) - {name}:
+        (folder / each).unlink()
+    with pytest.raises(ImageError, match=name):
+        update_tiles(replace(settings, on_error="fail"), spark=spark)
+    assert not Path(settings.output).exists()
+
+
+def test_images_that_spark_hides_are_reported_and_those_with_a_colon_are_tiled(
+    spark, settings, folder
+):
+    """They were neither tiled nor told."""
+    draw(folder / "a" / "12:30.png", 70)
+    for name in ("a/_x.png", "b/.y.PNG", "_old/z.png", "._notes/_q.png", "b/._0.png", "b/_t.txt"):
+        drawn = folder / "drawn.png"
+        draw(drawn, 71)
+        (folder / name).parent.mkdir(exist_ok=True)
+        drawn.rename(folder / name)
+    said = []
+    done = update_tiles(replace(settings, update=False), spark=spark, say=said.append)
+    # `._0.png` holds macOS' attributes of `0.png`.
+    assert set(done.left_out) == {"a/_x.png", "b/.y.PNG", "_old"}
+    for name in done.left_out:
+        assert sum(f"left out: {name}:" in line for line in said) == 1
+    sources = {each["source"]: each["status"] for each in done.manifest["sources"]}
+    assert sources["a/12:30.png"] == "tiled"
+    assert len(sources) == 9
+    figures = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert set(figures["left_out"]) == set(done.left_out)
+
+
+def test_where_all_images_are_hidden_the_error_names_them(spark, settings, tmp_path):
+    draw(tmp_path / "hidden" / "a" / "_x.png", 72)
+    with pytest.raises(EmptyDataError, match=r"a/_x\.png"):
+        update_tiles(replace(settings, input=str(tmp_path / "hidden")), spark=spark)
+
+
+@pytest.mark.slow
+def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
+    spark, settings, folder, monkeypatch
+):
+    monkeypatch.setattr(file_access, "MOST_BYTES", 100_000)
+    bad = spoil(folder)
+    # A link has no content that could be in quarantine: each night tells it.
+    (folder / "b" / "dangling.png").unlink()
+    night = replace(settings, on_error="quarantine")
+    first = update_tiles(night, spark=spark)
+    assert (set(first.left_out), first.quarantined) == (bad, {})
+    looked = []
+    inspect = driver.inspect_images
+
+    def watched(spark_, lengths, *rest):
+        looked.extend(lengths)
+        return inspect(spark_, lengths, *rest)
+
+    monkeypatch.setattr(driver, "inspect_images", watched)
+    second = update_tiles(night, spark=spark)
+    assert (second.left_out, set(second.quarantined), looked) == ({}, bad, [])
+    assert second.unchanged == 8
+    draw(folder / "a" / "cut.png", 51)
+    third = update_tiles(night, spark=spark)
+    assert (third.new, third.left_out) == (1, {})
+    assert set(third.quarantined) == bad - {"a/cut.png"}
+
+
+def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
+    spark, settings, folder, monkeypatch
+):
+    """Its file is as it was, so a moment without a network left a good image out for good."""
+    path = folder / "a" / "new.png"
+    draw(path, 60)
+    content, stamp = path.read_bytes(), path.stat().st_mtime_ns
+    list_images = update.list_images
+
+    def late(*arguments):
+        found = list_images(*arguments)
+        path.unlink()
+        return found
+
+    monkeypatch.setattr(update, "list_images", late)
+    night = replace(settings, on_error="quarantine")
+    assert set(update_tiles(night, spark=spark).left_out) == {"a/new.png"}
+    monkeypatch.undo()
+    path.write_bytes(content)
+    os.utime(path, ns=(stamp, stamp))
+    after = update_tiles(night, spark=spark)
+    assert (after.new, after.left_out, after.quarantined) == (1, {}, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("happens", "kind"),
+    [
+        ("changes", "file"),
+        ("spoils", "spark"),
+        pytest.param("changes", "spark", marks=pytest.mark.full),
+        pytest.param("spoils", "file", marks=pytest.mark.full),
+        pytest.param("goes", "file", marks=pytest.mark.full),
+        pytest.param("goes", "spark", marks=pytest.mark.full),
+    ],
+)
+def test_an_image_that_changes_while_it_is_tiled_is_left_out(
+    spark, settings, first, folder, monkeypatch, happens, kind
+):
+    """It was looked at, and then it is another one. It ended the night."""
+    monkeypatch.setattr(update, "choose_opening", lambda *_: FileOpener(kind))
+    tiles = first.tiles
+    before = rows_of(spark, settings.output)
+    draw(folder / "a" / "new.png", 60)
+    draw(folder / "b" / "1.png", 61)
+    draw(folder / "b" / "good.png", 62)
+    cut_tiles = shards.cut_tiles
+
+    def late(*arguments):
+        for number, path in enumerate((folder / "a" / "new.png", folder / "b" / "1.png")):
+            if happens == "changes":
+                draw(path, 63 + number)
+            elif happens == "goes":
+                path.unlink()
+            else:
+                path.write_bytes(b"no image")
+        return cut_tiles(*arguments)
+
+    monkeypatch.setattr(shards, "cut_tiles", late)
+    done = update_tiles(settings, spark=spark)
+    assert (done.new, done.changed, set(done.left_out)) == (1, 0, {"a/new.png", "b/1.png"})
+    now = rows_of(spark, settings.output)
+    assert now.total() == tiles * 9 // 8 == done.manifest["tiles"]
+    assert before <= now
+    monkeypatch.undo()
+    if happens == "changes":
+        after = update_tiles(settings, spark=spark)
+        assert (after.new, after.changed, after.left_out) == (1, 1, {})
+        assert after.manifest["tiles"] == tiles * 10 // 8
+    assert hidden(settings) == ["_dataset.json"]
+
+
+@pytest.mark.usefixtures("first")
+def test_a_changed_image_that_cannot_be_cut_keeps_its_former_tiles(
+    spark, settings, folder, monkeypatch
+):
+    before = rows_of(spark, settings.output)
+    draw(folder / "b" / "1.png", 60)
+    cut_tiles = shards.cut_tiles
+
+    def late(*arguments):
+        (folder / "b" / "1.png").unlink()
+        return cut_tiles(*arguments)
+
+    monkeypatch.setattr(shards, "cut_tiles", late)
+    done = update_tiles(settings, spark=spark)
+    assert (done.changed, set(done.left_out)) == (0, {"b/1.png"})
+    assert "its former tiles are kept" in done.left_out["b/1.png"]
+    assert rows_of(spark, settings.output) == before
+    assert hidden(settings) == ["_dataset.json"]
+
+
+def test_names_and_splits_of_a_table_are_wrong_for_single_images(spark, settings, folder, tmp_path):
+    table = tmp_path / "labels.csv"
+    lines = ["file,label,split", "0 [x].png,a,train", "1 [x].png,a,train", "2 [x].png,a,"]
+    lines += ["3 [x].png,a,test", "0.png,b,test", "twin.png,b,train"]
+    table.write_text("\n".join(lines))
+    draw(folder / "a" / "twin.png", 70)
+    draw(folder / "b" / "twin.png", 71)
+    told = replace(settings, labels=str(table))
+    with pytest.raises(EmptySplitError) as raised:
+        update_tiles(told, spark=spark)
+    assert raised.value.cells == (("b", "train", 1),)
+    done = update_tiles(replace(told, allow_empty=True), spark=spark)
+    missing = {"b/1.png", "b/2.png", "b/3.png"}
+    assert set(done.left_out) == {"a/twin.png", "b/twin.png", "a/2 [x].png", *missing}
+    assert done.new == 4
+    assert done.manifest["classes"] == ["a", "b"]
+    assert splits_of(spark, settings.output) == {
+        **{f"a/{i} [x].png": "train" for i in range(2)},
+        **{"a/3 [x].png": "test", "b/0.png": "test"},
+    }
+
+
+@pytest.mark.slow
+def test_lines_of_a_table_of_splits_that_come_too_late_end_no_night(
+    spark, settings, folder, tmp_path
+):
+    table = tmp_path / "labels.csv"
+    lines = [f"{i} [x].png,a,{'test' if i else 'train'},S{i}" for i in range(4)]
+    lines += [f"{i}.png,b,{'test' if i else 'train'},T{i}" for i in range(4)]
+    table.write_text("\n".join(["file,label,split,group", *lines]))
+    told = replace(settings, labels=str(table))
+    update_tiles(told, spark=spark)
+    before = splits_of(spark, settings.output)
+
+    draw(folder / "a" / "joins.png", 70)
+    draw(folder / "a" / "new.png", 71)
+    shutil.copy(folder / "a" / "0 [x].png", folder / "a" / "copy.png")
+    lines[1] = "1 [x].png,a,train,S1"
+    lines += ["joins.png,a,test,S0", "new.png,a,test,S9", "copy.png,a,train,S0"]
+    table.write_text("\n".join(["file,label,split,group", *lines]))
+    said: list[str] = []
+    done = update_tiles(told, spark=spark, say=said.append)
+    assert set(done.left_out) == {"a/joins.png"}
+    assert splits_of(spark, settings.output) == {**before, "a/new.png": "test"}
+    report = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert set(report["splits_kept"]) == {"a/1 [x].png"}
+    assert [line for line in said if "a/1 [x].png" in line and "train" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("first")
+def test_replaced_images_of_several_shards_leave_no_former_tile(
+    spark, settings, folder, monkeypatch
+):
+    """What waits for its turn is copied meanwhile; its former tiles stayed for ever."""
+    for i in range(3):
+        draw(folder / "b" / f"{i}.png", 80 + i)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1)
+    done = update_tiles(settings, spark=spark)
+    assert done.changed == 3
+    now = rows_of(spark, settings.output)
+    assert set(now.values()) == {1}
+    assert now.total() == done.manifest["tiles"]
+    assert hidden(settings) == ["_dataset.json"]
+    assert visible(settings) == sorted(done.manifest["shards"])
+    # The report looks into all new shards.
+    told = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert sum(told["angles"].values()) == done.tiles
+
+
+def test_a_plan_tells_and_writes_nothing(spark, once, settings, folder):
+    said = []
+    plan = plan_tiles(settings, spark=spark, say=said.append)
+    assert (plan.new, plan.left_out) == (8, {})
+    assert not Path(settings.output).exists()
+    told = "\n".join(said)
+    for word in (
+        "--encoding raw:",
+        "--encoding difference:",
+        "--encoding png:",
+        "--encoding jpeg:",
+        " file",
+        "minutes on 2 task slots",
+        "needed",
+    ):
+        assert word in told
+    done = once.copy_tiles(settings.output)
+    assert (done.tiles, done.new) == (plan.tiles, plan.new)
+    before = sorted(Path(settings.output).rglob("*"))
+    draw(folder / "b" / "1.png", 21)
+    said.clear()
+    later = plan_tiles(settings, spark=spark, say=said.append)
+    assert (later.changed, later.unchanged) == (1, 7)
+    assert any("for copies of shards" in line for line in said)
+    assert sorted(Path(settings.output).rglob("*")) == before
+
+
+def test_each_night_leaves_a_report(once):
+    done = once.done
+    page = Path(done.report).read_text()
+    told = json.loads(Path(done.report).with_suffix(".json").read_text())
+    assert told["new"] == 8
+    assert sum(told["angles"].values()) == done.tiles
+    assert sum(n for by_class in told["tiles"].values() for n in by_class.values()) == done.tiles
+    assert set(told["angles"]) == {"0", "40"}
+    # Eight thumbnails with the squares that were written, and eight tiles of each class.
+    assert page.count("<figure>") == 8
+    for kind, angle in (("flat", "0"), ("turned", "40")):
+        outlines = re.findall(rf'class="{kind}" d="([^"]+)"', page)
+        assert len(outlines) == 8
+        assert sum(each.count("z") for each in outlines) == told["angles"][angle]
+    assert page.count("<img ") == 16
+
+
+@pytest.mark.usefixtures("first")
+def test_prune_drops_and_an_image_that_comes_back_has_its_split(spark, settings, folder, cut):
+    before = splits_of(spark, settings.output)
+    content = (folder / "b" / "2.png").read_bytes()
+    (folder / "b" / "2.png").unlink()
+    pruned = update_tiles(replace(settings, prune=True), spark=spark)
+    assert (pruned.removed, pruned.tiles) == (1, 0)
+    assert set(splits_of(spark, settings.output)) == set(before) - {"b/2.png"}
+    cut.clear()
+    (folder / "b" / "again.png").write_bytes(content)
+    update_tiles(settings, spark=spark)
+    assert cut == ["b/again.png"]
+    assert splits_of(spark, settings.output)["b/again.png"] == before["b/2.png"]
+
+
+@pytest.mark.slow
+def test_a_data_set_that_was_written_at_once_is_taken_over(spark, settings, folder, cut):
+    tile_images(replace(settings, update=False), spark=spark)
+    before, splits = rows_of(spark, settings.output), splits_of(spark, settings.output)
+    cut.clear()
+    draw(folder / "a" / "new.png", 20)
+    update_tiles(settings, spark=spark)
+    assert cut == ["a/new.png"]
+    assert visible(settings) == ["shard=0", "shard=1"]
+    now = rows_of(spark, settings.output)
+    assert before <= now
+    assert {
+        path: split for path, split in splits_of(spark, settings.output).items() if path in splits
+    } == splits
+    # ... and can be replaced as a whole.
+    manifest = tile_images(replace(settings, update=False, overwrite=True), spark=spark)
+    assert manifest["tiles"] == now.total()
+    assert (visible(settings), hidden(settings)) == (["shard=2"], ["_dataset.json"])
+
+
+@pytest.mark.usefixtures("first")
+def test_a_second_night_while_one_works_ends_at_once_and_spoils_nothing(
+    spark, settings, folder, monkeypatch
+):
+    """The second one met the first one's finished shard, and deleted it."""
+    draw(folder / "a" / "new.png", 20)
+    met = []
+
+    def second(*_, **__):
+        with pytest.raises(BusyError):
+            update_tiles(settings, spark=spark)
+        met.append(hidden(settings))
+        return set()
+
+    monkeypatch.setattr(driver, "check_written", second)
+    assert update_tiles(settings, spark=spark).new == 1
+    monkeypatch.undo()
+    ((*kinds,),) = ([name.partition(".")[0] for name in names] for names in met)
+    assert kinds == ["_dataset", "_new-1", "_owner"]
+    assert "a/new.png" in splits_of(spark, settings.output)
+    assert hidden(settings) == ["_dataset.json"]
+
+
+@pytest.mark.usefixtures("first")
+def test_a_night_whose_shard_was_deleted_publishes_nothing_and_the_next_one_works(
+    spark, settings, folder, monkeypatch
+):
+    """The journal was written without its source, and every later night failed for good."""
+    before = rows_of(spark, settings.output)
+    draw(folder / "a" / "new.png", 20)
+
+    def delete(_, path, *__, **___):
+        shutil.rmtree(path)
+        return set()
+
+    monkeypatch.setattr(driver, "check_written", delete)
+    with pytest.raises(OutputExistsError):
+        update_tiles(settings, spark=spark)
+    monkeypatch.undo()
+    assert rows_of(spark, settings.output) == before
+    assert hidden(settings) == ["_dataset.json"]
+    assert update_tiles(settings, spark=spark).new == 1
+
+
+HOSTILE = {
+    "owner": "a" * 32,
+    "come": [],
+    "go": ["../home"],
+    "basis": None,
+    "manifest": "0" * 64,
+}
+
+
+@pytest.mark.usefixtures("first")
+def test_a_hostile_journal_ends_the_night_before_it_touches_anything(spark, settings, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("x")
+    (Path(settings.output) / "_update.json").write_text(json.dumps(HOSTILE))
+    with pytest.raises(DataError):
+        update_tiles(settings, spark=spark)
+    assert (tmp_path / "home" / "thesis.txt").exists()
+    assert visible(settings) == ["shard=0"]
+
+
+@pytest.mark.usefixtures("first")
+def test_what_does_not_fit_the_data_set_is_refused(spark, settings, folder, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"overlap 0\.5, and this update says 0\.25"):
+        update_tiles(replace(settings, spec=replace(SPEC, overlap=0.25)), spark=spark)
+    with pytest.raises(ConfigurationError, match="with seed 0"):
+        update_tiles(replace(settings, seed=1), spark=spark)
+    draw(folder / "c" / "0.png", 40)
+    Image.new("RGB", (64, 48), (200, 0, 0)).save(folder / "a" / "red.png")
+    found = update_tiles(settings, spark=spark)
+    assert "class 'c'" in found.left_out["c/0.png"]
+    assert "3 channels" in found.left_out["a/red.png"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EmptyDataError):
+        update_tiles(replace(settings, input=str(tmp_path / "empty"), prune=True), spark=spark)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(OutputExistsError):
+        update_tiles(replace(settings, output=str(tmp_path / "mine")), spark=spark)
+
+
+@pytest.mark.slow
+def test_fields_of_view_that_overlap_stay_in_one_split_over_nights(
+    spark, settings, folder, samples
+):
+    paths = sorted(samples.glob("*/*.png"))[:12:2]
+    for path in folder.rglob("*.png"):
+        path.unlink()
+    for i, path in enumerate(paths):
+        (folder / "ab"[i % 2] / f"{i}.png").write_bytes(path.read_bytes())
+    first = update_tiles(settings, spark=spark)
+    assert first.manifest["near_duplicates"] == []
+    before = splits_of(spark, settings.output)
+
+    for i, path in enumerate(paths):
+        pixels = decode_image(path.read_bytes(), path.name)[:250, 100:, 0]
+        Image.fromarray(pixels).save(folder / "ab"[i % 2] / f"{i} crop.jpg", quality=90)
+    second = update_tiles(settings, spark=spark)
+    found = {(pair["one"], pair["other"]) for pair in second.manifest["near_duplicates"]}
+    after = splits_of(spark, settings.output)
+    crops = {f"{'ab'[i % 2]}/{i} crop.jpg": f"{'ab'[i % 2]}/{i}.png" for i in range(len(paths))}
+    assert found == set(crops.items())
+    assert {crop: after[crop] for crop in crops} == {c: before[s] for c, s in crops.items()}
+    proof = check_leaks_of(settings.output, spark=spark)
+    assert proof.leaks == []
+    assert sum(proof.pictures.values()) == 12
+
+    # The list is remembered.
+    third = update_tiles(settings, spark=spark)
+    assert third.manifest["near_duplicates"] == second.manifest["near_duplicates"]
+
+    # Who tiles anew finds the same, although all fingerprints are known.
+    anew = tile_images(replace(settings, update=False, overwrite=True), spark=spark)
+    assert {(pair["one"], pair["other"]) for pair in anew["near_duplicates"]} == found
+
+
+NIGHT = """
+import sys
+from data_prep import TileSpec, TilingSettings, update_tiles
+from data_prep.dataset import update
+from data_prep.dataset import shards
+from distkeras_grid.spark.session import build_session
+
+step, folder, output, update_too = sys.argv[1:]
+shards.SHARD_BYTES = 1  # a shard for each image
+class Stops(update.Storage):
+    '''Says so before the rename, and stays there until it is killed.'''
+
+    renames = 0
+
+    def rename(self, *names, **how):
+        Stops.renames += 1
+        if Stops.renames == int(step):
+            print("here", flush=True)
+            sys.stdin.read()
+        super().rename(*names, **how)
+
+update.Storage = shards.Storage = Stops
+settings = TilingSettings(
+    *(folder, output, TileSpec(28, angles=[0, 40])), split="0.5:0.5", update=update_too == "update"
+)
+update_tiles(settings, spark=build_session("night", master="local[1]"))
+"""
+
+
+@contextmanager
+def killed_before(step: int, settings):
+    """Run the night of these settings in a process of its own; kill it before a rename."""
+    kind = "update" if settings.update else "first"
+    with subprocess.Popen(
+        [sys.executable, "-c", NIGHT, str(step), settings.input, settings.output, kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as night:
+        deadline = threading.Timer(300, night.kill)
+        deadline.start()
+        assert night.stdout.readline() == "here\n"
+        yield
+        deadline.cancel()
+        os.kill(night.pid, signal.SIGKILL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.full), 8])
+def test_a_killed_first_run_is_not_there_and_the_same_command_finishes_it(
+    spark, settings, step, tmp_path
+):
+    """Killed before ``_update.json``, and before the seventh of eight shards."""
+    plain = replace(settings, update=False)
+    with killed_before(step, plain), pytest.raises(PathNotFoundError):
+        read_tiles(plain.output)
+    done = tile_images(plain, spark=spark)
+    fresh = replace(plain, output=str(tmp_path / "fresh"))
+    assert done["hash"] == tile_images(fresh, spark=spark)["hash"]
+    assert rows_of(spark, plain.output) == rows_of(spark, fresh.output)
+    assert splits_of(spark, plain.output) == splits_of(spark, fresh.output)
+    assert (visible(plain), hidden(plain)) == (done["shards"], ["_dataset.json"])
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("first")
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(step, marks=[] if step == 3 else pytest.mark.full)
+        for step in (*range(1, 8), 11, 13)
+    ],
+)
+def test_a_killed_night_is_finished_by_the_next(spark, once, settings, folder, step, cut, tmp_path):
+    """Killed before each rename of a change: that decides nothing, of two shards, and so on.
+
+    1: ``_update.json``. 2 and 3: two shards. 4: ``_dataset.json``. 5: the former shard goes. 6
+    and 7: what describes the change to others. 8 to 12: the same for the second image. 13:
+    fingerprints.
+    """
+    splits = splits_of(spark, settings.output)
+    before = Counter((row[1], row[-2]) for row in rows_of(spark, settings.output).elements())
+    draw(folder / "b" / "1.png", 21)
+    draw(folder / "a" / "new.png", 20)
+    with killed_before(step, settings):
+        # What a reader sees at that moment: the data set as it was.
+        there = read_parquet(spark, settings.output).select("source_sha256", "tile_id").collect()
+        assert (Counter(map(tuple, there)) == before) == (step < 5)
+    said = []
+    done = update_tiles(settings, spark=spark, say=said.append)
+    decided = step > 1
+    assert any("finished the change" in line for line in said) == (1 < step < 6)
+    assert sorted(cut) == ["a/new.png"] * (step < 11) + ["b/1.png"] * (not decided)
+    undisturbed = replace(settings, output=str(tmp_path / "undisturbed"))
+    once.copy_tiles(undisturbed.output)
+    assert done.manifest["hash"] == update_tiles(undisturbed, spark=spark).manifest["hash"]
+    fresh = replace(settings, output=str(tmp_path / "fresh"), update=False)
+    tile_images(fresh, spark=spark)
+    assert rows_of(spark, settings.output) == rows_of(spark, fresh.output)
+    now = splits_of(spark, settings.output)
+    assert now == splits_of(spark, undisturbed.output)
+    assert {path: now[path] for path in splits} == splits
+    assert hidden(settings) == ["_dataset.json"]
+    assert list(Path(settings.output).glob("_likeness/_*")) == []
+    for card in ("_croissant.json", "_README.md"):
+        assert done.manifest["hash"] in (Path(settings.output) / card).read_text()
+    told = (Path(settings.output) / ".huggingface.yaml").read_text()
+    assert set(re.findall("shard=[0-9]+", told)) == set(done.manifest["shards"])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import itertools
+
+import cv2
+import numpy as np
+import pytest
+
+from data_prep.geometry.grid import RotatedFrame, TileSpec
+from data_prep.geometry.regions import Zones
+from data_prep.geometry.tile_layout import allowed_positions, lay_out, outside_parts
+from data_prep.geometry.tiler import iter_tiles
+
+TRIANGLE = np.array([[150.0, 90.0], [260.0, 130.0], [170.0, 240.0]])
+
+
+def shown(width, height, spec):
+    """How many pixels of a straight image are on a tile."""
+    seen = np.zeros((height, width), dtype=bool)
+    (x, y), _ = allowed_positions(RotatedFrame(width, height, 0.0), spec)
+    for left, top in zip(x, y, strict=True):
+        seen[max(0, top) : top + spec.tile, max(0, left) : left + spec.tile] = True
+    return seen.mean()
+
+
+@pytest.mark.parametrize("edge", ["drop", "shift", "pad"])
+@pytest.mark.parametrize("overlap", [0.5, 0.0, -20, 10])
+def test_uncovered_pixels_are_counted(edge, overlap):
+    spec = TileSpec(64, overlap, [0], edge=edge)
+    found = lay_out(301, 217, spec)
+    assert found.uncovered == pytest.approx(1 - shown(301, 217, spec), abs=0.01 * (edge == "pad"))
+
+
+def test_published_size_and_empty_angles():
+    covered = 2176 * 1664 / (2272 * 1704)
+    assert lay_out(2272, 1704, TileSpec(angles=[0])).uncovered == pytest.approx(1 - covered)
+    assert lay_out(2272, 1704, TileSpec()).uncovered == pytest.approx(0.038, abs=5e-3)
+    assert lay_out(500, 500, TileSpec()).empty_angles == 36
+    assert lay_out(500, 500, TileSpec(edge="shift")).empty_angles == 0
+    assert lay_out(500, 500, TileSpec(angles=[0], edge="pad")).uncovered == 0
+    assert lay_out(2272, 1704, TileSpec.paper()).tiles == 6972
+
+
+@pytest.mark.parametrize("edge", ["drop", "shift", "pad"])
+@pytest.mark.parametrize("tile", [16, 64])
+@pytest.mark.slow
+def test_no_tile_shows_a_pixel_of_a_zone(edge, tile):
+    """Zones are white on black: a tile that shows any of one has a pixel above 0."""
+    image = np.zeros((300, 400), np.uint8)
+    cv2.fillPoly(image, [np.round(TRIANGLE).astype(np.int32)], 255)
+    image[280:] = 255
+    strip = np.array([[0.0, 280], [400, 280], [400, 300], [0, 300]])
+    # cv2 fills to the pixels' centres and their borders: half a pixel more on each side.
+    grown = TRIANGLE + 0.5 + 2 * (TRIANGLE - TRIANGLE.mean(0)) / 50
+    zones = Zones(excluded=((strip,), (grown,)))
+    spec = TileSpec(tile, 0.25, range(0, 360, 15), edge=edge)
+    tiles = list(iter_tiles(image, spec, zones=zones))
+    found = lay_out(400, 300, spec, zones)
+    everything = lay_out(400, 300, spec)
+    assert len(tiles) == found.tiles == everything.tiles - found.excluded
+    assert 0 < found.excluded < everything.tiles
+    assert max(tile.pixels.max() for tile in tiles) == 0
+    # And none more than that goes: some tile lies close to the strip.
+    bottoms = [max(y for _, y in tile.corners()) for tile in tiles]
+    assert max(bottoms) > 270
+
+
+@pytest.mark.parametrize(("top", "tiles"), [(310, 12), (309.5, 8), (300, 8)])
+def test_a_border_is_no_touch(top, tiles):
+    # The centred grid of three rows begins at y = 10 and ends at 310.
+    strip = np.array([[0.0, top], [400, top], [400, 320], [0, 320]])
+    spec = TileSpec(100, 0.0, [0])
+    (x, _), excluded = allowed_positions(RotatedFrame(400, 320, 0.0), spec, Zones(((strip,),)))
+    assert (x.size, excluded) == (tiles, 12 - tiles)
+
+
+def test_regions_to_stay_in_have_holes():
+    region = np.array([[20.0, 20], [380, 20], [380, 280], [20, 280]])
+    hole = np.array([[190.0, 140], [210, 140], [210, 160], [190, 160]])
+    spec = TileSpec(32, 0.0, range(0, 360, 30))
+    for angle in spec.angles:
+        frame = RotatedFrame(400, 300, angle)
+        (x, y), excluded = allowed_positions(frame, spec, Zones(included=((region, hole),)))
+        assert x.size
+        assert excluded
+        base_x, base_y = frame.to_base((x, y), 32)
+        for right, down in itertools.product(np.linspace(0, 32, 9), repeat=2):
+            at_x, at_y = frame.base_to_source(base_x + right, base_y + down)
+            assert np.all((at_x >= 20) & (at_x <= 380) & (at_y >= 20) & (at_y <= 280))
+            assert not np.any((at_x > 190) & (at_x < 210) & (at_y > 140) & (at_y < 160))
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 30])
+def test_padded_tiles_are_black_outside_and_say_so(cache_bytes):
+    image = np.full((150, 211, 3), 200, np.uint8)
+    spec = TileSpec(64, 0.25, range(0, 360, 30), edge="pad", interpolation="cubic")
+    seen = np.zeros((150, 211))
+    for tile in iter_tiles(image, spec, cache_bytes=cache_bytes):
+        black = (tile.pixels == 0).all(axis=2)
+        assert np.all(black | (tile.pixels == 200).all(axis=2))
+        assert black.mean() == pytest.approx(tile.outside, abs=0.02)
+        assert tile.outside < 1
+        if tile.angle == 0:
+            seen[max(0, tile.y) : tile.y + 64, max(0, tile.x) : tile.x + 64] = 1
+    assert seen.all()
+
+
+def test_only_padding_leaves_anything_outside():
+    frame = RotatedFrame(150, 211, 30.0)
+    for edge in ("drop", "shift"):
+        spec = TileSpec(64, angles=[30], edge=edge)
+        assert set(outside_parts(frame, spec, allowed_positions(frame, spec)[0])) == {0.0}
+
+
+def test_the_original_comes_once_more():
+    image = np.random.default_rng(0).integers(0, 256, (90, 120), dtype=np.uint8)
+    spec = TileSpec(32, angles=[0, 40, 90], mode="inscribed", include_original=True)
+    tiles = list(iter_tiles(image, spec))
+    assert len(tiles) == lay_out(120, 90, spec).tiles
+    again = [tile for tile in tiles if tile.original]
+    straight = [tile for tile in tiles if tile.angle == 0 and not tile.original]
+    assert len(again) == len(straight) > 0
+    for one, other in zip(again, straight, strict=True):
+        assert (one.x, one.y) == (other.x, other.y)
+        np.testing.assert_array_equal(one.pixels, other.pixels)
+    assert not any(tile.original for tile in iter_tiles(image, spec, [40, 90]))
+
+
+@pytest.mark.parametrize("edge", ["shift", "pad"])
+def test_other_edges_have_the_pixels_of_the_whole_canvas(edge):
+    image = np.random.default_rng(0).integers(0, 256, (150, 211), dtype=np.uint8)
+    for turns in range(4):
+        for tile in iter_tiles(image, TileSpec(64, 0.25, [90 * turns], edge=edge)):
+            canvas = np.pad(np.rot90(image, turns), 64)
+            expected = canvas[tile.y + 64 : tile.y + 128, tile.x + 64 : tile.x + 128]
+            np.testing.assert_array_equal(tile.pixels, expected)

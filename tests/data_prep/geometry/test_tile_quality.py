@@ -1,0 +1,150 @@
+"""The quality of tiles, beside plain sums over each tile."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import pytest
+
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tile_quality import CELL, FLAT, quality_of
+from data_prep.geometry.tiler import iter_tiles
+
+
+def plain(pixels, white):
+    """All five by their definitions, slowly."""
+    values = pixels.reshape(*pixels.shape[:2], -1).astype(np.float64)
+    side = len(values)
+    lines = np.rint(np.linspace(0, side, max(1, round(side / CELL)) + 1)).astype(int)
+    flat = [
+        (values[a:b, c:d].std(axis=(0, 1)) < FLAT * white).all()
+        for a, b in pairwise(lines)
+        for c, d in pairwise(lines)
+    ]
+    across, down = np.abs(np.diff(values, axis=1)), np.abs(np.diff(values, axis=0))
+    focus = np.concatenate([across.ravel(), down.ravel()]).mean() / white
+    return np.mean(flat), values.mean(), values.std(), focus, (values >= white).mean()
+
+
+def as_tuple(quality):
+    return quality.flat, quality.mean, quality.std, quality.focus, quality.saturated
+
+
+def image(height, width, channels, dtype, white):
+    """Texture, an empty corner, and an overexposed one."""
+    rng = np.random.default_rng(3)
+    shape = (height, width) if channels is None else (height, width, channels)
+    values = cv2.GaussianBlur(rng.normal(size=shape), (0, 0), 1.5).reshape(shape)
+    values = ((values - values.min()) / (values.max() - values.min()) * white).astype(dtype)
+    values[: height // 3, : width // 2] = white // 3
+    values[-height // 3 :, -width // 3 :] = white
+    return values
+
+
+@pytest.mark.parametrize(
+    ("tile", "overlap", "edge"),
+    [(32, 0.5, "drop"), (40, 7, "shift"), (32, -9, "drop"), (48, 0.25, "pad"), (6, -6, "drop")],
+)
+@pytest.mark.parametrize(
+    ("channels", "dtype", "white"),
+    [(None, np.uint8, 255), (3, np.uint8, 255), (1, np.uint16, 4095), (3, np.uint16, 65535)],
+)
+@pytest.mark.slow
+def test_sums_of_the_frame_are_those_of_its_tiles(tile, overlap, edge, channels, dtype, white):
+    pixels = image(110, 140, channels, dtype, white)
+    spec = TileSpec(tile, overlap, [0, 20, 110], edge=edge)
+    tiles = list(iter_tiles(pixels, spec, white=white))
+    assert len(tiles) > 10
+    for each in tiles:
+        expected = plain(each.pixels, white)
+        np.testing.assert_allclose(as_tuple(each.quality), expected, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(as_tuple(quality_of(each.pixels, white)), expected, rtol=1e-4)
+    flats = [each.quality.flat for each in tiles]
+    assert min(flats) == 0
+    assert max(flats) >= 0.5
+
+
+def test_tall_tiles_are_measured_over_several_bands():
+    pixels = image(700, 620, None, np.uint8, 255)
+    for each in iter_tiles(pixels, TileSpec(512, 100, [0, 33], edge="shift"), white=255):
+        np.testing.assert_allclose(
+            as_tuple(each.quality), plain(each.pixels, 255), rtol=1e-4, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("tile", "options"),
+    [
+        (32, {}),
+        (32, {"mode": "inscribed"}),
+        (32, {"edge": "pad", "include_original": True}),
+        (33, {}),
+    ],
+)
+@pytest.mark.slow
+def test_quarter_turns_have_the_quality_that_each_has_alone(tile, options):
+    pixels = image(150, 190, 3, np.uint8, 255)
+    spec = TileSpec(tile, 0.5, [0, 20, 90, 110, 180, 200, 270, 290], **options)
+    for each in iter_tiles(pixels, spec, white=255):
+        assert each.quality == quality_of(each.pixels, 255)
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 20, 0])
+def test_quality_is_measured_once_for_all_quarter_turns(cache_bytes):
+    pixels = image(150, 190, 3, np.uint8, 255)
+    spec = TileSpec(32, 0.5, [20, 110, 200, 290])
+    tiles = list(iter_tiles(pixels, spec, white=255, cache_bytes=cache_bytes))
+    assert len({id(each.quality) for each in tiles}) == len(tiles) // 4
+
+
+def test_tiles_whose_cells_differ_after_a_turn_are_measured_each_time():
+    pixels = image(150, 190, 3, np.uint8, 255)
+    tiles = list(iter_tiles(pixels, TileSpec(33, 0.5, [20, 200]), white=255))
+    assert len({id(each.quality) for each in tiles}) == len(tiles)
+
+
+def test_without_white_nothing_is_measured():
+    pixels = image(80, 80, None, np.uint8, 255)
+    assert all(each.quality is None for each in iter_tiles(pixels, TileSpec(32, angles=[0])))
+
+
+@pytest.mark.parametrize("background", [3, 250])
+def test_flat_part_whatever_its_brightness(background):
+    rng = np.random.default_rng(1)
+    pixels = np.full((64, 64, 1), background) + rng.integers(-2, 3, (64, 64, 1))
+    pixels[:32, :32] = rng.integers(0, 256, (32, 32, 1))
+    assert quality_of(pixels.astype(np.uint8), 255).flat == 0.75
+    even = quality_of(np.full((64, 64, 1), 7, np.uint8), 255)
+    assert as_tuple(even) == (1.0, 7.0, 0.0, 0.0, 0.0)
+
+
+def test_texture_in_one_channel_is_no_background():
+    pixels = np.full((64, 64, 3), 200, np.uint8)
+    pixels[:, :, 1] = np.random.default_rng(1).integers(0, 256, (64, 64))
+    assert quality_of(pixels, 255).flat == 0
+
+
+def test_focus_falls_with_blur_and_does_not_turn_with_the_image():
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    sharp = [quality_of(cv2.GaussianBlur(pixels, (0, 0), s), 255).focus for s in (0.5, 1, 2, 4)]
+    assert sharp == sorted(sharp, reverse=True)
+    turned = quality_of(np.ascontiguousarray(np.rot90(pixels)), 255).focus
+    assert turned == pytest.approx(quality_of(pixels, 255).focus)
+
+
+def test_measuring_a_large_image_takes_little_memory():
+    """Shifted rows begin anywhere, so that their lines divide every column."""
+    pixels = np.zeros((1500, 2000), np.uint8)
+    spec = TileSpec(64, 20, [30], edge="shift")
+    cv2.setNumThreads(1)
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in iter_tiles(pixels, spec, white=255))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count > 200
+    assert peak < 10e6

@@ -1,0 +1,120 @@
+"""Images that are made smaller part by part, beside OpenCV's whole ones."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.geometry.grid import TileSpec
+from data_prep.geometry.tiler import iter_tiles
+from data_prep.images import area_downsample
+from data_prep.images.area_downsample import Shrunk
+from data_prep.images.chunked_image import ChunkedImage
+
+
+class Kept:
+    """Regions over an array."""
+
+    grain = (64, 64)
+
+    def __init__(self, pixels):
+        self._pixels = pixels
+        self.shape, self.dtype = pixels.shape, pixels.dtype
+
+    def read(self, left, top, right, bottom):
+        return self._pixels[top:bottom, left:right]
+
+    def close(self):
+        pass
+
+
+def whole(pixels, width, height):
+    small = cv2.resize(pixels, (width, height), None, 0, 0, cv2.INTER_AREA)
+    return small.reshape(height, width, pixels.shape[2])
+
+
+@st.composite
+def sides(draw):
+    """Lengths before and after: any, one that is a multiple of the other, or the same."""
+    target = draw(st.integers(1, 60))
+    return draw(
+        st.sampled_from([target * draw(st.integers(1, 60)), target + draw(st.integers(0, 300))])
+    ), target
+
+
+@settings(max_examples=150, deadline=None)
+@given(sides(), sides(), st.sampled_from([1, 3]), st.sampled_from(["uint8", "uint16"]), st.data())
+@pytest.mark.slow
+def test_any_part_has_the_values_of_the_whole(across, down, channels, dtype, data):
+    (width, new_width), (height, new_height) = across, down
+    rng = np.random.default_rng(width * 1000 + height)
+    most = np.iinfo(dtype).max
+    pixels = rng.integers(0, most + 1, (height, width, channels), dtype=dtype)
+    expected = whole(pixels, new_width, new_height)
+    small = Shrunk(ChunkedImage(Kept(pixels)), new_width, new_height)
+    left, right = sorted(data.draw(st.tuples(*[st.integers(0, new_width)] * 2)))
+    top, bottom = sorted(data.draw(st.tuples(*[st.integers(0, new_height)] * 2)))
+    found = small.read(0, 0, new_width, new_height)
+    # Half a value is rounded up by one and down by the other.
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    if left < right and top < bottom:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(area_downsample, "GROUP_BYTES", data.draw(st.sampled_from([1, 3000])))
+            part = small.read(left, top, right, bottom)
+        np.testing.assert_array_equal(part, found[top:bottom, left:right])
+
+
+@pytest.mark.parametrize(("height", "width"), [(150, 170), (200, 260), (151, 400)])
+def test_tiles_do_not_depend_on_the_blocks(monkeypatch, height, width):
+    monkeypatch.setattr(area_downsample, "BAND_BYTES", 20_000)
+    pixels = np.random.default_rng(0).integers(0, 4096, (400, 520, 1), dtype=np.uint16)
+    spec = TileSpec(32, angles=[0, 30, 90, 135])
+    raster = ChunkedImage(Shrunk(ChunkedImage(Kept(pixels)), width, height), kept_bytes=20_000)
+    expected = iter_tiles(
+        Shrunk(ChunkedImage(Kept(pixels)), width, height).read(0, 0, width, height), spec
+    )
+    count = 0
+    for found, tile in zip(iter_tiles(raster, spec), expected, strict=True):
+        np.testing.assert_array_equal(found.pixels, tile.pixels)
+        count += 1
+    raster.close()
+    assert count > 30
+
+
+@pytest.mark.parametrize("factor", [4, 4.3])
+def test_memory_holds_a_band_however_high_the_image(monkeypatch, factor):
+    class Noise:
+        dtype, grain = np.dtype(np.uint8), (256, 256)
+
+        def __init__(self, height):
+            self.shape = (height, 2000, 3)
+
+        def read(self, left, top, right, bottom):
+            return np.full((bottom - top, right - left, 3), top % 251, np.uint8)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(area_downsample, "BAND_BYTES", 256 << 10)
+    monkeypatch.setattr(area_downsample, "GROUP_BYTES", 256 << 10)
+    peaks = []
+    for height in (4000, 12000):
+        small = ChunkedImage(
+            Shrunk(ChunkedImage(Noise(height)), int(2000 / factor), int(height / factor)),
+            kept_bytes=1 << 20,
+        )
+        tracemalloc.start()
+        try:
+            small.max()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+            small.close()
+    # The large image has 24 million bytes.
+    assert peaks[0] < 6 << 20
+    assert peaks[1] < 1.2 * peaks[0]

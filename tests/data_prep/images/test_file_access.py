@@ -1,0 +1,300 @@
+"""How a task gets the bytes of an image, and what it says when it does not."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from functools import partial
+from io import BufferedReader
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.images import file_access
+from data_prep.images.file_access import (
+    FILE,
+    SPARK,
+    WEBHDFS,
+    FileOpener,
+    OpenFile,
+    local_path,
+    opening_by_web,
+    why_no_webhdfs,
+)
+from distkeras_grid.errors import ImageError, UnreadableImageError
+from distkeras_grid.webhdfs import retry_policy
+from distkeras_grid.webhdfs.addresses import Address
+from tests.data_prep.bad_sector import open_bad_sector
+from tests.data_prep.counting import Counting
+from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
+
+
+def test_a_file_is_read_by_its_path_whatever_its_name(tmp_path):
+    path = tmp_path / "0 [x] %20 ü.png"
+    path.write_bytes(b"\x00\x01")
+    for uri in (f"file:{path}", f"file://{path}"):
+        assert local_path(uri) == str(path)
+        with FileOpener(FILE).open(uri) as content:
+            assert content.stream.read() == b"\x00\x01"
+
+
+@pytest.mark.parametrize("kind", ["gone", "folder", "forbidden"])
+def test_a_file_that_cannot_be_read_is_an_error_with_its_name(tmp_path, monkeypatch, kind):
+    path = tmp_path / "0.png"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "forbidden":
+        # Permissions of the file would not do: root may read everything.
+        def forbidden(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+        monkeypatch.setattr(file_access, "open_local", forbidden)
+    with pytest.raises(UnreadableImageError, match=r"0\.png"):
+        FileOpener(FILE).open(f"file:{path}")
+
+
+def test_a_large_file_with_a_bad_sector_is_an_error_with_its_name():
+    content = OpenFile(open_bad_sector(), name="/raw/0.tif")
+    with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+        content.sha256()
+
+
+def test_a_large_file_on_hdfs_that_lost_a_block_is_an_error_with_its_name(monkeypatch):
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(3000)
+        with FileOpener(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif") as content:
+            hdfs.faults["OPEN data"] = Fault("BlockMissingException", times=-1)
+            with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+                content.sha256()
+
+
+def test_a_file_on_hdfs_that_grows_is_an_error_with_its_name(monkeypatch):
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(2000)
+        status = {"type": "FILE", "length": 900, "modificationTime": 1, "permission": "644"}
+        told = {"FileStatus": {**status, "owner": "ada", "group": "lab", "pathSuffix": ""}}
+        hdfs.faults["GETFILESTATUS"] = Fault("answer", body=json.dumps(told).encode())
+        with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+            FileOpener(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif")
+
+
+def test_a_namenode_that_does_not_answer_is_an_error_of_the_image():
+    opening = FileOpener(WEBHDFS, Address(("http://127.0.0.1:9",), "nobody"))
+    with pytest.raises(ImageError, match=r"0\.png"):
+        opening.open("hdfs://namenode:8020/raw/0.png")
+
+
+def by_web(hdfs, in_task, file=None):
+    return opening_by_web(hdfs.address, "/raw", lambda: file, in_task, timeout=10.0)
+
+
+def asked(question):
+    return question()
+
+
+def test_tasks_read_from_hdfs_themselves_where_they_can():
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.files["/raw/0.png"] = b"x"
+        assert by_web(hdfs, asked) == FileOpener(WEBHDFS, hdfs.address)
+        assert by_web(hdfs, asked, "/raw/0.png") == FileOpener(WEBHDFS, hdfs.address)
+        assert "OPEN data" in hdfs.asked
+        # This file cannot be read; others may be, and the report names it.
+        hdfs.faults["OPEN"] = Fault("AccessControlException", times=-1)
+        assert by_web(hdfs, asked, "/raw/0.png").kind == WEBHDFS
+
+
+@pytest.mark.parametrize("server", ["url", "datanode"])
+def test_where_the_nodes_cannot_reach_hdfs_spark_reads_although_the_driver_can(server, monkeypatch):
+    """All images were left out: only the driver had asked."""
+    # A DataNode that may be back soon is asked again for some seconds.
+    monkeypatch.setattr(retry_policy, "PAUSES", ())
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.files["/raw/0.png"] = b"x"
+
+        def elsewhere(question):
+            setattr(hdfs, server, "http://127.0.0.1:9")
+            return question.func(hdfs.address, *question.args[1:])
+
+        found = by_web(hdfs, elsewhere, "/raw/0.png")
+    assert found.kind == SPARK
+    assert "nodes" in found.why
+
+
+def test_nodes_that_get_no_answer_in_time_leave_the_reading_to_spark(monkeypatch):
+    monkeypatch.setattr(file_access, "TASK_SECONDS", 0.3)
+    with loopback() as hdfs:
+        hdfs.directories.add("/raw")
+        hdfs.files["/raw/0.png"] = b"x"
+        # Each try fails, and the next one comes soon.
+        hdfs.faults["OPEN data"] = Fault("page", times=-1)
+        assert by_web(hdfs, asked, "/raw/0.png").kind == SPARK
+
+
+def test_a_driver_that_cannot_reach_hdfs_asks_no_task():
+    with loopback() as hdfs:
+        hdfs.url = "http://127.0.0.1:9"
+        assert by_web(hdfs, pytest.fail).kind == SPARK
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_question_to_a_task(spark):
+    address = Address(("http://127.0.0.1:9",), "nobody")
+    assert file_access._in_task(spark, partial(why_no_webhdfs, address, "/raw", None))
+
+
+def test_only_contents_in_rows_of_spark_are_bounded_by_2_gb():
+    assert FileOpener(SPARK, why="a test").most_bytes < 2 << 30 < FileOpener(FILE).most_bytes
+    assert "a test" in FileOpener(SPARK, why="a test").describe()
+
+
+def test_a_large_file_is_read_where_it_lies(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    path = tmp_path / "0.tif"
+    path.write_bytes(bytes(range(256)) * 4)
+    with FileOpener(FILE).open(f"file:{path}") as content:
+        assert content.stream.fileno() > 0
+        assert content.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+        content.stream.seek(700)
+        assert content.stream.read(3) == bytes([188, 189, 190])
+        assert not content.is_changed
+        path.write_bytes(bytes(1024))
+        os.utime(path, ns=(1, 1))
+        assert content.is_changed
+    path.unlink()
+    assert content.is_changed
+
+
+def test_a_large_file_has_a_version_and_bytes_that_are_held_have_none(tmp_path, monkeypatch):
+    path = tmp_path / "0.tif"
+    path.write_bytes(bytes(2000))
+
+    def version():
+        with FileOpener(FILE).open(f"file:{path}") as content:
+            return content.version
+
+    assert version() == ""
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    first = version()
+    assert first == version() != ""
+    os.utime(path, ns=(1, 1))
+    assert version() not in (first, "")
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_has_changed(tmp_path, monkeypatch):
+    """Its bytes would be those of the old file, and its version that of the new one."""
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    path, new = tmp_path / "0.tif", tmp_path / "new"
+    path.write_bytes(bytes(2000))
+    new.write_bytes(bytes(2000))
+    fstat = os.fstat
+
+    def replaced(descriptor):
+        if new.exists():
+            new.rename(path)
+        return fstat(descriptor)
+
+    monkeypatch.setattr(file_access.os, "fstat", replaced)
+    with FileOpener(FILE).open(f"file:{path}") as content:
+        assert content.is_changed
+
+
+def test_a_held_file_does_not_change(tmp_path):
+    path = tmp_path / "0.tif"
+    path.write_bytes(b"abc")
+    with FileOpener(FILE).open(f"file:{path}") as content:
+        path.write_bytes(b"other")
+        assert not content.is_changed
+        assert content.stream.read() == b"abc"
+
+
+def test_a_large_file_on_hdfs_that_is_replaced_while_it_is_opened_has_changed(monkeypatch):
+    """Its length would be that of the old file, and its version that of the new one."""
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = bytes(3000)
+        connection = file_access.connection_to(hdfs.address)
+        status = connection.status
+
+        def replaced(path):
+            found = status(path)
+            hdfs.files["/raw/0.tif"] = bytes(4000)
+            return found
+
+        monkeypatch.setattr(connection, "status", replaced)
+        with FileOpener(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif") as content:
+            assert content.is_changed
+
+
+def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
+    monkeypatch.setattr(file_access, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(file_access, "RANGE_BYTES", 4096)
+    content = np.random.default_rng(0).bytes(300_000)
+    with loopback() as hdfs:
+        hdfs.files["/raw/0.tif"] = content
+        opening = FileOpener(WEBHDFS, Address((hdfs.url,), "nobody"))
+        with opening.open("hdfs://namenode:8020/raw/0.tif") as found:
+            # The first 100,000 bytes were read to see whether there are more.
+            assert hdfs.asked.count("OPEN data") == 0
+            for start, count in ((299_990, 20), (0, 4), (123_456, 70_000), (300_000, 5)):
+                found.stream.seek(start)
+                assert found.stream.read(count) == content[start : start + count]
+            assert found.sha256() == hashlib.sha256(content).hexdigest()
+            assert not found.is_changed
+            hdfs.files["/raw/0.tif"] = content[:-1]
+            assert found.is_changed
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 20_000)), max_size=8))
+def test_the_digest_of_a_followed_file_is_that_of_all_its_bytes(reads):
+    content = np.random.default_rng(0).bytes(33_333)
+    found = OpenFile(BufferedReader(Counting(content)))
+    found.follow()
+    for start, count in reads:
+        found.stream.seek(start)
+        assert found.stream.read(count) == content[start : start + count]
+    for _ in range(2):
+        assert found.sha256() == hashlib.sha256(content).hexdigest()
+    assert found.stream.read(5) == content[:5]
+
+
+def test_what_is_decoded_in_the_order_of_the_file_is_not_read_again_for_the_digest():
+    """A file of more than 64 MB was read once as a whole for its digest, and then decoded."""
+    content = np.random.default_rng(0).bytes(3_000_000)
+    raw = Counting(content)
+    found = OpenFile(BufferedReader(raw))
+    found.follow()
+    # The header, the tags at the end, and the pixels, as in a TIFF.
+    for start, count in (
+        (0, 8),
+        (2_900_000, 10),
+        *((at, 50_000) for at in range(8, 2 << 20, 50_000)),
+    ):
+        found.stream.seek(start)
+        found.stream.read(count)
+    assert found.sha256() == hashlib.sha256(content).hexdigest()
+    assert len(content) <= raw.count < len(content) + 50_000
+
+
+def test_a_followed_file_keeps_its_path_and_its_errors(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    path = tmp_path / "0.czi"
+    path.write_bytes(bytes(2000))
+    with FileOpener(FILE).open(f"file:{path}") as content:
+        content.follow()
+        # Libraries of microscopes open it by this name.
+        assert content.stream.name == str(path)
+    assert content.stream.closed
+    bad = OpenFile(open_bad_sector(), name="/raw/0.tif")
+    bad.follow()
+    with pytest.raises(UnreadableImageError, match=r"0\.tif"):
+        bad.sha256()

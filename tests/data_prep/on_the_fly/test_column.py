@@ -1,0 +1,429 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from data_prep.geometry.grid import RotatedFrame, TileSpec
+from data_prep.geometry.rotated_image import BLOCK
+from data_prep.geometry.tiler import crop_tile, iter_tiles
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images.intensity import normalise, parse_normalising
+from data_prep.images.plane_selection import PlaneSelector
+from data_prep.on_the_fly import column
+from data_prep.on_the_fly.column import (
+    KEPT_BYTES,
+    Recipe,
+    cut_tiles_of,
+    json_of,
+    open_content,
+    tile_field,
+)
+from data_prep.on_the_fly.tile_index import index_image
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ImageError,
+    PathNotFoundError,
+    SchemaError,
+    StorageError,
+)
+from distkeras_grid.feeding import feature_file
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.row_cache import RowCache
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.rows import ALIGNMENT
+from distkeras_grid.webhdfs import connection, retry_policy
+from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
+
+SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
+
+
+def read_content(uri):
+    with open_content(uri) as content:
+        return content.stream.read()
+
+
+def noise(shape=(90, 120), dtype=np.uint8, seed=0):
+    """The hardest image: neighbours differ as much as they can."""
+    return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max + 1, shape, dtype)
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Three images: a name with a space and no ASCII, a colour image among gray ones."""
+    found = {}
+    for number, name in enumerate(("a", "b ü", "c")):
+        pixels = noise((90, 120, 3) if name == "c" else (90, 120), seed=number)
+        path = tmp_path / f"{name}.png"
+        Image.fromarray(pixels).save(path)
+        found[f"file:{path}"] = pixels
+    return found
+
+
+def cut_tile(image, spec, angle, x, y):
+    (tile,) = crop_tile(image, spec, angle, (np.array([x]), np.array([y])))
+    return tile
+
+
+def contents_of(places):
+    return [memoryview(json_of(place)) for place in places]
+
+
+def places_of(images, spec=SPEC):
+    """All tiles of images, as an index tells them."""
+    return [
+        {"uri": uri, "angle": tile.angle, "x": tile.x, "y": tile.y}
+        for uri, pixels in images.items()
+        for tile in iter_tiles(pixels, spec)
+    ]
+
+
+# -- one tile -----------------------------------------------------------------------------------
+
+
+ALONE = {
+    "a quarter of all angles": TileSpec(48, angles=range(0, 90, 5), interpolation="cubic"),
+    "all quarter turns": TileSpec(40, angles=range(0, 360, 45), interpolation="cubic", edge="pad"),
+    "odd angles": TileSpec(50, 0.3, [0.1, 13.7, 89.9, 211.3], interpolation="linear", edge="shift"),
+    "large tiles": TileSpec(
+        66, angles=[30, 60, 135, 210], interpolation="lanczos4", mode="inscribed"
+    ),
+    "small tiles": TileSpec(17, -3, [11, 171, 299], interpolation="nearest", edge="pad"),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("shape", [(131, 170), (170, 131, 1), (131, 170, 3)])
+@pytest.mark.parametrize("spec", ALONE.values(), ids=ALONE)
+def test_a_tile_by_itself_has_the_pixels_of_the_tile_among_all(spec, shape, dtype):
+    image = noise(shape, dtype)
+    tiles = list(iter_tiles(image, spec))
+    assert len(tiles) > 4
+    for tile in tiles[:: max(1, len(tiles) // 50)]:
+        alone = cut_tile(image, spec, tile.angle, tile.x, tile.y)
+        np.testing.assert_array_equal(alone, tile.pixels)
+
+
+@pytest.mark.parametrize("edge", ["drop", "pad"])
+@pytest.mark.parametrize("angle", [0, 25, 90, 115, 200])
+def test_tiles_that_overlap_are_computed_together(angle, edge, monkeypatch):
+    """Each pixel once; with no room to keep any, once for each tile that needs it."""
+    image, spec = noise((90, 120, 3)), TileSpec(32, overlap=0.75, angles=[angle], edge=edge)
+    tiles = list(iter_tiles(image, spec))
+    positions = tuple(np.array([getattr(tile, name) for tile in tiles]) for name in ("x", "y"))
+    warped = []
+
+    def counted(*args):
+        warped.append(args[0].ctypes.data)
+        return warp(*args)
+
+    warp = cv2.warpAffine
+    monkeypatch.setattr(cv2, "warpAffine", counted)
+    together = np.stack(list(crop_tile(image, spec, angle, positions)))
+    width, height = RotatedFrame(120, 90, angle).base_size
+    blocks = -(-width // BLOCK) * -(-height // BLOCK) if angle % 90 else 0
+    assert len(warped) <= blocks
+    alone = np.stack(list(crop_tile(image, spec, angle, positions, cache_bytes=0)))
+    assert len(warped) >= (len(tiles) if angle % 90 else 0)
+    for found in (together, alone):
+        np.testing.assert_array_equal(found, np.stack([tile.pixels for tile in tiles]))
+
+
+@pytest.mark.parametrize(("x", "y"), [(-2, 0), (0, -2), (90, 0), (0, 60)])
+def test_a_tile_that_does_not_lie_in_its_image_is_refused(x, y):
+    with pytest.raises(ImageError, match="outside"):
+        cut_tile(noise(), SPEC, 0, x, y)
+
+
+@pytest.mark.parametrize("angle", [0, 30, 90])
+@pytest.mark.parametrize(("x", "y"), [(-32, 0), (4000, 0), (0, 2**31), (-(2**31), 0)])
+def test_with_padding_a_tile_without_a_pixel_of_its_image_is_refused(x, y, angle):
+    with pytest.raises(ImageError):
+        cut_tile(noise(), TileSpec(32, edge="pad"), angle, x, y)
+
+
+@pytest.mark.parametrize("angle", [89.99999999999999, 90.00000000000001])
+def test_a_computed_quarter_turn_is_one(angle):
+    image = noise()
+    np.testing.assert_array_equal(
+        cut_tile(image, SPEC, angle, 3, 5), cut_tile(image, SPEC, 90, 3, 5)
+    )
+
+
+def test_a_tile_in_a_corner_of_the_turned_frame_is_refused():
+    """Where the frame has no pixels of the image."""
+    with pytest.raises(ImageError, match="outside"):
+        cut_tile(noise(), SPEC, 45, 0, 0)
+
+
+# -- tiles of a column --------------------------------------------------------------------------
+
+
+def test_tiles_are_cut_from_their_images_in_the_order_of_the_rows(images):
+    places = places_of(images)
+    order = np.random.default_rng(0).permutation(len(places))[:40]
+    tiles = cut_tiles_of(contents_of([places[row] for row in order]), tile_field(SPEC, 3))
+    assert (tiles.shape, tiles.dtype) == ((40, 32, 32, 3), np.uint8)
+    assert tiles.ctypes.data % ALIGNMENT == 0
+    for row, tile in zip(order, tiles, strict=True):
+        place = places[row]
+        image = images[place["uri"]]
+        image = image if image.ndim == 3 else np.repeat(image[:, :, np.newaxis], 3, axis=2)
+        expected = cut_tile(image, SPEC, place["angle"], place["x"], place["y"])
+        np.testing.assert_array_equal(tile, expected)
+
+
+def test_places_tell_the_range_of_values_that_an_index_found(images):
+    (uri, pixels), *_ = images.items()
+    row = {"uri": uri, "source": "a.png", "source_sha256": None, "label": 0, "label_name": "a"}
+    row |= {"split": "train", "range_low": 40.0, "range_high": 200.5, "width": 120, "height": 90}
+    row |= {"cut_width": 120, "cut_height": 90}
+    spec = TileSpec(32, angles=[0, 90])
+    cutting = TilingConfig(
+        spec, "raw", 90, 1, PlaneSelector(), normalising=parse_normalising("min-max")
+    )
+    found = [each for batch in index_image(row, cutting) for each in batch.to_pylist()]
+    assert {(each["range_low"], each["range_high"]) for each in found} == {(40.0, 200.5)}
+    places = [{name: each[name] for name in ("uri", "angle", "x", "y")} for each in found]
+    normal = [{**place, "low": 40.0, "high": 200.5} for place in places]
+    tiles = cut_tiles_of(contents_of([*normal, *places]), tile_field(SPEC))
+    spread = normalise(pixels, (40.0, 200.5))
+    for image, some in ((spread, tiles[: len(places)]), (pixels, tiles[len(places) :])):
+        for place, tile in zip(places, some, strict=True):
+            expected = cut_tile(image, SPEC, place["angle"], place["x"], place["y"])
+            np.testing.assert_array_equal(tile[:, :, 0], expected)
+    plain = next(index_image(row, replace(cutting, normalising=None)))
+    assert "range_low" not in plain.schema.names
+
+
+def test_an_image_is_read_once_for_all_its_tiles(images, monkeypatch):
+    opened = []
+
+    def counted(uri):
+        opened.append(uri)
+        return open_content(uri)
+
+    monkeypatch.setattr(column, "open_content", counted)
+    places = places_of(images) * 2
+    # Room for a single image at a time.
+    monkeypatch.setattr(column, "_images", column._Images(1))
+    shuffled = [places[row] for row in np.random.default_rng(1).permutation(len(places))]
+    cut_tiles_of(contents_of(shuffled), tile_field(SPEC))
+    assert sorted(opened) == sorted(images)
+    monkeypatch.setattr(column, "_images", column._Images(KEPT_BYTES))
+    opened.clear()
+    for _ in range(2):
+        cut_tiles_of(contents_of(shuffled), tile_field(SPEC))
+    assert sorted(opened) == sorted(images)
+
+
+def test_an_image_that_has_changed_is_refused(images, tmp_path):
+    uri = next(iter(images))
+    content = (tmp_path / "a.png").read_bytes()
+    place = {"uri": uri, "angle": 0.0, "x": 0, "y": 0}
+    same = {**place, "sha256": hashlib.sha256(content).hexdigest()}
+    assert cut_tiles_of(contents_of([same]), tile_field(SPEC)).shape == (1, 32, 32, 1)
+    with pytest.raises(ImageError, match="changed"):
+        cut_tiles_of(contents_of([{**same, "sha256": "0" * 64}]), tile_field(SPEC))
+
+
+def test_an_image_of_another_type_is_refused(images):
+    place = {"uri": next(iter(images)), "angle": 0.0, "x": 0, "y": 0}
+    with pytest.raises(SchemaError, match="uint16"):
+        cut_tiles_of(contents_of([place]), tile_field(SPEC, dtype="uint16"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x89PNG",
+        b"[1, 2]",
+        b'{"uri": "/a", "angle": 0, "x": 0}',
+        b'{"uri": "/a", "angle": 0, "x": 0, "y": 0, "more": 1}',
+        b'{"uri": "/a", "angle": 360, "x": 0, "y": 0}',
+        b'{"uri": "/a", "angle": "0", "x": 0, "y": 0}',
+    ],
+)
+def test_bytes_that_tell_no_tile_are_refused(content):
+    with pytest.raises(SchemaError):
+        cut_tiles_of([memoryview(content)], tile_field(SPEC))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "",
+        "7",
+        '{"interpolation": "cubic"}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {"page": -1}}',
+        '{"interpolation": "best", "edge": "drop", "choice": {}}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "more": 1}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "pixel_size": "1um"}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "pixel_size": 0}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "source_pixel_size": NaN}',
+        '{"interpolation": "cubic", "edge": "drop", "choice": {}, "max_pixels": 0}',
+    ],
+)
+def test_a_field_that_tells_no_recipe_is_refused(recipe):
+    with pytest.raises(SchemaError):
+        cut_tiles_of([], replace(tile_field(SPEC), recipe=recipe))
+
+
+def test_a_recipe_survives_the_metadata_of_a_column():
+    choice = PlaneSelector(page=2, channel="DAPI", z="max")
+    field = tile_field(replace(SPEC, interpolation="linear"), 3, "uint16", ("a", "b"), choice)
+    again = type(field).from_metadata("image", json.loads(json.dumps(field.to_metadata())))
+    assert again == field
+    assert Recipe.from_text(again.recipe) == Recipe("linear", "drop", choice)
+    assert (field.shape, field.classes, field.scale) == ((32, 32, 3), ("a", "b"), 1 / 65535)
+    # A table of one's own could not have larger images than an index has by default.
+    assert Recipe.from_text(tile_field(SPEC, max_pixels=1 << 40).recipe).max_pixels == 1 << 40
+    with pytest.raises(ConfigurationError, match="max_pixels"):
+        tile_field(SPEC, max_pixels=0)
+    sized = Recipe.from_text(tile_field(SPEC, pixel_size="500nm", source_pixel_size="1um").recipe)
+    assert (sized.pixel_size, sized.source_pixel_size) == (0.5, 1.0)
+    assert (sized.cutting(32, 1).pixel_size, sized.cutting(32, 1).source_pixel_size) == (0.5, 1.0)
+    assert "pixel_size" not in field.recipe
+
+
+# -- where images are -------------------------------------------------------------------------
+
+
+def test_images_are_read_by_path_and_by_uri(tmp_path):
+    (tmp_path / "a%20b c").write_bytes(b"content")
+    for uri in (f"{tmp_path}/a%20b c", f"file:{tmp_path}/a%20b c", f"file://{tmp_path}/a%20b c"):
+        assert read_content(uri) == b"content"
+
+
+def test_an_image_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(PathNotFoundError, match=r"gone\.png"):
+        read_content(f"file:{tmp_path}/gone.png")
+    with pytest.raises(StorageError):
+        read_content(str(tmp_path))
+
+
+def test_other_file_systems_are_refused():
+    with pytest.raises(StorageError, match="s3a"):
+        read_content("s3a://bucket/a.png")
+
+
+def test_hdfs_that_nobody_told_about_is_refused(monkeypatch):
+    for name in ("WEBHDFS_URL", "HADOOP_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError):
+        read_content("hdfs://nowhere/a.png")
+
+
+@pytest.fixture
+def hdfs(monkeypatch):
+    """A NameNode and a DataNode on loopback; tries follow at once."""
+    monkeypatch.setattr(retry_policy, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(connection, "TIMEOUTS", (2.0, 2.0))
+    column._connection.cache_clear()
+    with loopback() as state:
+        yield state
+    column._connection.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["/raw/a.png", "/raw/a b%20ü#1.png"])
+def test_images_are_read_from_hdfs(hdfs, monkeypatch, name):
+    content = np.random.default_rng(0).bytes(200_000)
+    hdfs.files[name] = content
+    at = hdfs.url.removeprefix("http://")
+    assert read_content(f"webhdfs://{at}{name}") == content
+    monkeypatch.setenv("WEBHDFS_URL", hdfs.url)
+    assert read_content(f"hdfs://grid:8020{name}") == content
+    assert read_content(f"hdfs://{name}") == content
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [("OPEN", "reset"), ("OPEN data", "reset"), ("OPEN data", "cut"), ("OPEN data", "page")],
+)
+def test_a_broken_read_is_tried_again(hdfs, operation, kind):
+    hdfs.files["/a.png"] = content = bytes(range(256)) * 100
+    hdfs.faults[operation] = Fault(kind)
+    assert read_content(f"webhdfs://{hdfs.url.removeprefix('http://')}/a.png") == content
+    assert hdfs.asked.count("OPEN") == 2
+
+
+def test_an_image_that_is_not_on_hdfs_is_named(hdfs):
+    with pytest.raises(PathNotFoundError, match=r"gone\.png"):
+        read_content(f"webhdfs://{hdfs.url.removeprefix('http://')}/gone.png")
+
+
+def test_tiles_are_cut_from_images_on_hdfs(hdfs, images, tmp_path):
+    uri = next(iter(images))
+    hdfs.files["/a.png"] = (tmp_path / "a.png").read_bytes()
+    there = f"webhdfs://{hdfs.url.removeprefix('http://')}/a.png"
+    here, remote = (
+        cut_tiles_of(contents_of(places_of({name: images[uri]})), tile_field(SPEC))
+        for name in (uri, there)
+    )
+    np.testing.assert_array_equal(here, remote)
+    assert hdfs.asked.count("OPEN") == 1
+
+
+# -- as a source of rows ------------------------------------------------------------------------
+
+
+def batch_of(places, numbers):
+    return pa.record_batch(
+        {
+            "row": pa.array(numbers),
+            "features_0": pa.array([json_of(places[n]) for n in numbers], pa.binary()),
+            "label_0": pa.array(numbers),
+        }
+    )
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["cut once", "cut for each batch"])
+def test_a_spool_of_such_rows_gives_tiles(images, tmp_path, monkeypatch, room):
+    places, field = places_of(images), tile_field(SPEC)
+    order = np.random.default_rng(3).permutation(len(places))
+    if not room:
+        monkeypatch.setattr(feature_file.LocalFile, "free_bytes", 1 << 17)
+    with RowCache((field,), (Field("label", (), "int64"),), tmp_path) as spool:
+        for numbers in np.array_split(order, 4):
+            spool.append(batch_of(places, numbers))
+        spool.seal()
+        assert spool._files["features_0"].encoded is not room
+        wanted = np.array([[0, 40, 7], [len(places) - 1, 7, 3]])
+        (block,) = spool.blocks([wanted])
+    np.testing.assert_array_equal(block.y[0], wanted)
+    expected = cut_tiles_of(contents_of([places[n] for n in wanted.ravel()]), field)
+    np.testing.assert_array_equal(block.x[0], expected.reshape(2, 3, 32, 32, 1))
+
+
+def test_a_spool_reads_each_image_once_however_the_rows_came(images, tmp_path, monkeypatch):
+    opened = []
+
+    def counted(uri):
+        opened.append(uri)
+        return open_content(uri)
+
+    monkeypatch.setattr(column, "open_content", counted)
+    monkeypatch.setattr(column, "_images", column._Images(1))
+    monkeypatch.setattr(feature_file, "DECODE_ROWS", 5)
+    monkeypatch.setattr(feature_file, "DECODE_BYTES", 5000)
+    places = places_of(images)
+    order = np.random.default_rng(4).permutation(len(places))
+    with RowCache((tile_field(SPEC),), (Field("label", (), "int64"),), tmp_path) as spool:
+        spool.append(batch_of(places, order))
+        spool.seal()
+    assert sorted(opened) == sorted(images)
+
+
+def test_a_column_is_cut_where_it_is_read(images):
+    places, field = places_of(images)[:9], tile_field(SPEC)
+    column = pa.array([json_of(place) for place in places], pa.binary())
+    np.testing.assert_array_equal(
+        features_from_arrow(column, field), cut_tiles_of(contents_of(places), field)
+    )

@@ -1,0 +1,291 @@
+"""Tiles that are indexed and cut later, beside the same tiles as they are written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, catalogue_images, cut, index_tiles, tile_images
+from data_prep.images import preprocess
+from data_prep.images.intensity import normalise
+from data_prep.images.stain_normalization import apply_stain_matrix, find_stains
+from data_prep.on_the_fly import tile_index as index_module
+from data_prep.on_the_fly.column import cut_tiles_of, tile_field
+from distkeras_grid.errors import (
+    ConfigurationError,
+    ImageError,
+    PathNotFoundError,
+    SchemaError,
+    UnknownArgumentError,
+)
+from distkeras_grid.feeding.schema import Field
+
+pytestmark = pytest.mark.spark
+
+SPEC = TileSpec(32, angles=[0, 40, 90, 130], include_original=True)
+OPTIONS = {"split": "0.5:0.25:0.25", "seed": 3, "bottom_strip": 12}
+POSITION = ("source", "angle", "x", "y")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Twelve small micrographs of two classes, which differ in brightness."""
+    rng = np.random.default_rng(5)
+    root = tmp_path_factory.mktemp("images") / "raw images"
+    for number, label in enumerate(("a", "b")):
+        (root / label).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 128, (80, 100)) + 100 * number
+            Image.fromarray(pixels.astype(np.uint8)).save(root / label / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(spark, folder):
+    return index_tiles(str(folder), SPEC, spark=spark, **OPTIONS).cache()
+
+
+@pytest.fixture(scope="module")
+def written(spark, folder, tmp_path_factory):
+    output = str(tmp_path_factory.mktemp("output") / "tiles")
+    tile_images(TilingSettings(str(folder), output, SPEC, **OPTIONS), spark=spark)
+    return spark.read.parquet(output).cache()
+
+
+def test_an_index_has_the_tiles_that_would_be_written(index, written):
+    same = (*POSITION, "src_cx", "src_cy", "label", "label_name", "split", "source_sha256")
+    found, expected = (
+        sorted(map(tuple, frame.select(*same).collect())) for frame in (index, written)
+    )
+    assert len(found) > 100
+    assert found == expected
+
+
+def test_every_setting_that_changes_an_index_is_an_option():
+    """`near_duplicates` was none: a notebook could not do what the command does."""
+    of_writing = {"encoding", "quality", "overwrite", "keep_versions", "report_images"}
+    of_updates = {"update", "prune", "new_classes"}
+    # It measures the pixels of each tile, and an index has none.
+    of_pixels = {"keep"}
+    given = {"input", "output", "spec"}
+    names = set(TilingSettings.__dataclass_fields__)
+    assert set(index_module.OPTIONS) == names - of_writing - of_updates - of_pixels - given
+    assert all(f"``{name}``" in index_tiles.__doc__ for name in index_module.OPTIONS)
+
+
+def test_how_images_of_the_same_place_are_treated_can_be_said(monkeypatch):
+    planned = []
+    monkeypatch.setattr(index_module, "check_executors", lambda *_: None)
+    monkeypatch.setattr(index_module, "Storage", lambda _: SimpleNamespace(exists=lambda _: True))
+    monkeypatch.setattr(index_module, "cutting_of", lambda *_: None)
+    monkeypatch.setattr(
+        index_module, "make_plan", lambda _, settings, __: planned.append(settings) or (None, None)
+    )
+    for options in ({}, {"near_duplicates": "off"}):
+        index_module.look_at_images("index_tiles", "raw", SPEC, object(), print, options)
+    assert [each.near_duplicates for each in planned] == ["join", "off"]
+
+
+def test_tiles_are_not_chosen_by_pixels_that_nobody_has_cut():
+    with pytest.raises(ConfigurationError, match=r"catalogue_images .*keep.*tile_images"):
+        catalogue_images("raw", SPEC, spark=object(), keep="bg_fraction<0.9")
+
+
+def test_an_index_has_the_groups_of_its_images(spark, folder):
+    options = {**OPTIONS, "group": "^(?P<group>[ab]/[0-9])"}
+    index = index_tiles(str(folder), TileSpec(32, angles=[0]), spark=spark, **options)
+    found = {row.source: row.group for row in index.select("source", "group").collect()}
+    assert found == {f"{group}.png": group for group in found.values()}
+    assert len(found) == 12
+    rows = cut(index)
+    assert Field.from_metadata("image", rows.schema["image"].metadata).shape == (32, 32, 1)
+    assert "group" in rows.columns
+
+
+def test_tiles_that_are_cut_later_have_the_pixels_of_those_that_are_written(index, written):
+    from distkeras_grid.spark.columns import resolve_columns
+    from distkeras_grid.trainers.validation import collect
+
+    rows = cut(index)
+    assert Field.from_metadata("image", rows.schema["image"].metadata).encoding == "tile"
+    held, stored = (
+        collect(frame, resolve_columns(frame, "image", "label"))
+        for frame in (each.orderBy(*POSITION) for each in (rows, written))
+    )
+    assert len(held) == written.count()
+    np.testing.assert_array_equal(held.labels[0], stored.labels[0])
+    np.testing.assert_array_equal(held.features[0], stored.features[0])
+    assert [field.scaling for field in held.fields] == [field.scaling for field in stored.fields]
+
+
+def test_ranges_travel_with_the_index(spark, folder):
+    spec = TileSpec(32, angles=[0])
+    index = index_tiles(str(folder), spec, spark=spark, normalise="percentile:5:95", **OPTIONS)
+    rows = cut(index.where("source = 'b/3.png' and x = 34")).select("image", "y").toArrow()
+    pixels = np.asarray(Image.open(folder / "b" / "3.png"))
+    low, high = np.percentile(pixels, [5, 95], method="inverted_cdf")
+    expected = normalise(pixels, (float(low), float(high)))
+    found = cut_tiles_of(
+        [memoryview(each.as_py()) for each in rows["image"]],
+        Field.from_metadata("image", index.schema["uri"].metadata),
+    )
+    assert len(found) >= 1
+    for tile, y in zip(found, rows["y"].to_pylist(), strict=True):
+        np.testing.assert_array_equal(tile[:, :, 0], expected[y : y + 32, 34:66])
+
+
+def test_stains_travel_with_the_index(spark, tmp_path):
+    rng = np.random.default_rng(3)
+    for name in "ab":
+        for number in range(4):
+            amounts = rng.uniform(0, 1.5, (50, 60, 2)) * rng.integers(0, 2, (50, 60, 1))
+            density = amounts @ np.array([[0.6, 0.7, 0.3], [0.1, 0.9, 0.2]])
+            pixels = (255 * np.exp(-density)).astype(np.uint8)
+            (tmp_path / name).mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    spec = TileSpec(32, angles=[0])
+    options = {"split": "1", "normalise": "macenko"}
+    index = index_tiles(str(tmp_path), spec, spark=spark, **options)
+    rows = cut(index.where("source = 'b/3.png'")).select("image", "x", "y").toArrow()
+    found = cut_tiles_of(
+        [memoryview(each.as_py()) for each in rows["image"]],
+        Field.from_metadata("image", index.schema["uri"].metadata),
+    )
+    pixels = np.asarray(Image.open(tmp_path / "b" / "3.png"))
+    expected = apply_stain_matrix(pixels, find_stains(pixels))
+    assert (expected != pixels).any()
+    assert len(found) >= 1
+    places = zip(rows["x"].to_pylist(), rows["y"].to_pylist(), strict=True)
+    for tile, (x, y) in zip(found, places, strict=True):
+        np.testing.assert_array_equal(tile, expected[y : y + 32, x : x + 32])
+
+
+def test_pixel_sizes_travel_with_the_index(spark, tmp_path, monkeypatch):
+    """Images of two magnifications; written from whole images, and cut later part by part."""
+    from distkeras_grid.spark.columns import resolve_columns
+    from distkeras_grid.trainers.validation import collect
+
+    for seed, (label, side) in enumerate((("a", 0.25), ("b", 0.31))):
+        (tmp_path / "raw" / label).mkdir(parents=True)
+        sizes = {"PhysicalSizeX": side, "PhysicalSizeY": side}
+        pixels = np.random.default_rng(seed).integers(0, 4096, (200, 260), dtype=np.uint16)
+        path = tmp_path / "raw" / label / "0.tif"
+        tifffile.imwrite(path, pixels, ome=True, metadata={"axes": "YX", **sizes}, tile=(64, 64))
+    options = {"split": "1", "bottom_strip": 30, "pixel_size": "0.5um"}
+    settings = TilingSettings(str(tmp_path / "raw"), str(tmp_path / "tiles"), SPEC, **options)
+    tile_images(settings, spark=spark)
+    written = spark.read.parquet(settings.output)
+    index = index_tiles(settings.input, SPEC, spark=spark, **options)
+    same = (*POSITION, "src_cx", "src_cy")
+    found, expected = (
+        sorted(map(tuple, frame.select(*same).collect())) for frame in (index, written)
+    )
+    assert len(found) > 50
+    assert found == expected
+    monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
+    held, stored = (
+        collect(frame, resolve_columns(frame, "image", "label"))
+        for frame in (each.orderBy(*POSITION) for each in (cut(index), written))
+    )
+    np.testing.assert_array_equal(held.features[0], stored.features[0])
+
+
+def test_a_row_is_small_and_holds_no_pixel(index):
+    sizes = [len(row.image) for row in cut(index).select("image").collect()]
+    assert max(sizes) < 300 < 32 * 32
+
+
+def test_an_index_goes_through_parquet(spark, index, tmp_path):
+    index.where("split = 'train'").limit(5).write.parquet(str(tmp_path / "index"))
+    again = cut(spark.read.parquet(str(tmp_path / "index")))
+    field = Field.from_metadata("image", again.schema["image"].metadata)
+    assert (field.shape, field.classes) == ((32, 32, 1), ("a", "b"))
+
+
+def test_a_table_of_ones_own_can_be_cut(spark, folder):
+    rows = [(str(folder / "a" / "0.png"), 0, 3, 5, "a note")]
+    table = spark.createDataFrame(rows, "uri string, angle int, x int, y int, note string")
+    with pytest.raises(SchemaError, match="tile_field"):
+        cut(table)
+    frame = cut(table, tile_field(TileSpec(16), name="tile"))
+    assert frame.columns == ["uri", "angle", "x", "y", "note", "tile"]
+    with pytest.raises(SchemaError, match="'y'"):
+        cut(table.drop("y"), tile_field(TileSpec(16)))
+
+
+def test_a_setting_that_an_index_does_not_follow_is_refused(spark, folder):
+    with pytest.raises(UnknownArgumentError):
+        index_tiles(str(folder), SPEC, spark=spark, encoding="jpeg")
+
+
+def test_what_is_left_out_of_an_index_is_told(spark, tmp_path):
+    """88 images were there, 87 were indexed, and nothing said which was missing."""
+    rng = np.random.default_rng(5)
+    for name in ("Benign/0", "Benign/1", "benign/2"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pixels = rng.integers(0, 255, (64, 64), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    (tmp_path / "benign" / "3.png").write_bytes(b"<html>")
+    (tmp_path / "Benign" / "copy.png").write_bytes((tmp_path / "Benign" / "0.png").read_bytes())
+    said = []
+    options = {"on_error": "skip", "channels": 1, "allow_empty": True}
+    index_tiles(str(tmp_path), TileSpec(32, angles=[0]), spark=spark, say=said.append, **options)
+    told = [line.strip() for line in said if line.startswith("  ")]
+    assert "copy: Benign/copy.png: the same bytes as Benign/0.png" in told
+    assert any(line.startswith("left out: benign/3.png: ") for line in told)
+    classes = "the classes 'Benign' and 'benign' differ by case alone, and count as different"
+    assert classes in told
+
+
+def test_images_that_are_not_there_are_refused(spark, tmp_path):
+    with pytest.raises(PathNotFoundError):
+        index_tiles(str(tmp_path / "gone"), spark=spark)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ImageError):
+        index_tiles(str(tmp_path), SPEC, spark=spark)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index):
+    import keras
+
+    from distkeras_grid import AveragingTrainer, ModelPredictor
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.Input((32, 32, 1)),
+            keras.layers.AveragePooling2D(32),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2),
+        ]
+    )
+    rows = cut(index)
+    train, validation, test = (
+        rows.where(f"split = '{split}'") for split in ("train", "validation", "test")
+    )
+    trainer = AveragingTrainer(
+        model,
+        worker_optimizer=keras.optimizers.Adam(0.3),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        features_col="image",
+        label_col="label",
+        batch_size=16,
+        num_epoch=6,
+        num_workers=2,
+        progress=False,
+    )
+    trained = trainer.train(train, validation_data=validation, seed=2)
+    assert trainer.history.samples == 6 * train.count()
+    assert trainer.history.history["val_accuracy"][-1] > 0.95
+    found = ModelPredictor(trained, features_col="image").predict(test).collect()
+    right = [int(np.argmax(row.prediction)) == row.label for row in found]
+    assert len(right) == test.count() > 50
+    assert np.mean(right) > 0.95

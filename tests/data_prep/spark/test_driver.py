@@ -1,0 +1,434 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tifffile
+from PIL import Image
+
+from data_prep import TileSpec, TilingSettings, iter_tiles, tile_images
+from data_prep.images.open_image import decode_image
+from distkeras_grid.errors import (
+    ConfigurationError,
+    EmptyDataError,
+    ImageError,
+    LabelError,
+    NoSpaceError,
+    OutputExistsError,
+    PathNotFoundError,
+    StorageError,
+)
+from distkeras_grid.feeding.arrays import features_from_arrow
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.storage import Storage
+from tests.data_prep.first_night import FirstNight
+
+pytestmark = pytest.mark.spark
+
+SPEC = TileSpec(32, angles=[0, 40, 90, 130])
+
+
+def conf(spark):
+    names = (
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.maxConcurrentOutputFileWriters",
+    )
+    return [spark.conf.get(name) for name in names]
+
+
+@pytest.fixture(scope="module")
+def conf_before(spark):
+    return conf(spark)
+
+
+@pytest.fixture(scope="module")
+def once(spark, conf_before, tmp_path_factory):
+    """Twelve small micrographs of two classes, below a folder whose name has a space."""
+    rng = np.random.default_rng(5)
+    folder = tmp_path_factory.mktemp("once")
+    root = folder / "raw images"
+    for label in ("a", "b"):
+        (root / label).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 256, (80, 100), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / label / f"{i}.png")
+    settings = TilingSettings(str(root), str(folder / "tiles"), SPEC, split="0.5:0.5")
+    return FirstNight.of(settings, spark)
+
+
+@pytest.fixture
+def folder(once, tmp_path):
+    return once.copy_images(tmp_path)
+
+
+@pytest.fixture
+def settings(once, folder, tmp_path):
+    return replace(once.settings, input=str(folder), output=str(tmp_path / "tiles"))
+
+
+@pytest.fixture
+def manifest(once, settings):
+    """The images are tiled: what the data set says."""
+    return once.copy_tiles(settings.output).manifest
+
+
+def left_behind(settings):
+    return sorted(path.name for path in Path(settings.output).parent.iterdir())
+
+
+def names_in(settings):
+    return sorted(
+        {path.name for path in Path(settings.output).iterdir()}
+        - {"_reports", "_likeness", ".huggingface.yaml", "_croissant.json", "_README.md"}
+    )
+
+
+def test_end_to_end(spark, once):
+    settings, folder, manifest = once.settings, Path(once.settings.input), once.done.manifest
+    assert left_behind(settings) == ["raw images", "tiles"]
+    frame = spark.read.parquet(settings.output)
+    rows = frame.collect()
+    assert len(rows) == manifest["tiles"] > 100
+
+    field = Field.from_metadata("image", frame.schema["image"].metadata)
+    assert field.shape == (32, 32, 1)
+    assert field.classes == ("a", "b")
+    expected = {
+        (f"{path.parent.name}/{path.name}", tile.angle, tile.x, tile.y): tile
+        for path in folder.glob("*/*.png")
+        for tile in iter_tiles(decode_image(path.read_bytes(), path.name), SPEC)
+    }
+    assert len(expected) == len(rows)
+    for row in rows:
+        tile = expected[row.source, row.angle, row.x, row.y]
+        assert bytes(row.image) == tile.pixels.tobytes()
+        assert (row.src_cx, row.src_cy) == (tile.src_cx, tile.src_cy)
+        assert (row.label, row.label_name) == ("ab".index(row.source[0]), row.source[0])
+    assert len({row.tile_id for row in rows}) == len(rows)
+
+    splits = {}
+    for row in rows:
+        assert splits.setdefault(row.source, row.split) == row.split
+    for label in "ab":
+        assert sorted(s for p, s in splits.items() if p[0] == label) == ["test"] * 3 + ["train"] * 3
+    assert any("12 images, 4 angles" in line and "free" in line for line in once.said)
+
+
+def test_manifest(once):
+    written = json.loads((Path(once.settings.output) / "_dataset.json").read_text())
+    assert written == once.done.manifest
+    assert Field.from_metadata("image", written["image"]).nbytes == 1024
+    assert TileSpec.from_json(written["spec"]) == SPEC
+    assert written["classes"] == ["a", "b"]
+    counts = [n for by_class in written["counts"].values() for n in by_class.values()]
+    assert sum(counts) == written["tiles"] == sum(each["tiles"] for each in written["sources"])
+    assert {each["status"] for each in written["sources"]} == {"tiled"}
+    assert written["versions"]["pyspark"]
+
+
+def test_files_are_sorted_compressed_and_without_dictionary(once):
+    files = sorted(Path(once.settings.output).glob("shard=0/split=*/*.parquet"))
+    assert {path.parent.name for path in files} == {"split=train", "split=test"}
+    for path in files:
+        rows = pq.read_table(path, columns=["source", "angle", "y", "x"]).to_pylist()
+        keys = [(r["source"], r["angle"] % 90, r["angle"], r["y"], r["x"]) for r in rows]
+        assert keys == sorted(keys)
+        image = pq.ParquetFile(path).metadata.row_group(0).column(0)
+        assert (image.path_in_schema, image.compression) == ("image", "ZSTD")
+        assert not image.has_dictionary_page
+
+
+def test_metadata_survive_select_filter_and_parquet(spark, once, tmp_path):
+    manifest = once.done.manifest
+    frame = spark.read.parquet(once.settings.output).where("label = 1").select("label", "image")
+    assert frame.schema["image"].metadata == manifest["image"]
+    frame.limit(3).write.parquet(str(tmp_path / "again"))
+    again = spark.read.parquet(str(tmp_path / "again"))
+    assert again.schema["image"].metadata == manifest["image"]
+
+
+@pytest.fixture(scope="module")
+def varied(spark, once, tmp_path_factory):
+    """The same images with two copies, as JPEG, in groups."""
+    root = tmp_path_factory.mktemp("varied")
+    folder = once.copy_images(root)
+    for name in ("7.png", "8.png"):
+        (folder / "a" / name).write_bytes((folder / "a" / "0.png").read_bytes())
+    settings = replace(
+        once.settings,
+        input=str(folder),
+        output=str(root / "tiles"),
+        encoding="jpeg",
+        quality=95,
+        group=r"(?P<group>[0-9])\.png",
+    )
+    return FirstNight.of(settings, spark)
+
+
+def test_jpeg_is_stored_as_pictures_with_paths(spark, varied):
+    settings = varied.settings
+    frame = spark.read.parquet(settings.output)
+    assert Field.from_metadata("image", frame.schema["image"].metadata).encoding == "jpeg"
+    row = frame.select("image.*", "tile_id").first()
+    assert row.path == f"{row.tile_id}.jpeg"
+    assert decode_image(bytes(row.bytes), "tile").shape == (32, 32, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["jpeg", "png"])
+def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
+    spark, varied, settings, tmp_path, monkeypatch, encoding
+):
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    datasets = pytest.importorskip("datasets")
+    if encoding == "jpeg":
+        settings, manifest = varied.settings, varied.done.manifest
+    else:
+        settings = replace(settings, encoding=encoding)
+        manifest = tile_images(settings, spark=spark)
+    found = datasets.load_dataset(settings.output, cache_dir=str(tmp_path / "cache"))
+    counts = {split: sum(by_class.values()) for split, by_class in manifest["counts"].items()}
+    assert {split: len(rows) for split, rows in found.items()} == counts
+    assert found["train"].features["label"].names == manifest["classes"] == ["a", "b"]
+    expected = {
+        (f"{path.parent.name}/{path.name}", tile.angle, tile.x, tile.y): tile.pixels[:, :, 0]
+        for path in Path(settings.input).glob("*/*.png")
+        for tile in iter_tiles(decode_image(path.read_bytes(), path.name), SPEC)
+    }
+    for row in found["test"]:
+        assert found["test"].features["label"].int2str(row["label"]) == row["label_name"]
+        image = np.asarray(row["image"])
+        pixels = expected[row["source"], row["angle"], row["x"], row["y"]]
+        assert image.shape == pixels.shape
+        assert encoding != "png" or np.array_equal(image, pixels)
+
+
+@pytest.mark.slow
+def test_differences_give_the_same_pixels_to_every_reader(spark, settings, tmp_path):
+    """The project's, and others by the line of the guide."""
+    smaller = replace(settings, encoding="difference", output=str(tmp_path / "smaller"))
+    manifest = tile_images(smaller, spark=spark)
+    field = Field.from_metadata("image", manifest["image"])
+    assert field.encoding == "difference"
+    tile_images(settings, spark=spark)
+    keys = ["source", "angle", "x", "y"]
+    raw, found = (
+        spark.read.parquet(output).orderBy(*keys).select(*keys, "image", "encoding").toArrow()
+        for output in (settings.output, smaller.output)
+    )
+    assert raw.select(keys).equals(found.select(keys))
+    expected = [
+        np.frombuffer(each, np.uint8).reshape(field.shape) for each in raw["image"].to_pylist()
+    ]
+    decoded = features_from_arrow(found["image"].combine_chunks(), field)
+    np.testing.assert_array_equal(decoded, expected)
+    assert found["encoding"].unique().to_pylist() == ["difference"]
+    stored = np.frombuffer(found["image"][0].as_py(), np.uint8).reshape(field.shape)
+    np.testing.assert_array_equal(stored.cumsum(axis=0, dtype=np.uint8), expected[0])
+
+
+@pytest.mark.slow
+def test_planes_are_chosen_or_refused(spark, settings, folder):
+    stack = np.random.default_rng(2).integers(0, 65536, (3, 2, 80, 100), dtype=np.uint16)
+    for label in "ab":
+        for path in (folder / label).iterdir():
+            path.unlink()
+        for i in range(2):
+            pixels = stack // (i + 1 + (label == "b") * 2)
+            file = folder / label / f"{i}.tif"
+            tifffile.imwrite(file, pixels, imagej=True, metadata={"axes": "ZCYX"})
+    with pytest.raises(ImageError, match="--channel"):
+        tile_images(settings, spark=spark)
+    # All show the same place, at other brightness.
+    chosen = replace(settings, z="max", channel="1", near_duplicates="off")
+    manifest = tile_images(chosen, spark=spark)
+    assert (manifest["settings"]["z"], manifest["settings"]["channel"]) == ("max", "1")
+    row = spark.read.parquet(chosen.output).where("source = 'a/0.tif' and angle = 0").first()
+    pixels = np.frombuffer(row.image, "<u2").reshape(32, 32)
+    expected = stack[:, 1].max(axis=0)[row.y : row.y + 32, row.x : row.x + 32]
+    np.testing.assert_array_equal(pixels, expected)
+
+
+# Also in test_zoned_job.py.
+@pytest.mark.full
+def test_12_bits_in_16_reach_the_model_from_0_to_1(spark, settings, folder):
+    for seed, path in enumerate(sorted(folder.glob("*/*.png"))):
+        pixels = np.random.default_rng(seed).integers(0, 4096, (80, 100), dtype=np.uint16)
+        Image.fromarray(pixels).save(path)
+    manifest = tile_images(settings, spark=spark)
+    assert manifest["significant_bits"] == 12
+    assert {each["bits"] for each in manifest["sources"] if each["status"] == "tiled"} == {12}
+    frame = spark.read.parquet(settings.output)
+    field = Field.from_metadata("image", frame.schema["image"].metadata)
+    rows = frame.select("image", "bg_fraction").collect()
+    assert 0.9 < max(np.frombuffer(row.image, "<u2").max() for row in rows) * field.scale <= 1
+    assert {row.bg_fraction for row in rows} == {0}
+
+
+def test_identical_files_are_one_source(spark, varied):
+    settings, manifest = varied.settings, varied.done.manifest
+    left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
+    assert left_out == {
+        "a/7.png": "the same bytes as a/0.png",
+        "a/8.png": "the same bytes as a/0.png",
+    }
+    assert spark.read.parquet(settings.output).select("source").distinct().count() == 12
+
+
+def test_groups_stay_together(spark, varied):
+    splits = {}
+    for row in (
+        spark.read.parquet(varied.settings.output).select("source", "split").distinct().collect()
+    ):
+        assert splits.setdefault(row.source[-5:], row.split) == row.split
+
+
+# Also in test_update.py.
+@pytest.mark.full
+def test_labels_and_splits_from_a_table(spark, settings, folder, tmp_path):
+    lines = ["file,label,split"]
+    lines += [f"{p.parent.name}/{p.name},{int(p.stem) % 3},train" for p in folder.glob("*/*.png")]
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    manifest = tile_images(replace(settings, labels=str(tmp_path / "labels.csv")), spark=spark)
+    assert manifest["classes"] == ["0", "1", "2"]
+    assert set(manifest["counts"]) == {"train"}
+
+
+@pytest.mark.slow
+def test_16_bits_are_kept(spark, settings, folder):
+    rng = np.random.default_rng(1)
+    for path in folder.glob("*/*.png"):
+        Image.fromarray(rng.integers(0, 65536, (60, 60), dtype=np.uint16)).save(path)
+    manifest = tile_images(settings, spark=spark)
+    field = Field.from_metadata("image", manifest["image"])
+    assert (field.dtype, field.scale) == ("uint16", 1 / 65535)
+    row = spark.read.parquet(settings.output).where("angle = 0").first()
+    pixels = np.frombuffer(row.image, "<u2").reshape(field.shape)
+    source = decode_image((folder / row.source).read_bytes(), "")
+    np.testing.assert_array_equal(pixels, source[row.y : row.y + 32, row.x : row.x + 32])
+    with pytest.raises(ImageError, match=r"16 bits.*--encoding raw"):
+        tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("manifest")
+def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        tile_images(settings, spark=spark)
+    smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
+    manifest = tile_images(smaller, spark=spark)
+    assert spark.read.parquet(settings.output).count() == manifest["tiles"]
+    assert left_behind(settings) == ["raw images", "tiles"]
+    assert names_in(settings) == ["_dataset.json", "shard=1"]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "_dataset.json",
+        pytest.param("_update.json", marks=pytest.mark.full),
+        pytest.param("shard=1", marks=pytest.mark.full),
+    ],
+)
+def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
+    spark, settings, manifest, monkeypatch, refused
+):
+    rename = Storage.rename
+
+    def refuse(self, source, target, **options):
+        if target.endswith(f"/{refused}"):
+            raise StorageError("refused")
+        rename(self, source, target, **options)
+
+    monkeypatch.setattr(Storage, "rename", refuse)
+    smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
+    with pytest.raises(StorageError, match="refused"):
+        tile_images(smaller, spark=spark)
+    assert spark.read.parquet(settings.output).count() == manifest["tiles"]
+    assert names_in(settings) == ["_dataset.json", "shard=0"]
+
+
+@pytest.mark.usefixtures("manifest")
+def test_a_data_set_with_a_file_of_the_user_is_never_replaced(spark, settings):
+    notes = Path(settings.output) / "thesis.txt"
+    notes.write_text("x")
+    with pytest.raises(OutputExistsError, match=r"but holds thesis\.txt, too"):
+        tile_images(replace(settings, overwrite=True), spark=spark)
+    assert notes.exists()
+
+
+def test_what_is_no_data_set_is_never_replaced(spark, settings, folder):
+    Path(settings.output).mkdir()
+    (Path(settings.output) / "thesis.txt").write_text("x")
+    with pytest.raises(OutputExistsError, match="not a data set of tiles"):
+        tile_images(replace(settings, overwrite=True), spark=spark)
+    with pytest.raises(ConfigurationError, match="contains the input"):
+        tile_images(replace(settings, output=str(folder), overwrite=True), spark=spark)
+    with pytest.raises(ConfigurationError, match="contains the input"):
+        tile_images(replace(settings, output=str(folder.parent), overwrite=True), spark=spark)
+
+
+def test_bad_images_fail_before_anything_is_written_or_are_listed(spark, settings, folder):
+    (folder / "a" / "cut.png").write_bytes((folder / "a" / "0.png").read_bytes()[:500])
+    Image.new("L", (31, 200)).save(folder / "b" / "small.png")
+    with pytest.raises(ImageError, match=r"(?s)2 of 14.*cut\.png.*small\.png is 31x200, too small"):
+        tile_images(settings, spark=spark)
+    assert left_behind(settings) == ["raw images"]
+    manifest = tile_images(replace(settings, on_error="skip"), spark=spark)
+    left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
+    assert set(left_out) == {"a/cut.png", "b/small.png"}
+    assert "cannot be decoded" in left_out["a/cut.png"]
+
+
+@pytest.mark.slow
+def test_mixed_channels(spark, settings, folder):
+    colour = np.random.default_rng(2).integers(0, 256, (80, 100, 3), dtype=np.uint8)
+    Image.fromarray(colour).save(folder / "b" / "colour.png")
+    with pytest.raises(ImageError, match=r"12 with 1 channel .*1 with 3 channels .*--channels 1"):
+        tile_images(settings, spark=spark)
+    manifest = tile_images(replace(settings, channels="3"), spark=spark)
+    assert Field.from_metadata("image", manifest["image"]).shape == (32, 32, 3)
+
+
+def test_what_does_not_fit_is_refused(spark, settings, monkeypatch):
+    monkeypatch.setattr(Storage, "free_space", lambda *_: 1000)
+    said = []
+    with pytest.raises(NoSpaceError, match=r"1\.0 kB free"):
+        tile_images(settings, spark=spark, say=said.append)
+    assert any("1.0 kB free" in line for line in said)
+    assert left_behind(settings) == ["raw images"]
+
+
+def test_inputs_that_are_not_there(spark, settings, folder, tmp_path):
+    with pytest.raises(PathNotFoundError, match="nowhere"):
+        tile_images(replace(settings, input=str(tmp_path / "nowhere")), spark=spark)
+    with pytest.raises(EmptyDataError, match=r"\*\.gif"):
+        tile_images(replace(settings, glob="*.gif"), spark=spark)
+    with pytest.raises(LabelError, match="lies directly"):
+        tile_images(replace(settings, input=str(folder / "a")), spark=spark)
+    with pytest.raises(PathNotFoundError, match=r"labels\.csv"):
+        tile_images(replace(settings, labels=str(tmp_path / "labels.csv")), spark=spark)
+
+
+@pytest.mark.slow
+def test_nothing_stays_behind_when_a_task_fails(spark, settings, folder, monkeypatch):
+    """A source changes between the two passes."""
+    from data_prep.spark import driver
+
+    def change(*arguments):
+        Image.new("L", (90, 90)).save(folder / "b" / "3.png")
+        return tile_frame(*arguments)
+
+    tile_frame = driver.tile_frame
+    monkeypatch.setattr(driver, "tile_frame", change)
+    with pytest.raises(ImageError, match=r"3\.png has changed since the job began"):
+        tile_images(settings, spark=spark)
+    assert left_behind(settings) == ["raw images"]
+
+
+@pytest.mark.usefixtures("once")
+def test_settings_of_the_session_are_restored(spark, conf_before):
+    assert conf(spark) == conf_before

@@ -1,0 +1,498 @@
+"""Each unit of work in the task that the plan gave it to."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from io import BufferedReader, BytesIO
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+import tifffile
+from PIL import Image
+
+from data_prep import TileSpec, iter_tiles
+from data_prep.dataset.plan import PlannedImage, TaskAssignment, TilingPlan, plan_units
+from data_prep.dataset.schema import image_field
+from data_prep.geometry.filters import parse_filter
+from data_prep.geometry.regions import ZoneRules
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images import file_access, open_image, preprocess
+from data_prep.images.content_hash import pixel_digest
+from data_prep.images.crash_isolation import IsolationPolicy
+from data_prep.images.file_access import FileOpener, OpenFile
+from data_prep.images.intensity import count_values, normalise, parse_normalising
+from data_prep.images.open_image import decode_image
+from data_prep.images.plane_selection import PlaneSelector
+from data_prep.images.preprocess import prepare
+from data_prep.spark.driver import executor_errors, load_contents
+from data_prep.spark.passes import (
+    ImageScan,
+    Reader,
+    cut_image,
+    cutter,
+    inspect_image,
+    inspect_images,
+    inspector,
+    one_image_a_batch,
+    tile_frame,
+)
+from distkeras_grid.errors import ImageError, UnreadableImageError
+from distkeras_grid.feeding.schema import Field
+from tests.data_prep.bad_sector import open_bad_sector
+from tests.data_prep.counting import Counting
+
+SPEC = TileSpec(16, angles=[0, 90])
+
+
+def planned(path):
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    size = (24, 24, 1)
+    return PlannedImage(path.name, f"file:{path}", sha256, "a", "train", None, *size, 8, 256.0)
+
+
+def look_at(uri, content, cutting, **more):
+    return inspect_image(uri, OpenFile.of(content), cutting, **more)
+
+
+def png(pixels):
+    return cv2.imencode(".png", pixels)[1].tobytes()
+
+
+def test_significant_bits_are_measured_and_checked():
+    deep = np.random.default_rng(0).integers(0, 4096, (24, 24), dtype=np.uint16)
+    cutting = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
+    found = look_at("a.png", png(deep), cutting)
+    assert (found.error, found.dtype, found.bits) == (None, "uint16", 12)
+    assert look_at("a.png", png(deep), replace(cutting, bits=14)).bits == 14
+    assert look_at("a.png", png(deep), replace(cutting, bits=10)).error
+    assert look_at("a.png", png((deep >> 4).astype(np.uint8)), cutting).bits == 8
+
+
+def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
+    content = sorted(samples.glob("*/*.png"))[0].read_bytes()
+    cutting = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
+    batch = pa.RecordBatch.from_pydict({"path": ["a.png"], "content": [content]})
+    for wanted in (True, False):
+        looks = inspector(replace(cutting, fingerprints=wanted))(iter([batch]))
+        (row,) = (row for each in looks for row in each.to_pylist())
+        found = ImageScan(**row)
+        assert found.pixel_sha256 == pixel_digest(decode_image(content, "a.png"))
+        assert bool(found.fingerprint) is wanted
+    bad = look_at("a.png", b"no image", replace(cutting, fingerprints=True))
+    assert (bad.fingerprint, bad.pixel_sha256) == (b"", "")
+
+
+def cut(content, cutting, found, source="a.png"):
+    """All rows of one image, as the second pass makes them."""
+    dtype = found.dtype
+    bits = found.bits
+    field = image_field(cutting.spec, found.channels, dtype, cutting.encoding, ("a",), bits)
+    row = {"source": source}
+    row |= {"sha256": found.sha256, "label": 0, "label_name": "a", "split": "train"}
+    ready = prepare(BytesIO(content), f"file:/in/{source}", source, cutting, field.shape[2])
+    return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
+
+
+@pytest.mark.slow
+def test_the_paper_specification_writes_6972_rows():
+    """One source of the published size; its tiles were counted there, 4,559,688 of 654 images."""
+    content = png(np.zeros((1704, 2272), np.uint8))
+    cutting = TilingConfig(TileSpec.paper(), "jpeg", 30, None, PlaneSelector(), root="file:/in")
+    found = look_at("file:/in/a.png", content, cutting)
+    assert found.tiles == 6972
+    rows = cut(content, cutting, found)
+    assert len(rows) == len({row["tile_id"] for row in rows}) == 6972
+    assert sum(row["original"] for row in rows) == 192
+
+
+def test_rows_tell_where_in_the_source_they_lie_whatever_the_pixel_size():
+    y, x = np.mgrid[:300, :400]
+    content = png(((x + y) // 4).astype(np.uint8))
+    cutting = TilingConfig(
+        *(TileSpec(32, 0.5, [0, 20, 90]), "raw", 90, None, PlaneSelector()),
+        pixel_size=2.0,
+        source_pixel_size=1.0,
+        zones=ZoneRules({}, bottom_strip=100),
+        root="file:/in/",
+    )
+    found = look_at("file:/in/a.png", content, cutting)
+    assert (found.width, found.height, found.pixel_size) == (400, 300, 2.0)
+    assert found.zones
+    rows = cut(content, cutting, found)
+    assert len(rows) == found.tiles
+    assert found.excluded > 0
+    for row in rows:
+        pixels = np.frombuffer(row["image"], np.uint8)
+        assert pixels.mean() == pytest.approx((row["src_cx"] + row["src_cy"]) / 4, abs=1)
+        assert row["src_cy"] < 200
+        assert (row["scale"], row["pixel_size"]) == (0.5, 2.0)
+    assert max(row["src_cx"] for row in rows) > 300
+
+
+def test_an_image_that_keeps_no_tile_is_named():
+    content = png(np.zeros((40, 40), np.uint8))
+    cutting = TilingConfig(TileSpec(32, angles=[0]), "raw", 90, None, PlaneSelector())
+    assert look_at("a.png", content, cutting).error is None
+    for wrong in (
+        replace(cutting, zones=ZoneRules({}, bottom_strip=10)),
+        replace(cutting, spec=TileSpec(64)),
+    ):
+        assert "a.png" in look_at("a.png", content, wrong).error
+
+
+@pytest.fixture
+def paths(tmp_path):
+    made = [tmp_path / f"{number} [x].png" for number in range(6)]
+    for number, path in enumerate(made):
+        Image.fromarray(np.full((24, 24), number, np.uint8)).save(path)
+    return made
+
+
+def reader(spark, kind, *, tolerant=True):
+    return Reader(FileOpener(kind), partial(load_contents, spark), tolerant)
+
+
+FIELD = Field("image", (16, 16, 1), classes=("a",))
+CUTTING = TilingConfig(SPEC, "raw", 90, 1, PlaneSelector())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["file", "spark"])
+def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, paths, kind):
+    from pyspark.sql import functions as F
+
+    units = [TaskAssignment(planned(path), i // 2) for i, path in enumerate(paths)]
+    tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
+    rows = tiles.select(F.spark_partition_id().alias("at"), "source").collect()
+    found = list(dict.fromkeys(map(tuple, rows)))
+    assert found == [(unit.partition, unit.source.source) for unit in units]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["file", "spark"])
+def test_both_ways_of_reading_see_the_same(spark, paths, kind):
+    lengths = {f"file:{path}": path.stat().st_size for path in paths}
+    paths[1].write_bytes(b"no image")
+    paths[2].unlink()
+    found = {
+        each.uri: each for each in inspect_images(spark, lengths, reader(spark, kind), CUTTING)
+    }
+    good = [f"file:{path}" for path in (paths[0], *paths[3:])]
+    assert [found[uri].width for uri in good] == [24] * 4
+    assert {uri for uri, each in found.items() if each.error is None} == set(good)
+    assert found[f"file:{paths[1]}"].error
+    # Spark tells nothing of a file that is gone.
+    assert (f"file:{paths[2]}" in found) == (kind == "file")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["file", "spark"])
+def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, paths, kind):
+    units = [TaskAssignment(planned(path), 0) for path in paths]
+    Image.fromarray(np.full((24, 24), 99, np.uint8)).save(paths[3])
+    tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
+    left = {row.source for row in tiles.select("source").collect()}
+    assert left == {path.name for path in paths} - {paths[3].name}
+    strict = tile_frame(spark, units, reader(spark, kind, tolerant=False), FIELD, CUTTING)
+    with pytest.raises(ImageError), executor_errors(spark, "tiles", "tiling to"):
+        strict.collect()
+
+
+@pytest.mark.slow
+def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "a.tif"
+    spec = TileSpec(32, angles=[0, 20, 110])
+    deep = rng.integers(0, 4096, (150, 190, 1), dtype=np.uint16).repeat(3, axis=2)
+    for pixels, channels, more in (
+        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), None, {}),
+        (rng.integers(0, 256, (150, 190, 3), dtype=np.uint8), 1, {"keep": "mean>127"}),
+        (deep, None, {}),
+        (deep, None, {"normalising": "percentile:1.3:98", "keep": "std>19000,mean<33000"}),
+        (deep // 16, 3, {"normalising": "standard"}),
+    ):
+        chosen = {
+            "keep": parse_filter(more.get("keep")),
+            "normalising": parse_normalising(more.get("normalising")),
+        }
+        tifffile.imwrite(path, pixels, tile=(64, 64), compression="zlib", photometric="rgb")
+        cutting = TilingConfig(
+            spec, "raw", 90, channels, PlaneSelector(), root=f"file:{tmp_path}", **chosen
+        )
+        found = []
+        for region_bytes in (1 << 30, 0):
+            monkeypatch.setattr(preprocess, "REGION_BYTES", region_bytes)
+            (seen,) = next(inspector(cutting)(table(path=f"file:{path}"))).to_pylist()
+            assert seen["error"] is None
+            field = image_field(spec, seen["channels"], seen["dtype"], "raw", ("a",), seen["bits"])
+            row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+            row |= {"path": f"file:{path}", "sha256": seen["sha256"]}
+            row |= {"low": seen["low"], "high": seen["high"]}
+            cut = cutter(field, cutting, FileOpener("file"), tolerant=False)
+            rows = [each for batch in cut(table(**row)) for each in batch.to_pylist()]
+            assert seen["decode_seconds"] > 0
+            times = {"tile_seconds": 0, "decode_seconds": 0}
+            found.append(({**seen, **times, "fingerprint": 0}, rows))
+        assert found[0] == found[1]
+        kept = len(found[0][1])
+        assert kept == found[0][0]["tiles"] > 50 or (chosen["keep"] and kept > 10)
+
+
+@pytest.mark.parametrize("method", ["min-max", "percentile:2:98", "standard"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_images_are_normalised_by_what_was_found_out_of_them(method, dtype):
+    pixels = np.random.default_rng(0).integers(40, 180, (48, 64), dtype=dtype)
+    cutting = TilingConfig(
+        TileSpec(16, angles=[0, 20]),
+        "raw",
+        90,
+        None,
+        PlaneSelector(),
+        normalising=parse_normalising(method),
+    )
+    found = look_at("a.png", png(pixels), cutting)
+    assert (found.error, found.bits) == (None, pixels.dtype.itemsize * 8)
+    expected = cutting.normalising.range_of(count_values(pixels))
+    assert (found.low, found.high) == expected
+    field = image_field(cutting.spec, 1, pixels.dtype.name, "raw", ("a",), found.bits)
+    row = {"path": "a.png", "content": png(pixels), "sha256": found.sha256, "label": 0}
+    row |= {"label_name": "a", "split": "train", "source": "a.png", "low": found.low}
+    cut = cutter(field, cutting, FileOpener("file"), tolerant=False)
+    rows = [each for batch in cut(table(**row, high=found.high)) for each in batch.to_pylist()]
+    tiles = list(iter_tiles(normalise(pixels, expected)[:, :, None], cutting.spec))
+    assert [each["image"] for each in rows] == [tile.pixels.tobytes() for tile in tiles]
+    # The range of the raw values does not tell the data set's bits any more.
+    plain = look_at("a.png", png(pixels), replace(cutting, normalising=None))
+    assert (plain.low, plain.high) == (None, None)
+    assert plain.pixel_sha256 == found.pixel_sha256
+
+
+def test_a_look_tells_which_part_of_the_tiles_is_kept():
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 128), dtype=np.uint8)
+    pixels[:, :64] = 9
+    cutting = TilingConfig(TileSpec(16, 0.0, angles=[0]), "raw", 90, None, PlaneSelector())
+    assert look_at("a.png", png(pixels), cutting).kept == 1
+    some = replace(cutting, keep=parse_filter("bg_fraction<0.5"))
+    assert look_at("a.png", png(pixels), some).kept == 0.5
+
+
+class BadDisk(FileOpener):
+    """Opens files that cannot be read to their end."""
+
+    def open(self, uri):
+        return OpenFile(open_bad_sector(), name=uri)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always):
+    """With a second attempt of the task, which tries each image first, and in the first one."""
+    look = inspector(CUTTING, BadDisk("file"), care=IsolationPolicy(always))
+    (found,) = (row for batch in look(table(path="file:/a.tif")) for row in batch.to_pylist())
+    assert "a.tif" in found["error"]
+    assert found["sha256"] == ""
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.slow
+def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+    row |= {"path": "file:/a.tif", "sha256": "0" * 64}
+    cut = cutter(FIELD, CUTTING, BadDisk("file"), tolerant=True, care=IsolationPolicy(always))
+    assert list(cut(table(**row))) == []
+    with pytest.raises(UnreadableImageError, match=r"a\.tif"):
+        list(cutter(FIELD, CUTTING, BadDisk("file"), tolerant=False)(table(**row)))
+
+
+def test_a_disk_that_fails_while_an_image_is_decoded_says_nothing_about_the_image(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(open_image, "_read_by_pillow", full)
+    found = look_at("a.png", png(np.zeros((24, 24), np.uint8)), CUTTING)
+    assert "a.png" in found.error
+    assert found.sha256 == ""
+
+
+def test_a_file_that_seems_to_have_changed_is_not_judged():
+    """A server that does not answer looks so, too."""
+    states = iter(range(2))
+    content = OpenFile(BytesIO(png(np.zeros((24, 24), np.uint8))), lambda: next(states))
+    found = inspect_image("a.png", content, CUTTING)
+    assert "a.png" in found.error
+    assert found.sha256 == ""
+
+
+def table(**row):
+    return iter([pa.RecordBatch.from_pylist([row])])
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
+    tmp_path, monkeypatch, tolerant
+):
+    monkeypatch.setattr(file_access, "HELD_BYTES", 0)
+    monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.zeros((24, 24), np.uint8))
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+    row |= {"path": f"file:{path}", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    batches = cutter(FIELD, CUTTING, FileOpener("file"), tolerant=tolerant)(table(**row))
+    next(batches)
+    tifffile.imwrite(path, np.ones((24, 24), np.uint8))
+    with pytest.raises(ImageError, match=r"a\.tif"):
+        list(batches)
+
+
+@pytest.mark.parametrize("more", [{"tile": (64, 64)}, {"rowsperstrip": 16}])
+def test_a_large_file_is_read_once_to_look_at_it(monkeypatch, more):
+    """It was read twice, once for its digest."""
+    monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, 1024), np.uint8)
+    file = BytesIO()
+    tifffile.imwrite(file, pixels, compression="zlib", **more)
+    raw = Counting(file.getvalue())
+    look = replace(CUTTING, spec=TileSpec(16, angles=[0]))
+    found = inspect_image("a.tif", OpenFile(BufferedReader(raw)), look)
+    assert (found.error, found.tiles > 0) == (None, True)
+    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
+    # The parts of 256 rows in which the tiles of a sample lie are decoded once more.
+    assert raw.count < 1.2 * len(raw.content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *((kind, np.uint8) for kind in (".png", ".jpg", ".bmp", ".tif")),
+        *((kind, np.uint16) for kind in (".png", ".tif")),
+    ],
+)
+def test_a_look_at_a_large_file_finds_the_same(kind, dtype):
+    pixels = np.random.default_rng(0).integers(0, np.iinfo(dtype).max, (60, 80, 3), dtype)
+    content = cv2.imencode(kind, pixels)[1].tobytes()
+    raw = Counting(content)
+    looks = [look_at("a", content, CUTTING)]
+    looks.append(inspect_image("a", OpenFile(BufferedReader(raw)), CUTTING))
+    held, found = (replace(look, tile_seconds=0.0, decode_seconds=0.0) for look in looks)
+    assert found == held
+    assert (found.error, found.sha256) == (None, hashlib.sha256(content).hexdigest())
+
+
+class Remote(FileOpener):
+    """Opens one large file, which has a version, and counts what is read of it."""
+
+    content, version, read = b"", "first", 0
+
+    def open(self, uri):
+        raw = Counting(self.content)
+        Remote.raw = raw
+        return OpenFile(BufferedReader(raw), lambda: self.version, uri)
+
+
+@pytest.fixture
+def remote(monkeypatch):
+    """A large image as the first pass has seen it: how it is opened, its digest and version."""
+    monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
+    pixels = np.random.default_rng(0).integers(0, 256, (2048, 1024), np.uint8)
+    file = BytesIO()
+    tifffile.imwrite(file, pixels, compression="zlib", tile=(256, 256))
+    monkeypatch.setattr(Remote, "content", file.getvalue())
+    opening = Remote("file")
+    (seen,) = next(inspector(LARGE, opening)(table(path="file:/a.tif"))).to_pylist()
+    row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
+    row |= {"path": "file:/a.tif", "sha256": seen["sha256"], "version": seen["version"]}
+    return opening, row
+
+
+LARGE = replace(CUTTING, spec=TileSpec(64, 0.0, angles=[0]))
+LARGE_FIELD = Field("image", (64, 64, 1), classes=("a",))
+
+
+def cut_again(opening, row):
+    cut = cutter(LARGE_FIELD, LARGE, opening, tolerant=True)
+    return sum(batch.num_rows for batch in cut(table(**row)))
+
+
+def test_a_large_file_is_read_once_to_cut_it(remote):
+    """It was read once more before, to see whether it had changed since it was looked at."""
+    opening, row = remote
+    assert cut_again(opening, row) == 512
+    assert opening.raw.count < 1.2 * len(opening.content)
+
+
+def test_a_large_file_of_another_version_is_known_by_its_bytes(remote, monkeypatch):
+    opening, row = remote
+    monkeypatch.setattr(Remote, "version", "touched")
+    assert cut_again(opening, row) == 512
+    assert opening.raw.count > 2 * len(opening.content)
+    monkeypatch.setattr(Remote, "content", opening.content[:-1] + b"x")
+    assert cut_again(opening, row) == 0
+    # Spark reads the bytes, and nobody knows a version.
+    row["version"] = ""
+    assert cut_again(opening, row) == 0
+
+
+def test_a_damaged_large_file_is_known_by_its_digest():
+    raw = Counting(b"II*\0" + bytes(5000))
+    found = inspect_image("a.tif", OpenFile(BufferedReader(raw)), CUTTING)
+    assert "a.tif" in found.error
+    assert found.sha256 == hashlib.sha256(raw.content).hexdigest()
+
+
+def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
+    """Once to inspect and once to cut; it was 5 to 18 times."""
+    import pyarrow as pa
+
+    read, decoded = Counter(), Counter()
+
+    class Counting(FileOpener):
+        def open(self, uri):
+            read[uri] += 1
+            return super().open(uri)
+
+    open_image = preprocess.open_image
+
+    def counting(stream, uri, *rest, **more):
+        decoded[uri] += 1
+        return open_image(stream, uri, *rest, **more)
+
+    monkeypatch.setattr(preprocess, "open_image", counting)
+    opening = Counting("file")
+    sources = tuple(planned(path) for path in paths)
+    (inspected,) = inspector(CUTTING, opening)(
+        iter([pa.RecordBatch.from_pylist([{"path": source.uri} for source in sources])])
+    )
+    assert inspected.num_rows == len(paths)
+    # Few images and many slots: an image was cut by several tasks.
+    units = plan_units(TilingPlan(sources, ("a",), 2, 256), slots=16)
+    rows = [
+        {"path": unit.source.uri, "label": 0, "label_name": "a", "split": "train"}
+        | {"source": unit.source.source, "sha256": unit.source.sha256}
+        for unit in units
+    ]
+    cut = cutter(FIELD, CUTTING, opening, tolerant=False)
+    tiles = sum(batch.num_rows for batch in cut(iter([pa.RecordBatch.from_pylist(rows)])))
+    assert tiles == len(paths) * len(list(iter_tiles(np.zeros((24, 24), np.uint8), SPEC)))
+    assert set(read.values()) == set(decoded.values()) == {2}
+    assert set(read) == {source.uri for source in sources}
+
+
+@pytest.mark.spark
+def test_a_job_that_still_runs_gets_images_one_by_one_when_another_one_ends(spark):
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    users = spark.conf.get(name)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(one_image_a_batch(spark))
+    second.enter_context(one_image_a_batch(spark))
+    first.close()
+    assert spark.conf.get(name) == "1"
+    second.close()
+    assert spark.conf.get(name) == users

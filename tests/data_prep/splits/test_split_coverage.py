@@ -1,0 +1,75 @@
+"""Which classes have no tile in which split, decided without Spark and without files."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_prep.dataset.diff import UpdateActions
+from data_prep.dataset.manifest import REMOVED, TILED, ImageRecord, planned_source
+from data_prep.spark.passes import ImageScan
+from data_prep.splits.split_coverage import missing_cells, unfilled_cells
+
+SHARES = {"train": 0.8, "test": 0.2}
+
+
+def entry(path, split, status=TILED, **more):
+    values = {"tiles": 4, "label": path[0], "sha256": f"sha of {path}", "split": split}
+    return ImageRecord(path, status, **values | more)
+
+
+def planned(path, split):
+    seen = ImageScan(path, f"sha of {path}", 64, 64, 1, "uint8", 500.0, None, tiles=4)
+    return planned_source(seen, path, label=path[0], split=split, group=None)
+
+
+def changes_of(*entries, work=(), decided=None):
+    return UpdateActions({each.source: each for each in entries}, list(work), decided=decided or {})
+
+
+WHOLE = [entry("a/0", "train"), entry("a/1", "test"), entry("b/0", "train")]
+
+
+@pytest.mark.parametrize(
+    ("more", "cells"),
+    [
+        (entry("b/1", "test"), []),
+        (entry("b/1", "test", set_aside="blurred"), [("b", "test", 1)]),
+        (entry("b/1", "test", tiles=0), [("b", "test", 1)]),
+        (entry("b/1", "test", REMOVED), [("b", "test", 1)]),
+    ],
+)
+def test_only_tiles_that_are_read_fill_a_cell(more, cells):
+    """Excluded images counted as tiles."""
+    for chosen in (False, True):
+        assert missing_cells(changes_of(*WHOLE, more), [], SHARES, chosen=chosen) == cells
+
+
+def test_a_class_of_which_all_images_are_excluded_is_told():
+    aside = [entry("b/0", "train", set_aside="x"), entry("b/1", "test", set_aside="x")]
+    cells = missing_cells(changes_of(*WHOLE[:2], *aside), [], SHARES, chosen=False)
+    assert cells == [("b", "train", 0), ("b", "test", 0)]
+
+
+def test_where_a_table_chooses_the_splits_those_count_that_it_has():
+    """They were not looked at."""
+    changes = changes_of(*WHOLE, work=["b/1"])
+    more = [planned("b/1", "validation")]
+    assert missing_cells(changes, more, SHARES, chosen=True) == [
+        ("a", "validation", 2),
+        ("b", "test", 2),
+    ]
+    assert missing_cells(changes_of(entry("a/0", "train")), [], SHARES, chosen=True) == []
+
+
+def test_an_image_that_stays_excluded_fills_no_cell():
+    changes = changes_of(*WHOLE, work=["b/1"], decided={"b/1": {"set_aside": "blurred"}})
+    more = [planned("b/1", "test")]
+    assert missing_cells(changes, more, SHARES, chosen=False) == [("b", "test", 1)]
+    assert unfilled_cells(changes, more, WHOLE) == []
+
+
+def test_conditions_can_empty_a_cell():
+    changes = changes_of(*WHOLE, work=["b/1"])
+    after = [*WHOLE, entry("b/1", "test", tiles=0, filtered=4)]
+    assert unfilled_cells(changes, [planned("b/1", "test")], after) == [("b", "test", 1)]
+    assert unfilled_cells(changes, [planned("b/1", "test")], [*WHOLE, entry("b/2", "test")]) == []

@@ -1,0 +1,374 @@
+"""What can be known before is refused before Spark starts, on the real command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext
+
+from distkeras_grid.cli import preflight
+from distkeras_grid.cli.submit_options import SubmittedDriver
+from distkeras_grid.cli.verbs import VERBS
+from distkeras_grid.errors import (
+    ConfigurationError,
+    NotEnoughSlotsError,
+    OutputExistsError,
+    PathNotFoundError,
+    SchemaError,
+)
+from distkeras_grid.spark.atomic_output import OutputKind
+from distkeras_grid.submission.command import Submission
+
+# Of the processor, for other tests may run beside; what would start late takes ten times that.
+SECONDS = 2.0
+KIND = OutputKind("saved run", marker="run.json", others=("model.keras",))
+
+WITHOUT_FRAMEWORKS = """
+import sys
+from distkeras_grid.cli.main import main
+code = main(sys.argv[1:])
+late = [name for name in ("tensorflow", "keras") if name in sys.modules]
+from pyspark import SparkContext
+assert not late and SparkContext._gateway is None, late
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with data, models and outputs of all kinds, in which the command line runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("data", "run", "predictions", "thesis", "images"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "predictions" / "_predictions.json").write_text("{}")
+    for name in ("exported", "mixed"):
+        (tmp_path / name / "a").mkdir(parents=True)
+        (tmp_path / name / "_export.json").write_text("{}")
+    (tmp_path / "thesis" / "chapter").write_text("")
+    (tmp_path / "figures.json").write_text("{}")
+    (tmp_path / "m.keras").write_text("")
+    (tmp_path / "nets.py").write_text("import keras\ndef build(shape):\n    return shape\n")
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text("import keras\n")
+    (tmp_path / "packed" / "nets.py").write_text("import keras\ndef build(): pass\n")
+    return tmp_path
+
+
+TRAIN = ("train", "--data", "data", "--output", "new")
+FILE = ("--model", "m.keras")
+MANY = ("--workers", "3", "--master", "local[2]")
+EXPORT = ("export", "--data", "data", "--format", "png")
+# The driver of a standalone cluster runs here. With an archive of that name nothing is packed.
+SUBMIT = ("submit", "--master", "spark://nowhere.invalid:7077", "--environment", "lost.tar.gz")
+PREDICT = ("predict", "--data", "data", "--model", "m.keras")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        ((*TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
+        ((*TRAIN, *FILE, "--set", "learning_rate=-1"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "packed.nets:buidl"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "nets:biuld"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "nests:build"), 2, "ConfigurationError"),
+        ((*TRAIN, "--model", "lost.keras"), 4, "PathNotFoundError"),
+        ((*TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
+        ((*TRAIN[:3], "--output", "thesis", *FILE, "--overwrite"), 4, "OutputExistsError"),
+        (("train", "--data", "lost", "--output", "new", *FILE), 4, "PathNotFoundError"),
+        (("retrain", *TRAIN[1:], *FILE, "--set", "lerning_rate=1"), 2, "UnknownArgumentError"),
+        ((*TRAIN, *FILE, *MANY), 5, "NotEnoughSlotsError"),
+        (("retrain", *TRAIN[1:], *FILE, *MANY), 5, "NotEnoughSlotsError"),
+        ((*PREDICT, "--output", "predictions"), 4, "OutputExistsError"),
+        (("evaluate", "--data", "data", "--output", "figures.json"), 4, "OutputExistsError"),
+        (("tile", "--input", "images", "--output", "thesis"), 4, "OutputExistsError"),
+        (("tile", "--input", "lost", "--output", "new"), 4, "PathNotFoundError"),
+        ((*EXPORT, "--output", "thesis"), 4, "OutputExistsError"),
+        ((*EXPORT, "--output", "exported"), 4, "OutputExistsError"),
+        ((*EXPORT, "--output", "mixed", "--split", "b", "--overwrite"), 4, "OutputExistsError"),
+        (("ingest", "--format", "idx", "--input", "data", "--output", "thesis"), 4, "OutputExists"),
+        ((*SUBMIT, *TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
+        ((*SUBMIT, *TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
+        ((*SUBMIT, *TRAIN, *FILE, "--workers", "3"), 5, "NotEnoughSlotsError"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+@pytest.mark.slow
+def test_it_takes_less_than_2_s_and_no_spark(here, arguments, code, error):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FRAMEWORKS, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.startswith(error)
+    assert ended.stderr.count("\n") == 1
+    used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    assert used < SECONDS
+
+
+FOLD = ("--fold", "fold_0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("compact", "--data", "lost"), PathNotFoundError),
+        ((*TRAIN, *FILE, *FOLD), ConfigurationError),
+        (("retrain", *TRAIN[1:], *FILE, *FOLD), ConfigurationError),
+        ((*PREDICT, "--output", "new", *FOLD), ConfigurationError),
+        (("evaluate", "--data", "data", *FOLD), ConfigurationError),
+        ((*EXPORT, "--output", "new", *FOLD), ConfigurationError),
+        ((*TRAIN, *FILE, "--set", "batch_size=0"), ConfigurationError),
+        ((*TRAIN, "--model", "nets:biuld"), ConfigurationError),
+        ((*TRAIN, "--model", "lost.keras"), PathNotFoundError),
+        (("retrain", *TRAIN[1:], *FILE, "--workers", "3"), NotEnoughSlotsError),
+        ((*PREDICT, "--output", "predictions"), OutputExistsError),
+        (("tile", "--input", "images", "--output", "thesis"), OutputExistsError),
+        ((*EXPORT, "--output", "exported"), OutputExistsError),
+        (("doctor", "--stages", "3"), SystemExit),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_verb_refuses_the_same_for_its_own_driver_and_for_one_that_is_submitted(
+    here, monkeypatch, arguments, error
+):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    verb, *flags = arguments
+    module = VERBS[verb].load()
+    standalone = Submission("job.py", [], "", master="spark://host:7077")
+    for place in (preflight.HERE, SubmittedDriver(standalone)):
+        with pytest.raises(error):
+            module.check_early(module.build_parser().parse_args(flags), place)
+
+
+@pytest.mark.parametrize("scheme", ["", "hdfs://name-node/"])
+def test_an_update_that_disagrees_with_what_is_there(here, monkeypatch, scheme):
+    # On HDFS the same files, but by way of WebHDFS.
+    for name in ("list_names", "read"):
+        by_web = partial(call_without_scheme, getattr(preflight.LocalFiles(), name), scheme)
+        monkeypatch.setattr(preflight.WebFiles, name, staticmethod(by_web))
+    from data_prep import TileSpec, TilingSettings
+    from data_prep.cli.tile import check_before_spark
+
+    spec = TileSpec(64)
+    made = TilingSettings("images", f"{scheme}tiles", spec, channels="3", update=True)
+    (here / "tiles").mkdir()
+    content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
+    content |= {"last_shard": -1, "last_update": 0}
+    metadata = {
+        "version": 1,
+        "shape": [64, 64, 3],
+        "dtype": "uint8",
+        "encoding": "raw",
+        "scale": 1.0,
+    }
+    content["image"] = {"distkeras_grid": {**metadata, "offset": 0.0, "classes": ["a"]}}
+    (here / "tiles" / "_dataset.json").write_text(json.dumps(content))
+    check_before_spark(made)
+    with pytest.raises(ConfigurationError):
+        check_before_spark(replace(made, channels="1"))
+
+
+def call_without_scheme(function, scheme, uri):
+    return function(uri.removeprefix(scheme))
+
+
+def test_an_output_that_may_be_written_passes(here):
+    (here / "empty").mkdir()
+    for uri in ("new", "empty", "file:" + str(here / "new"), "file://" + str(here / "new")):
+        preflight.check_output(uri, KIND, overwrite=False)
+    preflight.check_output("run", KIND, overwrite=True)
+    for uri in ("data", f"file:{here}"):
+        with pytest.raises(ConfigurationError):
+            preflight.check_output(uri, KIND, "data", overwrite=True)
+    with pytest.raises(OutputExistsError):
+        preflight.check_output(f"file://{here}/run", KIND, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("container", "refused"),
+    [
+        ("", True),
+        ("container_1410901177871_0001_01_000005", True),
+        ("container_e17_1410901177871_0001_02_000001", False),
+        ("container_1410901177871_0001_12_000001", False),
+        ("container_else", True),
+    ],
+)
+def test_what_an_earlier_attempt_wrote_is_left_to_the_session(
+    here, monkeypatch, container, refused
+):
+    monkeypatch.setenv("CONTAINER_ID", container)
+    with pytest.raises(OutputExistsError) if refused else contextlib.nullcontext():
+        preflight.check_output(f"{here}/run", KIND, overwrite=False)
+
+
+def test_of_what_cannot_be_asked_nothing_is_said(here, monkeypatch):
+    for uri in ("s3a://bucket/run", "hdfs://nowhere.invalid/run", "data/*.parquet"):
+        preflight.check_input(uri, "--data")
+        preflight.check_output(uri, KIND, overwrite=False)
+    # A submission may have a default file system of its own.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    preflight.check_input("lost", "--data")
+    with pytest.raises(PathNotFoundError):
+        preflight.check_input("file:///lost", "--data")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "arguments", "tasks"),
+    [
+        ("ADAG", {"num_workers": 3}, 3),
+        ("ADAG", {}, 1),
+        ("SingleTrainer", {}, 1),
+        # One worker trains, and each of the tasks that share its model needs a slot.
+        ("ConvolutionSplit", {"num_workers": 3}, 3),
+        ("ConvolutionSplit", {}, 0),
+        ("PlacedLayers", {"cuts": ["one", "two"]}, 3),
+    ],
+)
+def test_a_local_master_has_a_slot_for_each_task(here, monkeypatch, trainer, arguments, tasks):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    for slots in range(1, 4):
+        context = pytest.raises(NotEnoughSlotsError) if tasks > slots else contextlib.nullcontext()
+        with context:
+            preflight.check_trainer(trainer, arguments, f"local[{slots},4]")
+    preflight.check_trainer(trainer, arguments, "yarn")
+    # The submission has a master of its own.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    preflight.check_trainer(trainer, arguments, "local")
+
+
+def test_without_a_master_the_default_one_or_a_running_session_counts(here, monkeypatch):
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    preflight.check_slots(None, 2)
+    with pytest.raises(NotEnoughSlotsError):
+        preflight.check_slots(None, 3)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(master="local[3]"))
+    preflight.check_slots("local", 3)
+    with pytest.raises(NotEnoughSlotsError):
+        preflight.check_slots("local[8]", 4)
+
+
+def test_names_of_a_missing_folder_are_no_names(here):
+    assert preflight.LocalFiles().list_names("run") == ["run.json"]
+    assert preflight.LocalFiles().list_names("run/run.json") == ["run.json"]
+    with pytest.raises(PathNotFoundError):
+        preflight.LocalFiles().list_names("lost")
+
+
+def test_a_name_node_that_does_not_answer_is_asked_once_and_named(monkeypatch, capsys):
+    asked = []
+    answer = threading.Event()
+
+    def silent(_, uri):
+        asked.append(uri)
+        answer.wait(10)
+
+    monkeypatch.setattr(preflight, "WEB_SECONDS", 0.05)
+    monkeypatch.setattr(preflight, "_web", preflight._Web())
+    monkeypatch.setattr(preflight.WebFiles, "list_names", silent)
+    preflight.check_input("hdfs://nn/data", "--data")
+    preflight.check_output("hdfs://nn/out", KIND, overwrite=False)
+    answer.set()
+    assert asked == ["hdfs://nn/data"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "hdfs://nn/data" in line
+
+
+def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
+    sources = [{"source": "a/1", "status": "tiled", "label": "a", "split": "train"}]
+    manifest = here / "data" / "_dataset.json"
+    manifest.write_text(json.dumps({"sources": sources, "classes": ["a"]}))
+    for verb, more in (
+        ("train", ["--output", "new", *FILE]),
+        ("predict", ["--output", "new", *FILE]),
+        ("evaluate", FILE),
+    ):
+        module = VERBS[verb].load()
+        for split, passes in (("train", True), ("trian", False)):
+            flags = module.build_parser().parse_args(["--data", "data", "--split", split, *more])
+            with contextlib.nullcontext() if passes else pytest.raises(SchemaError, match="train"):
+                module.check_early(flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("def build(): pass", True),
+        ("if True:\n    build = lambda: 1", True),
+        ("from nets import net as build", True),
+        ("from nets import *", True),
+        ("def __getattr__(name): pass", True),
+        ("def other(): pass", False),
+        ("this is no Python", True),
+    ],
+)
+def test_a_function_is_looked_up_without_importing_its_module(here, text, known):
+    (here / f"module_{abs(hash(text))}.py").write_text(text)
+    source = f"module_{abs(hash(text))}:build"
+    if known:
+        preflight.check_model(source)
+    else:
+        with pytest.raises(ConfigurationError):
+            preflight.check_model(source)
+    assert source.partition(":")[0] not in sys.modules
+
+
+@pytest.fixture
+def package(here):
+    """A package of the user's, whose import is noticed, with a package of no file of its own."""
+    nets = here / "my_package" / "parts" / "nets.py"
+    nets.parent.mkdir(parents=True)
+    (here / "my_package" / "__init__.py").write_text("import keras\n")
+    nets.write_text("def net(): pass\n")
+    (here / "my_package" / "nets.py").write_text("from keras import Model\ndef net(): pass\n")
+    (here / "moving").mkdir()
+    (here / "moving" / "__init__.py").write_text("__path__ = ['/elsewhere']\n")
+    (here / "spaces").mkdir()
+    (here / "spaces" / "nets.py").write_text("def net(): pass\n")
+    return here
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("my_package.nets:net", "my_package.nets:Model", "my_package:keras", "spaces.nets:net"),
+        # Read where it can be: a nested package without a file, and one that moves its modules.
+        *("my_package.parts.nets:net", "moving.nets:net"),
+    ],
+)
+def test_a_function_in_a_package_is_looked_up_without_importing_it(package, source):
+    preflight.check_model(source)
+    assert source.partition(".")[0] not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("my_package.nets:nett", "my_package.netts:net", "my_pakage.nets:net"),
+        *("my_package.nets.net:net", "my_package:net", "spaces.nets:nett", "spaces.netts:net"),
+        *("my_package.:net", ".nets:net", "my_package..nets:net", "my_package.nets:"),
+    ],
+)
+def test_a_misspelt_function_of_a_package_is_refused_without_importing_it(package, source):
+    with pytest.raises(ConfigurationError):
+        preflight.check_model(source)
+    assert source.partition(".")[0] not in sys.modules

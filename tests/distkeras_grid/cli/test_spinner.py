@@ -1,0 +1,68 @@
+"""A step that takes long says so; a short one says nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distkeras_grid import progress
+from distkeras_grid.cli.spinner import doing
+from tests.cluster import driver_environment, standalone_cluster
+
+
+def said_in(seconds, monkeypatch, capsys, *, shown=True):
+    monkeypatch.setattr(progress.Lines, "interval", 0.3)
+    with doing("starting Spark", shown=shown):
+        time.sleep(seconds)
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.slow
+def test_a_long_step_is_named(monkeypatch, capsys):
+    found = said_in(2.0, monkeypatch, capsys)
+    assert found
+    assert all(line.startswith("starting Spark") for line in found)
+
+
+def test_a_short_step_is_silent(monkeypatch, capsys):
+    assert said_in(0.0, monkeypatch, capsys) == []
+
+
+@pytest.mark.slow
+def test_a_step_without_progress_is_silent(monkeypatch, capsys):
+    assert said_in(2.0, monkeypatch, capsys, shown=False) == []
+
+
+SESSION = """
+import sys
+from distkeras_grid.cli.spinner import started
+from distkeras_grid.errors import StartTimeoutError
+try:
+    started("waiting", sys.argv[1], seconds=float(sys.argv[2]))
+except StartTimeoutError as error:
+    sys.exit(f"StartTimeoutError: {error}")
+"""
+
+
+@pytest.mark.full
+@pytest.mark.cluster
+@pytest.mark.parametrize(("workers", "seconds"), [(0, 9), (1, 120)])
+def test_a_session_says_that_it_waits_for_executors(workers, seconds, tmp_path):
+    """A master without a worker accepts an application, and gives it nothing."""
+    with standalone_cluster(tmp_path, workers) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-c", SESSION, cluster.url, str(seconds)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env=driver_environment(),
+        )
+    said = [line for line in done.stderr.splitlines() if line.startswith("waiting for executors")]
+    assert (done.returncode == 0) == bool(workers)
+    if not workers:
+        assert len(said) >= 2
+        assert "StartTimeoutError: No executor has come in 9 s" in done.stderr

@@ -1,0 +1,320 @@
+"""What travels of a window, against Keras' own optimizers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.rows import RowBlock
+from distkeras_grid.rules import (
+    AdagradRule,
+    CommitInfo,
+    ElasticMomentumRule,
+    LocalSteps,
+    adopt_vector,
+    propose_vector,
+)
+from tests.engines import engine_of
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS, BATCH = 24, 8
+
+
+def data(steps=STEPS):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(steps, BATCH, 5)).astype(np.float32)
+    return x, (x[..., 0] > 0).astype(np.int64)
+
+
+def model(optimizer, batch_norm=False):
+    import keras
+
+    keras.utils.set_random_seed(4)
+    inner = [keras.layers.BatchNormalization()] if batch_norm else []
+    net = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(6, "tanh"), *inner, keras.layers.Dense(2)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    net.compile(optimizer=optimizer, loss=loss)
+    return net
+
+
+def engine(optimizer=None, kind=LocalSteps.GRADIENT, momentum=0.0, **options):
+    import keras
+
+    net = model(optimizer or keras.optimizers.SGD(0.1), **options)
+    return engine_of(net, local_steps=kind, momentum=momentum)
+
+
+def fitted(optimizer, **options):
+    """Keras' own training on the same batches."""
+    x, y = data()
+    net = model(optimizer, **options)
+    for batch in zip(x, y, strict=True):
+        net.train_on_batch(*batch)
+    return net
+
+
+def train(worker, rule, window):
+    """One worker against one center; returns the center and what the worker goes on from."""
+    x, y = data()
+    sections = worker.layout.sections
+    center = Center(rule, worker.weights(), sections, seats=1)
+    before, after, payload = (np.empty_like(center.vector) for _ in range(3))
+    center.greet(0, before)
+    for start in range(0, STEPS, window):
+        block = RowBlock((x[start : start + window],), (y[start : start + window],))
+        result = worker.run(before, [block], after)
+        propose_vector(rule, sections, before, after, result.steps, payload)
+        center.fold(payload, CommitInfo(0, result.steps, result.samples, 0))
+        adopt_vector(rule, sections, after, payload, before)
+    return center.vector, before
+
+
+def flat(net):
+    return np.concatenate([np.asarray(v).ravel() for v in net.trainable_variables])
+
+
+def test_the_sum_of_the_gradients_travels_and_steps_are_those_of_plain_sgd():
+    """What lies before and after the window agrees with it: x - x0 = -rate A."""
+    import keras
+
+    x, y = data()
+    worker, reference = engine(), model(keras.optimizers.SGD(0.1))
+    before = worker.weights()
+    for batch in zip(x[:4], y[:4], strict=True):
+        reference.train_on_batch(*batch)
+    sums = (before - flat(reference)) / 0.1
+    after = np.empty_like(before)
+    blocks = [RowBlock((x[:3],), (y[:3],)), RowBlock((x[3:4],), (y[3:4],))]
+    for _ in range(2):  # a second window begins with a new sum
+        worker.run(before, blocks, after)
+        np.testing.assert_allclose(after, sums, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(flat(worker.model), flat(reference), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_the_mean_gradient_of_a_window_is_that_of_its_rows_in_one_batch(jit):
+    """Batches of 8, 8, 3 and 8 rows, and an embedding, whose gradients are sparse."""
+    import keras
+
+    def net():
+        keras.utils.set_random_seed(4)
+        layers = [keras.Input((5,)), keras.layers.Embedding(9, 4), keras.layers.Flatten()]
+        found = keras.Sequential([*layers, keras.layers.Dense(2)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        found.compile(keras.optimizers.SGD(1.0), loss)
+        return found
+
+    x = np.random.default_rng(1).integers(0, 9, (27, 5))
+    y = x[:, 0] % 2
+    parts = [(16, 2, 8), (3, 1, 3), (8, 1, 8)]
+    blocks, start = [], 0
+    for rows, *shape in parts:
+        part = slice(start, start + rows)
+        blocks.append(RowBlock((x[part].reshape(*shape, 5),), (y[part].reshape(shape),)))
+        start += rows
+    worker = engine_of(net(), local_steps=LocalSteps.NONE, block_shape=(2, 8), jit=jit)
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    expected = net()
+    expected.train_on_batch(x, y)
+    for _ in range(2):  # a second window begins with a new sum
+        worker.run(before, blocks, after)
+        np.testing.assert_allclose(before - after, flat(expected), rtol=0, atol=1e-6)
+
+
+def test_statistics_travel_beside_the_gradients():
+    x, y = data()
+    worker = engine(batch_norm=True)
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    worker.run(before, [RowBlock((x[:2],), (y[:2],))], after)
+    cut = worker.layout.trainable_size
+    held = np.concatenate([np.asarray(v) for v in worker.model.non_trainable_variables])
+    np.testing.assert_array_equal(after[cut:], held)
+    assert not np.array_equal(before[cut:], after[cut:])
+
+
+def test_D7_server_adagrad_of_one_worker_is_keras_adagrad():
+    import keras
+
+    center, _ = train(engine(), AdagradRule(rate=0.05), window=1)
+    expected = fitted(keras.optimizers.Adagrad(0.05, initial_accumulator_value=0.1, epsilon=1e-7))
+    np.testing.assert_allclose(center, flat(expected), rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("window", [1, 6])
+def test_E6_eamsgd_without_force_is_keras_nesterov(window):
+    """Keras stores the look-ahead point x + momentum v, so that is what is compared."""
+    import keras
+
+    rule = ElasticMomentumRule(alpha=0.0, momentum=0.9)
+    worker = engine(keras.optimizers.SGD(0.05), LocalSteps.LOOK_AHEAD, momentum=0.9)
+    _, x = train(worker, rule, window)
+    expected = fitted(keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
+    velocities = [np.asarray(v).ravel() for v in worker.model.optimizer.momentums]
+    np.testing.assert_allclose(x + 0.9 * np.concatenate(velocities), flat(expected), atol=1e-6)
+    theirs = np.concatenate([np.asarray(v).ravel() for v in expected.optimizer.momentums])
+    np.testing.assert_allclose(np.concatenate(velocities), theirs, atol=1e-6)
+
+
+def test_E5_eamsgd_without_momentum_is_aeasgd():
+    import keras
+
+    from distkeras_grid.rules import ElasticRule
+
+    momentum = train(
+        engine(keras.optimizers.SGD(0.05), LocalSteps.LOOK_AHEAD, momentum=0.0),
+        ElasticMomentumRule(alpha=0.25, momentum=0.0),
+        window=3,
+    )
+    plain = train(
+        engine(keras.optimizers.SGD(0.05), LocalSteps.OPTIMIZER), ElasticRule(0.25), window=3
+    )
+    for one, other in zip(momentum, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "local_steps", [LocalSteps.GRADIENT, LocalSteps.NONE, LocalSteps.LOOK_AHEAD]
+)
+def test_a_train_step_that_applies_nothing_is_refused(local_steps):
+    import keras
+
+    class Idle(keras.Sequential):
+        def train_step(self, *arguments):
+            *state, (x, _) = arguments  # JAX gives a state and takes it back
+            logs = {"loss": keras.ops.mean(x)}
+            return (logs, *state) if state else logs
+
+    net = Idle([keras.Input((5,)), keras.layers.Dense(2)])
+    net.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = data()
+    with pytest.raises(ConfigurationError, match="train_step of Idle applied nothing"):
+        engine_of(net, local_steps=local_steps).warm_up(RowBlock((x,), (y,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "received"),
+    [
+        ("Adam", {}, "Adam"),
+        ("SGD", {"momentum": 0.9}, r"SGD\(momentum=0.9\)"),
+        ("SGD", {"weight_decay": 0.01}, r"SGD\(weight_decay=0.01\)"),
+        ("SGD", {"use_ema": True}, "use_ema"),
+    ],
+)
+def test_only_plain_sgd_makes_plain_gradients(name, options, received):
+    import keras
+
+    from distkeras_grid.engine.local_optimizers import check_plain_sgd
+
+    with pytest.raises(ConfigurationError, match=f"GEM .* Received: .*{received}"):
+        check_plain_sgd(getattr(keras.optimizers, name)(**options), "GEM")
+    check_plain_sgd(keras.optimizers.SGD(0.5, clipnorm=1.0), "GEM")
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
+    with pytest.raises(ConfigurationError, match="around SGD, as the policy mixed_float16 wants"):
+        check_plain_sgd(wrapped, "GEM")
+
+
+def test_a_scaled_loss_is_refused_where_steps_are_made_outside_of_train_step():
+    import keras
+
+    from distkeras_grid.engine.local_optimizers import check_unscaled
+
+    wrapped = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
+    with pytest.raises(ConfigurationError, match="Received: LossScaleOptimizer"):
+        check_unscaled(wrapped, "SynchronousSGD")
+    with pytest.raises(ConfigurationError, match=r"Received: Adam\(loss_scale_factor=2.0\)"):
+        check_unscaled(keras.optimizers.Adam(loss_scale_factor=2.0), "SynchronousSGD")
+    check_unscaled(keras.optimizers.Adam(clipnorm=1.0), "SynchronousSGD")
+
+
+def optimizer_named(name):
+    import keras
+
+    return {
+        "adam": lambda: keras.optimizers.Adam(0.05),
+        "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+        "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+        "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
+    }[name]()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "jit"),
+    [
+        *(("adam", True), ("scaled", True), ("adam", False), ("momentum", False)),
+        pytest.param("momentum", True, marks=pytest.mark.full),
+        pytest.param("scaled", False, marks=pytest.mark.full),
+        *(pytest.param("adagrad", jit, marks=pytest.mark.full) for jit in (True, False)),
+    ],
+)
+def test_a_reset_optimizer_begins_each_window_as_new(name, jit):
+    """Against Keras' own training, compiled anew for each window: bit for bit without XLA."""
+
+    x, y = data(9)
+    worker = engine_of(
+        model(optimizer_named(name)), block_shape=(3, BATCH), jit=jit, optimizer_state="reset"
+    )
+    assert worker.jit == jit
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    expected = model(optimizer_named(name))
+    for start in range(0, 9, 3):
+        worker.run(before, [RowBlock((x[start : start + 3],), (y[start : start + 3],))], after)
+        assert int(np.asarray(worker.model.optimizer.iterations)) == 3
+        expected.compile(optimizer_named(name), expected.loss)
+        for batch in zip(x[start : start + 3], y[start : start + 3], strict=True):
+            expected.train_on_batch(*batch)
+        np.testing.assert_allclose(after, flat(expected), rtol=0, atol=1e-6 if jit else 0)
+        np.copyto(before, after)
+    kept = engine_of(model(optimizer_named(name)))
+    kept.run(kept.weights(), [RowBlock((x,), (y,))], after)
+    assert np.abs(after - flat(expected)).max() > 1e-3
+
+
+def test_a_window_of_two_blocks_is_reset_once_and_its_slots_begin_at_zero():
+
+    x, y = data(4)
+    worker = engine_of(model(optimizer_named("momentum")), optimizer_state="reset")
+    after = np.empty(worker.layout.size, np.float32)
+    for _ in range(2):
+        worker.run(
+            worker.weights(), [RowBlock((x[:2],), (y[:2],)), RowBlock((x[2:],), (y[2:],))], after
+        )
+    assert int(np.asarray(worker.model.optimizer.iterations)) == 4
+    worker._steps.begin()
+    assert int(np.asarray(worker.model.optimizer.iterations)) == 0
+    assert not any(np.asarray(slot).any() for slot in worker.model.optimizer.momentums)
+
+
+def test_a_new_learning_rate_outlives_the_reset():
+
+    x, y = data(3)
+    worker = engine_of(model(optimizer_named("adam")), optimizer_state="reset")
+    worker.set_learning_rate(0.0)
+    before, after = worker.weights(), np.empty(worker.layout.size, np.float32)
+    worker.run(before, [RowBlock((x,), (y,))], after)
+    np.testing.assert_array_equal(after, before)
+
+
+def test_an_engine_that_is_kept_takes_over_the_next_run_of_its_own_kind():
+    import keras
+
+    from distkeras_grid.engine.keras_model import model_to_bytes
+    from distkeras_grid.engine.model_loader import load_engine
+
+    archive = model_to_bytes(model(keras.optimizers.SGD(0.1)))
+    first = load_engine(archive, local_steps=LocalSteps.GRADIENT)
+    x, y = data()
+    first.run(
+        first.weights(), [RowBlock((x[:2],), (y[:2],))], np.empty(first.layout.size, np.float32)
+    )
+    again = load_engine(archive, local_steps=LocalSteps.GRADIENT)
+    assert again is first
+    assert int(again.model.optimizer.iterations.numpy()) == 0
+    other = load_engine(archive, local_steps=LocalSteps.LOOK_AHEAD, momentum=0.9)
+    assert other is not first
+    assert other is not load_engine(archive, local_steps=LocalSteps.LOOK_AHEAD, momentum=0.5)

@@ -1,0 +1,391 @@
+"""Where models can be cut, what is refused, and that stages are the model."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from distkeras_grid.engine.compile_settings import adds_losses
+from distkeras_grid.engine.keras_model import get_flat_weights, model_from_bytes, model_to_bytes
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.model_parallel.cuts import choose_cuts
+from distkeras_grid.model_parallel.layer_profiler import measure_pieces
+from distkeras_grid.model_parallel.pipeline_partition import (
+    check_stageable,
+    find_cuts,
+    gather,
+    scatter,
+    stages_of,
+    weight_slices,
+)
+from distkeras_grid.model_parallel.rows_apart import check_mean_loss
+
+pytestmark = pytest.mark.tensorflow
+
+
+def residual():
+    import keras
+
+    given = keras.Input((6, 6, 2), name="image")
+    h = keras.layers.Conv2D(4, 3, padding="same", name="stem")(given)
+    for number in range(2):
+        a = keras.layers.Conv2D(4, 3, padding="same", activation="relu", name=f"a{number}")(h)
+        b = keras.layers.Conv2D(4, 3, padding="same", name=f"b{number}")(a)
+        h = keras.layers.Add(name=f"add{number}")([h, b])
+    h = keras.layers.GlobalAveragePooling2D(name="pool")(h)
+    outputs = keras.layers.Dense(3, activation="softmax", name="out")(h)
+    model = keras.Model(given, outputs)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def row(*layers, shape=(5,), **given):
+    import keras
+
+    return keras.Sequential([keras.Input(shape, **given), *layers])
+
+
+def test_a_graph_is_cut_where_a_single_tensor_leads_on():
+    assert [cut.name for cut in find_cuts(residual())] == ["stem", "add0", "add1", "pool"]
+
+
+def test_a_graph_that_has_a_way_around_everything_is_cut_nowhere():
+    import keras
+
+    given = keras.Input((4,))
+    h = keras.layers.Dense(4)(given)
+    h = keras.layers.Dense(4)(h)
+    model = keras.Model(given, keras.layers.Add()([given, h]))
+    assert find_cuts(model) == []
+
+
+def test_no_cut_is_between_two_uses_of_the_same_weights():
+    import keras
+
+    twice = keras.layers.Dense(4, name="twice")
+    given = keras.Input((4,))
+    h = keras.layers.Dense(4, name="one")(given)
+    h = keras.layers.Dense(4, name="between")(twice(h))
+    h = keras.layers.Dense(4, name="after")(twice(h))
+    model = keras.Model(given, keras.layers.Dense(2, name="out")(h))
+    assert [cut.name for cut in find_cuts(model)] == ["one", "after"]
+
+
+def test_stages_one_after_the_other_are_the_model_also_from_their_archives():
+    model = model_from_bytes(model_to_bytes(residual()))
+    cuts = find_cuts(model)
+    x = np.random.default_rng(0).random((3, 6, 6, 2), np.float32)
+    expected = np.asarray(model(x))
+    stages = [
+        model_from_bytes(model_to_bytes(stage)) for stage in stages_of(model, [cuts[0], cuts[2]])
+    ]
+    for stage in stages:
+        x = stage(x)
+    np.testing.assert_allclose(np.asarray(x), expected, rtol=1e-6)
+
+
+def test_each_weight_has_one_place_and_goes_there_and_back():
+    model = residual()
+    stages = stages_of(model, find_cuts(model)[1:3])
+    places = [weight_slices(model, stage) for stage in stages]
+    vector = get_flat_weights(model)
+    back = np.full_like(vector, np.nan)
+    for stage, own in zip(stages, places, strict=True):
+        part = gather(vector, own)
+        np.testing.assert_array_equal(part, get_flat_weights(stage))
+        scatter(part, own, back)
+    np.testing.assert_array_equal(back, vector)
+
+
+def own_step():
+    import keras
+
+    class Own(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    given = keras.Input((5,))
+    return Own(given, keras.layers.Dense(3)(given))
+
+
+def several():
+    import keras
+
+    one, other = keras.Input((5,)), keras.Input((5,))
+    return keras.Model([one, other], keras.layers.Add()([one, other]))
+
+
+def adding():
+    """A layer that adds a loss in its training only."""
+    import keras
+
+    class Adds(keras.layers.Layer):
+        def call(self, x, training=False):
+            if training:
+                self.add_loss(keras.ops.mean(x))
+            return x
+
+    return Adds()
+
+
+def masking():
+    """A layer of the user's that makes a mask."""
+    import keras
+
+    class Masks(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.expand_dims(x, -1)
+
+        def compute_mask(self, x, previous_mask=None):  # noqa: ARG002
+            return keras.ops.not_equal(x, 0)
+
+    layer = Masks()
+    layer.supports_masking = True
+    return layer
+
+
+def refused():
+    import keras
+
+    layers = keras.layers
+    return {
+        "its own train_step": own_step,
+        "2 inputs": several,
+        "an input of int32": lambda: row(layers.Embedding(9, 3), dtype="int32"),
+        "adds losses": lambda: row(layers.Dense(3, kernel_regularizer="l2")),
+        "adds losses: activity": lambda: row(layers.Dense(3, activity_regularizer="l2")),
+        "adds losses: add_loss": lambda: row(layers.Dense(3), adding()),
+        "Spectral": lambda: row(layers.SpectralNormalization(layers.Dense(3))),
+        "MixUp": lambda: row(layers.MixUp(), shape=(4, 4, 3)),
+        "CutMix": lambda: row(layers.CutMix(), shape=(4, 4, 3)),
+        "UnitNormalization": lambda: row(layers.UnitNormalization(axis=(0, 1))),
+        "Softmax": lambda: row(layers.Softmax(axis=0)),
+        "A mask: own": lambda: row(masking(), layers.Dense(3)),
+        "A mask": lambda: row(layers.Embedding(9, 3, mask_zero=True)),
+        "Batch normalization": lambda: row(layers.Dense(3), layers.BatchNormalization()),
+        "with an Input": lambda: keras.Sequential([layers.Dense(3)]),
+    }
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "its own train_step",
+        "2 inputs",
+        "an input of int32",
+        "adds losses",
+        "adds losses: activity",
+        "adds losses: add_loss",
+        "Spectral",
+        "MixUp",
+        "CutMix",
+        "UnitNormalization",
+        "Softmax",
+        "A mask",
+        "A mask: own",
+        "Batch normalization",
+        "with an Input",
+    ],
+)
+def test_models_that_stages_would_train_otherwise_are_refused(why):
+    with pytest.raises(ConfigurationError, match=why.partition(":")[0]):
+        check_stageable(refused()[why](), 2)
+
+
+def test_batch_normalization_sees_whole_batches_if_there_is_one_micro_batch():
+    import keras
+
+    model = row(keras.layers.Dense(3), keras.layers.BatchNormalization())
+    check_stageable(model, 1)
+    model.layers[-1].trainable = False
+    check_stageable(model, 2)
+
+
+def test_what_sees_a_whole_batch_is_exact_with_one_micro_batch():
+    import keras
+
+    layers = keras.layers
+    for model in (
+        row(layers.SpectralNormalization(layers.Dense(3))),
+        row(layers.MixUp(), shape=(4, 4, 3)),
+        row(layers.UnitNormalization(axis=0)),
+    ):
+        check_stageable(model, 1)
+    check_stageable(row(layers.LayerNormalization(), layers.UnitNormalization(axis=-1)), 2)
+
+
+def test_the_look_for_losses_changes_no_variable():
+    import keras
+
+    model = row(
+        keras.layers.Dense(3),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Reshape((3, 1)),
+        keras.layers.LSTM(2, stateful=True),
+        batch_size=2,
+    )
+    before = [variable.numpy() for variable in model.variables]
+    assert not adds_losses(model)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_the_look_for_losses_takes_inputs_of_any_size():
+    import keras
+
+    conv = keras.layers.Conv2D(2, 5, activity_regularizer="l2")
+    assert adds_losses(row(conv, keras.layers.MaxPooling2D(4), shape=(None, None, 3)))
+
+
+def test_losses_that_are_no_mean_over_rows_are_refused():
+    import keras
+
+    model = row(keras.layers.Dense(3))
+    for loss in ("mse", keras.losses.MeanSquaredError(), lambda y, p: (y - p) ** 2):
+        model.compile("sgd", loss)
+        check_mean_loss(model, 2)
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
+    check_mean_loss(model, 1)
+    with pytest.raises(ConfigurationError, match="reduction='sum'"):
+        check_mean_loss(model, 2)
+
+
+def losses_over_the_batch():
+    import keras
+
+    losses = keras.losses
+    return [
+        "dice",
+        "Dice",
+        losses.dice,
+        losses.Dice(),
+        losses.Dice(axis=(0, 1)),
+        losses.Dice(axis=(-2, -1)),
+        partial(losses.dice, axis=0),
+        "tversky",
+        losses.tversky,
+        losses.Tversky(alpha=0.3),
+        "circle",
+        losses.circle,
+        losses.Circle(),
+        losses.CosineSimilarity(axis=0),
+        losses.SparseCategoricalCrossentropy(ignore_class=0),
+        partial(losses.sparse_categorical_crossentropy, ignore_class=0),
+    ]
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_losses_that_see_a_batch_as_a_whole_are_refused(number):
+    import keras
+
+    model = row(keras.layers.Dense(3))
+    model.compile("sgd", losses_over_the_batch()[number])
+    check_mean_loss(model, 1)
+    with pytest.raises(ConfigurationError):
+        check_mean_loss(model, 2)
+
+
+def test_losses_of_each_row_are_taken():
+    """Also those of the kinds that may see the whole batch."""
+    import keras
+
+    losses = keras.losses
+    model = row(keras.layers.Dense(3))
+    for loss in (
+        losses.Dice(axis=-1),
+        losses.Tversky(axis=(1,)),
+        partial(losses.dice, axis=1),
+        losses.CosineSimilarity(),
+        "sparse_categorical_crossentropy",
+        losses.SparseCategoricalCrossentropy(),
+        "mse",
+    ):
+        model.compile("sgd", loss)
+        check_mean_loss(model, 2)
+
+
+def gradient_of_parts(model, x, y, count):
+    """The gradient of a batch in so many micro-batches, as the stages sum it."""
+    import tensorflow as tf
+
+    total = 0.0
+    for part, target in zip(np.split(x, count), np.split(y, count), strict=True):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x=part, y=target, y_pred=model(part)) * len(part) / len(x)
+        total = total + np.asarray(tape.gradient(loss, model.trainable_variables[0].value))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "same"),
+    [
+        ("Dice", {}, False),
+        ("Dice", {"axis": -1}, True),
+        ("Tversky", {}, False),
+        ("Tversky", {"axis": 1}, True),
+        ("CategoricalCrossentropy", {}, True),
+        ("CosineSimilarity", {}, True),
+        ("CosineSimilarity", {"axis": 0}, False),
+        ("SparseCategoricalCrossentropy", {}, True),
+        ("SparseCategoricalCrossentropy", {"ignore_class": 0}, False),
+    ],
+)
+def test_a_loss_is_refused_if_and_only_if_micro_batches_have_another_gradient(name, settings, same):
+    import keras
+
+    keras.utils.set_random_seed(3)
+    random = np.random.default_rng(2)
+    model = row(keras.layers.Dense(3, activation="sigmoid"))
+    model.compile("sgd", getattr(keras.losses, name)(**settings))
+    x, labels = random.random((8, 5), np.float32), np.array([0, 0, 1, 2, 0, 1, 1, 2])
+    y = labels if name.startswith("Sparse") else np.eye(3, dtype=np.float32)[labels]
+    one, four = (gradient_of_parts(model, x, y, count) for count in (1, 4))
+    assert np.allclose(one, four, rtol=1e-4, atol=1e-6) == same
+    if same:
+        check_mean_loss(model, 4)
+    else:
+        with pytest.raises(ConfigurationError):
+            check_mean_loss(model, 4)
+
+
+def test_pieces_are_measured_and_the_model_stays_as_it_is():
+    import keras
+
+    layers = keras.layers
+    model = row(
+        layers.Dense(64, activation="relu", name="one"),
+        layers.Dropout(0.5, name="drop"),
+        layers.Dense(16, name="two"),
+        shape=(32,),
+    )
+    model.compile("adam", "mse")
+    before = [variable.numpy() for variable in model.variables]
+    pieces = measure_pieces(model, find_cuts(model), rows=8)
+    assert [piece.name for piece in pieces] == ["one", "drop", "two"]
+    assert [piece.trains for piece in pieces] == [True, False, True]
+    # Weights, two sets of gradients, and the two moments of Adam.
+    assert pieces[0].held == 4 * 5 * (32 * 64 + 64)
+    assert pieces[0].weights == 4 * (32 * 64 + 64)
+    assert pieces[0].sent == 4 * 8 * 64
+    # The backward pass of relu needs its output, and that of a kernel without activation nothing
+    # but its input.
+    assert pieces[0].kept >= 4 * 8 * 64
+    assert pieces[2].kept < 4 * 8 * 64
+    assert all(piece.forward > 0 and piece.backward > 0 for piece in pieces)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert choose_cuts(pieces, 2, 2).cuts in {("one",), ("drop",)}
+
+
+def test_pieces_without_a_fixed_size_are_told():
+    import keras
+
+    given = keras.Input((None, 4))
+    h = keras.layers.Dense(3, name="one")(given)
+    model = keras.Model(given, keras.layers.GlobalAveragePooling1D(name="pool")(h))
+    model.compile("sgd", "mse")
+    with pytest.raises(ConfigurationError, match="'one' has no fixed size"):
+        measure_pieces(model, find_cuts(model), rows=2)

@@ -1,0 +1,521 @@
+"""Where workers make the steps: what the server keeps of them, and whom it tells what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distkeras_grid.errors import FencedError, RefusedError
+from distkeras_grid.parameter_server.gradient_log import (
+    KEPT_STEPS,
+    MOST_STEPS,
+    GradientLog,
+    LoggedStep,
+)
+from distkeras_grid.parameter_server.messages import (
+    Command,
+    FetchCenter,
+    FetchState,
+    FetchStep,
+    Poll,
+    PutOptimizerState,
+    Ready,
+    Resume,
+    WindowCommit,
+    WorkerFinished,
+)
+from distkeras_grid.parameter_server.server_core import (
+    DRIVER,
+    Disconnect,
+    JoinRequest,
+    Received,
+    ServerCore,
+    received,
+)
+from distkeras_grid.records import EpochEnded
+from distkeras_grid.weights import StateSection, Variable
+from tests.specs import make_spec
+
+SIZE, ROWS, EPOCHS = 3, 4, 2
+
+
+#: A count, and a velocity.
+STATE = StateSection((Variable("iteration", (), "int64"), Variable("velocity", (SIZE,))))
+
+
+def vector(value=0.0):
+    return np.full(SIZE, value, np.float32)
+
+
+def state(value=0.0, count=7):
+    return STATE.pack([np.int64(count), vector(value)])
+
+
+def told(replay, seat, version, weights, velocity):
+    """Tell both sections; return the weights if the center is to take them over."""
+    assert replay.receive_weights(seat, version, vector(weights)) is None
+    return replay.receive_state(seat, version, state(velocity))
+
+
+def bytes_in(replay):
+    """Return the bytes of all arrays of a replay."""
+    steps = [step.gradient for step in replay._steps.values()]
+    weights = [weights for _, weights in replay._arriving.values()]
+    states = [*replay._promised.values(), *([] if replay.state is None else [replay.state])]
+    return sum(array.nbytes for array in [*steps, *weights, *states])
+
+
+def new_replay():
+    return GradientLog(STATE.nbytes)
+
+
+def test_a_state_follows_its_weights_and_the_newest_stays():
+    replay = new_replay()
+    assert replay.receive_weights(0, 5, vector(1)) is None
+    assert replay.receive_weights(1, 4, vector(3)) is None
+    np.testing.assert_array_equal(replay.receive_state(0, 5, state(2)), vector(1))
+    assert replay.version == 5
+    np.testing.assert_array_equal(replay.state, state(2))
+    assert replay.receive_state(1, 4, state(4)) is None, "an older one is forgotten"
+    np.testing.assert_array_equal(replay.state, state(2))
+
+
+def test_weights_that_come_again_replace_what_had_come():
+    replay = new_replay()
+    replay.receive_weights(0, 5, vector(1))
+    np.testing.assert_array_equal(told(replay, 0, 6, 7, 2), vector(7))
+
+
+def test_an_optimizer_without_a_state_hands_over_its_weights_alone():
+    replay = GradientLog()
+    np.testing.assert_array_equal(replay.receive_weights(0, 5, vector(1)), vector(1))
+    assert (replay.version, replay.begin(1)) == (5, (5, False))
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 5, state())
+
+
+def test_weights_are_copied_before_their_buffer_is_used_again():
+    replay, buffer = new_replay(), vector(1)
+    replay.receive_weights(0, 5, buffer)
+    buffer[:] = 9
+    np.testing.assert_array_equal(replay.receive_state(0, 5, state(2)), vector(1))
+
+
+@pytest.mark.parametrize("before", [[], [(0, 4)], [(1, 5)], [(0, 5), (0, 6)]])
+def test_a_state_without_its_weights_is_refused(before):
+    replay = new_replay()
+    for seat, version in before:
+        replay.receive_weights(seat, version, vector())
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 5, state())
+    assert (replay.version, replay.state) == (0, None)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, -STATE.nbytes])
+def test_a_state_of_another_size_is_refused(wrong):
+    replay = new_replay()
+    replay.receive_weights(0, 5, vector())
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 5, np.zeros(STATE.nbytes + wrong, np.uint8))
+    assert (replay.version, replay.state) == (0, None)
+
+
+def test_steps_are_kept_while_somebody_needs_them():
+    replay = new_replay()
+    replay.begin(1)
+    for version in range(4):
+        replay.add(version, LoggedStep(vector(version), None))
+    replay.step(1, 2)
+    told(replay, 0, 3, 0, 0)
+    replay.forget(newest=4)
+    assert replay.step(1, 2).gradient[0] == 2
+    with pytest.raises(RefusedError):
+        replay.step(1, 1)
+
+
+def test_the_steps_since_a_start_are_kept_for_the_one_who_starts():
+    replay = new_replay()
+    replay.begin(0)
+    for version in range(4):
+        replay.add(version, LoggedStep(vector(version), None))
+    told(replay, 1, 3, 0, 0)
+    replay.forget(newest=4)
+    assert replay.step(0, 0).gradient[0] == 0
+
+
+def test_a_promise_is_kept_until_the_first_step():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    replay.add(1, LoggedStep(vector(), None))
+    np.testing.assert_array_equal(replay.promised(0), state(6))
+    replay.step(0, 1)
+    with pytest.raises(RefusedError):
+        replay.promised(0)
+
+
+def test_a_seat_that_is_lost_keeps_its_promise_and_nothing_else():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    alone = bytes_in(replay)
+    replay.receive_weights(0, 2, vector(7))
+    replay.lose(0)
+    assert bytes_in(replay) == alone
+    np.testing.assert_array_equal(replay.promised(0), state(6))
+    replay.add(1, LoggedStep(vector(), None))
+    told(replay, 1, 3, 0, 0)
+    replay.forget(newest=3)
+    with pytest.raises(RefusedError):
+        replay.step(0, 1)
+
+
+def test_a_seat_that_has_left_keeps_nothing():
+    replay = new_replay()
+    told(replay, 1, 1, 5, 6)
+    replay.begin(0)
+    replay.receive_weights(0, 2, vector(7))
+    replay.leave(0)
+    with pytest.raises(RefusedError):
+        replay.promised(0)
+    with pytest.raises(RefusedError):
+        replay.receive_state(0, 2, state())
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_weights_that_are_not_newer_are_not_kept(version):
+    replay = new_replay()
+    replay.receive_weights(1, 6, vector(9))
+    told(replay, 0, 5, 1, 2)
+    before = bytes_in(replay)
+    assert replay.receive_weights(1, version, vector(3)) is None
+    assert bytes_in(replay) == before - vector().nbytes, "what had come before is dropped"
+    assert replay.receive_state(1, version, state(4)) is None
+    np.testing.assert_array_equal(replay.state, state(2))
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
+    """A quorum goes on without it; it begins again, from newer weights, when it comes back."""
+    replay = new_replay()
+    replay.begin(0)
+    for version in range(500):
+        replay.add(version, LoggedStep(vector(version), None))
+        if tells and version % KEPT_STEPS == 0:
+            told(replay, 1, version, 0, 0)
+        replay.forget(newest=version + 1)
+        assert bytes_in(replay) <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
+    with pytest.raises(RefusedError):
+        replay.step(0, 0)
+
+
+class Grid:
+    """A mind and two workers, whose batches are of one row each."""
+
+    def __init__(self, quorum=1.0, epochs=EPOCHS, snapshots=1):
+        spec = make_spec(
+            workers=2,
+            rule="mean_gradient",
+            trainable_size=SIZE,
+            state=STATE.variables,
+            rows=ROWS,
+            epochs=epochs,
+            snapshots_per_epoch=snapshots,
+            quorum=quorum,
+        )
+        self.spec, self.mind = spec, ServerCore(spec, vector())
+        self.sessions = [self.join(seat, 0) for seat in (0, 1)]
+        self.starts = [self.start(session) for session in self.sessions]
+
+    def join(self, seat, attempt):
+        return self.mind.handle(JoinRequest(seat, attempt), 0.0)[0].session
+
+    def say(self, session, message, held=None, state=None):
+        """Send a message; return what of the answers is for its sender."""
+        actions = self.mind.handle(received(STATE, session, message, held, 0, state), 0.0)
+        return next((action for action in actions if action.to == session), None)
+
+    def start(self, session):
+        return self.say(session, Ready(ROWS // 2, 0.0), vector())
+
+    def commit(self, seat, sequence):
+        """Return the answers to a commit, by worker."""
+        epoch, window = divmod(sequence, ROWS // 2)
+        commit = WindowCommit(sequence, sequence, 1 + epoch, window, 1, 1, 0.5, {}, 0.0, 0.1)
+        actions = self.mind.handle(Received(self.sessions[seat], commit, vector(1)), 0.0)
+        return {action.to.seat: action.message for action in actions}
+
+    def round(self, sequence):
+        return self.commit(0, sequence) | self.commit(1, sequence)
+
+    def stop(self):
+        """End the training: whoever has made steps tells them now, asked or not."""
+        self.say(DRIVER, Command(True, None))
+
+    def tell(self, seat, version, weights, velocity=0.0):
+        """Hand over both sections."""
+        self.say(self.sessions[seat], PutOptimizerState(version), vector(weights))
+        self.say(self.sessions[seat], PutOptimizerState(version), state=state(velocity))
+
+    def center(self, snapshot=None):
+        return self.say(DRIVER, FetchCenter(snapshot, 0))
+
+    def ended_epochs(self):
+        events = self.say(DRIVER, Poll(0)).message.events
+        return [event.epoch for event in events if isinstance(event, EpochEnded)]
+
+
+def test_the_state_promised_at_the_start_is_given_though_a_newer_one_has_come():
+    grid = Grid()
+    grid.round(0)
+    grid.stop()
+    grid.tell(0, 1, 10, 11)
+    late = grid.join(1, 1)
+    start = grid.start(late).message
+    assert (start.version, start.newest, start.has_state) == (1, 1, True)
+    grid.sessions[1] = late
+    grid.round(1)
+    grid.tell(0, 2, 20, 21)
+    for _ in range(2):
+        # The answer may be lost, and asked for again.
+        np.testing.assert_array_equal(grid.say(late, FetchState()).state, state(11))
+
+
+def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
+    grid = Grid()
+    grid.round(0)
+    answer = grid.round(1)[0]
+    assert answer.state_wanted
+    assert grid.ended_epochs() == []
+    with pytest.raises(RefusedError):
+        grid.center(1)
+    grid.tell(0, 2, 7, 8)
+    assert grid.ended_epochs() == [1]
+    for _ in range(2):
+        # The answer may be lost, and asked for again.
+        np.testing.assert_array_equal(grid.center(1).vector, vector(7))
+    grid.ended_epochs()
+    with pytest.raises(RefusedError):
+        grid.center(1)
+
+
+def kept_steps(grid):
+    return len(grid.mind._replay._steps)
+
+
+def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
+    grid, asked = Grid(epochs=100, snapshots=0), []
+    for sequence in range(3 * KEPT_STEPS):
+        answers = grid.round(sequence)
+        for session in grid.sessions:
+            grid.say(session, FetchStep(sequence))
+        wanted = [seat for seat, answer in answers.items() if answer.state_wanted]
+        if wanted:
+            (seat,) = wanted
+            asked.append(sequence + 1)
+            grid.tell(seat, sequence + 1, 7)
+            assert kept_steps(grid) <= 1, "but for who is one behind"
+        assert kept_steps(grid) <= KEPT_STEPS + 1
+    assert asked == [KEPT_STEPS, 2 * KEPT_STEPS, 3 * KEPT_STEPS]
+
+
+def test_workers_that_tell_nothing_and_fetch_nothing_cost_no_memory_without_end():
+    grid = Grid(epochs=100, snapshots=0)
+    for sequence in range(2 * MOST_STEPS):
+        assert any(each.state_wanted for each in grid.round(sequence).values()) == (
+            sequence + 1 >= KEPT_STEPS
+        )
+        assert kept_steps(grid) <= MOST_STEPS
+
+
+def test_who_was_asked_may_die_and_the_next_is_asked():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.sessions[0] = grid.join(0, 1)
+    grid.start(grid.sessions[0])
+    assert grid.round(2)[0].state_wanted
+
+
+def all_rounds(grid):
+    """Make all rounds of the run; return the answers to the last one."""
+    last = grid.spec.rows // 2 * grid.spec.epochs
+    for sequence in range(last - 1):
+        answers = grid.round(sequence)
+        assert not any(each.state_wanted for each in answers.values())
+        assert {each.state_version for each in answers.values()} == {0}
+        for session in grid.sessions:
+            grid.say(session, FetchStep(sequence))
+    return last, grid.round(last - 1)
+
+
+def test_after_the_last_round_one_worker_tells_for_all():
+    grid = Grid(snapshots=0)
+    last, answers = all_rounds(grid)
+    assert [answers[seat].state_wanted for seat in (0, 1)] == [True, False]
+    # A worker tells at its end what it thinks that the server lacks.
+    assert [answers[seat].state_version for seat in (0, 1)] == [0, last]
+    grid.say(grid.sessions[1], WorkerFinished())
+    grid.tell(0, last, 7, 8)
+    np.testing.assert_array_equal(grid.center().vector, vector(7))
+
+
+def test_who_is_to_tell_for_all_may_die_and_its_next_attempt_tells():
+    grid = Grid(snapshots=0)
+    last, _ = all_rounds(grid)
+    grid.say(grid.sessions[1], WorkerFinished())
+    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.sessions[0] = grid.join(0, 1)
+    start = grid.start(grid.sessions[0]).message
+    assert (start.version, start.newest) == (0, last)
+    for version in range(last):
+        assert grid.say(grid.sessions[0], FetchStep(version)).message.version == version
+    grid.tell(0, last, 7, 8)
+    np.testing.assert_array_equal(grid.center().vector, vector(7))
+
+
+def test_each_worker_tells_where_the_run_may_end_without_the_one_that_is_asked():
+    for answers in (all_rounds(Grid(quorum=0.5, snapshots=0))[1], stopped_round()):
+        assert not any(each.state_wanted for each in answers.values())
+        assert {each.state_version for each in answers.values()} == {0}
+
+
+def stopped_round():
+    grid = Grid(snapshots=0)
+    grid.stop()
+    return grid.round(0)
+
+
+def test_a_run_that_its_quorum_has_ended_waits_for_no_weights():
+    grid = Grid(quorum=0.5)
+    for sequence in range(2):
+        grid.commit(0, sequence)
+        grid.commit(1, sequence)
+    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    assert grid.ended_epochs() == []
+    grid.say(grid.sessions[1], WorkerFinished())
+    assert grid.ended_epochs() == [1, 2]
+    assert grid.center(1).message.version == 2
+
+
+def test_only_the_newest_connection_steps_and_tells():
+    grid = Grid()
+    grid.round(0)
+    old = grid.sessions[1]
+    grid.join(1, 1)
+    for message in (FetchStep(0), FetchState(), PutOptimizerState(1)):
+        with pytest.raises(FencedError):
+            grid.say(old, message, vector(5))
+
+
+@pytest.mark.parametrize(("version", "value"), [(2, 1.0), (1, np.nan)])
+def test_weights_of_the_future_or_not_finite_are_refused(version, value):
+    grid = Grid()
+    grid.round(0)
+    grid.stop()
+    with pytest.raises(RefusedError):
+        grid.tell(0, version, value)
+    assert np.isfinite(grid.center().vector).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_is_refused_and_nobody_gets_it(value):
+    grid = Grid()
+    grid.round(0)
+    grid.stop()
+    with pytest.raises(RefusedError):
+        grid.tell(0, 1, 5, value)
+    np.testing.assert_array_equal(grid.center().vector, vector())
+    late = grid.join(1, 1)
+    assert not grid.start(late).message.has_state
+    with pytest.raises(RefusedError):
+        grid.say(late, FetchState())
+
+
+def test_a_count_may_have_any_bits():
+    """As a float the count would be NaN: it travels in its own type."""
+    grid = Grid()
+    grid.round(0)
+    grid.stop()
+    nan = int(np.array([np.nan]).view(np.int64)[0])
+    grid.say(grid.sessions[0], PutOptimizerState(1), vector(5))
+    grid.say(grid.sessions[0], PutOptimizerState(1), state=state(2, count=nan))
+    late = grid.join(1, 1)
+    assert grid.start(late).message.has_state
+    count, velocity = STATE.unpack(grid.say(late, FetchState()).state)
+    assert (int(count), velocity.tolist()) == (nan, [2, 2, 2])
+
+
+@pytest.mark.parametrize("wrong", [-4, 1, SIZE])
+def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
+    grid = Grid()
+    grid.round(0)
+    grid.stop()
+    grid.say(grid.sessions[0], PutOptimizerState(1), vector(5))
+    with pytest.raises(RefusedError):
+        grid.say(
+            grid.sessions[0], PutOptimizerState(1), state=np.zeros(STATE.nbytes + wrong, np.uint8)
+        )
+    np.testing.assert_array_equal(grid.center().vector, vector())
+
+
+def test_nobody_hands_over_a_state_where_workers_make_no_steps():
+    mind = ServerCore(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
+    (seat,) = mind.handle(JoinRequest(0, 0), 0.0)
+    mind.handle(Received(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
+    for message, kept in (
+        (PutOptimizerState(0), None),
+        (PutOptimizerState(0), state()),
+        (FetchState(), None),
+    ):
+        with pytest.raises(RefusedError):
+            mind.handle(Received(seat.session, message, vector(5), state=kept), 0.0)
+    np.testing.assert_array_equal(mind.center.vector, vector())
+
+
+def test_weights_that_nobody_asked_for_are_refused_while_windows_are_left():
+    """One worker could else replace the center at any moment."""
+    grid = Grid()
+    grid.round(0)
+    for seat in (0, 1):
+        with pytest.raises(RefusedError):
+            grid.tell(seat, 1, 9)
+    assert grid.round(1)[0].state_wanted
+    with pytest.raises(RefusedError):
+        grid.tell(1, 2, 9)
+    np.testing.assert_array_equal(grid.center().vector, vector())
+    grid.tell(0, 2, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    # The answer may have been lost: what is told again changes nothing.
+    grid.tell(0, 2, 9)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    grid.round(2)
+    with pytest.raises(RefusedError):
+        grid.tell(0, 3, 9)
+
+
+def test_who_was_asked_tells_over_a_new_connection_but_no_new_attempt_does():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.sessions[0] = grid.join(0, 0)
+    grid.say(grid.sessions[0], Resume())
+    grid.tell(0, 2, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))
+    other = Grid()
+    other.round(0)
+    assert other.round(1)[0].state_wanted
+    other.sessions[0] = other.join(0, 1)
+    other.start(other.sessions[0])
+    with pytest.raises(RefusedError):
+        other.tell(0, 2, 5)
+
+
+def test_who_has_no_windows_left_tells_unasked():
+    grid = Grid(quorum=0.5)
+    for sequence in range(4):
+        grid.commit(0, sequence)
+    grid.tell(0, 4, 5)
+    np.testing.assert_array_equal(grid.center().vector, vector(5))

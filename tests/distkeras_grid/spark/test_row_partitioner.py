@@ -1,0 +1,180 @@
+"""Dealing rows to seats: every row to one seat, balanced, the same at every try."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+
+import pytest
+
+from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
+from distkeras_grid.feeding.schema import Field
+from distkeras_grid.feeding.targets import LabelSummary
+from distkeras_grid.spark.columns import Columns, resolve_columns
+from distkeras_grid.spark.materialized_rows import is_repeatable, kept_rows, read_rows, store_rows
+from distkeras_grid.spark.row_partitioner import (
+    CHANGED,
+    check_summary,
+    largest_seat,
+    partition_rows,
+    summarize,
+)
+
+COLUMNS = Columns((Field("f", (2,), "float32"),), (Field("label", (), "int64"),))
+
+
+def partition(number=0, rows=3, low=0, high=2, broken=0, splits=()):
+    return {
+        "partition": number,
+        "rows": rows,
+        "low_0": low,
+        "high_0": high,
+        "broken_0": broken,
+        "missing_0": 0,
+        "fractions_0": 0,
+        "splits": list(splits),
+    }
+
+
+def test_summary_joins_partitions():
+    summary = check_summary([partition(1, 4, 1, 5), partition(0, 3)], COLUMNS)
+    assert (summary.rows, summary.labels) == (7, (LabelSummary(0.0, 5.0),))
+    assert summary.partition_rows == ((0, 3), (1, 4))
+
+
+def test_no_rows_are_refused():
+    with pytest.raises(EmptyDataError, match="no rows"):
+        check_summary([], COLUMNS)
+
+
+def test_rows_without_label_are_refused_with_their_number():
+    with pytest.raises(LabelError, match="2 of 7 rows"):
+        check_summary([partition(), partition(1, 4, broken=2)], COLUMNS)
+
+
+def test_two_splits_are_refused_with_the_filter_to_write():
+    with pytest.raises(SplitLeakError, match="split = 'train'"):
+        check_summary([partition(splits=["train"]), partition(1, splits=["test"])], COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def frame(spark):
+    return spark.range(11, numPartitions=3).selectExpr(
+        "id", "cast(id % 3 as int) as label", "array(cast(id as float), 1.0f) as f"
+    )
+
+
+def dealt_rows(frame, seats, *, shuffle, seed=0, stored=None):
+    """Return (seat, row number, first feature) of every row."""
+    columns = resolve_columns(frame, "f", "label")
+
+    def tell(batches):
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        for batch in batches:
+            seat = TaskContext.get().partitionId()
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "seat": pa.array([seat] * batch.num_rows, pa.int64()),
+                    "row": batch.column("row"),
+                    "value": pa.array([int(v[0]) for v in batch.column("features_0").to_pylist()]),
+                }
+            )
+
+    if stored is not None:
+        standing = nullcontext(store_rows(frame, columns, str(stored)).frame)
+    else:
+        standing = nullcontext(frame) if is_repeatable(frame) else kept_rows(frame, columns)
+    with standing as kept:
+        summary = summarize(kept, columns)
+        dealt = partition_rows(kept, columns, summary, seats, shuffle=shuffle, seed=seed)
+        rows = dealt.mapInArrow(tell, "seat long, row long, value long").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("count", "seats"), [(7, 3), (1, 4), (8, 4), (5, 1), (3, 5)])
+def test_seats_are_balanced_and_complete(frame, count, seats, shuffle):
+    rows = dealt_rows(frame.where(f"id < {count}"), seats, shuffle=shuffle, seed=3)
+    assert sorted(row for _, row, _ in rows) == list(range(count))
+    sizes = Counter(seat for seat, _, _ in rows)
+    assert max(sizes.values()) == largest_seat(count, seats)
+    assert min(sizes[seat] for seat in range(seats)) >= count // seats
+
+
+@pytest.mark.spark
+def test_data_that_alternate_between_classes_give_each_seat_both(spark):
+    frame = spark.range(400, numPartitions=2).selectExpr(
+        "cast(id % 2 as int) as label", "array(cast(id % 2 as float), 1.0f) as f"
+    )
+    classes = {0: set(), 1: set()}
+    for seat, _, value in dealt_rows(frame, 2, shuffle=True):
+        classes[seat].add(value)
+    assert classes == {0: {0, 1}, 1: {0, 1}}
+
+
+@pytest.mark.spark
+def test_shuffled_neighbours_go_to_different_seats(frame):
+    seats = {row: seat for seat, row, _ in dealt_rows(frame, 2, shuffle=True)}
+    assert all({seats[row], seats[row + 1]} == {0, 1} for row in range(0, 10, 2))
+
+
+@pytest.mark.spark
+def test_sorted_data_keep_their_order_without_shuffle(frame):
+    kept = frame.sparkSession.sparkContext._jsc.sc().getPersistentRDDs
+    before = kept().size()
+    # Adaptive execution may read the labels in fewer partitions than the features.
+    rows = dealt_rows(frame.orderBy("id", ascending=False), 2, shuffle=False)
+    assert [value for seat, _, value in rows if seat == 0] == [10, 9, 8, 7, 6, 5]
+    assert [value for seat, _, value in rows if seat == 1] == [4, 3, 2, 1, 0]
+    # What was kept for it is dropped.
+    assert kept().size() == before
+
+
+@pytest.mark.spark
+def test_stored_rows_keep_their_numbers_in_other_partitions(frame, tmp_path):
+    ordered = frame.orderBy("id", ascending=False)
+    rows = dealt_rows(ordered, 2, shuffle=False, stored=tmp_path / "rows")
+    assert [(row, value) for _, row, value in rows] == [(n, 10 - n) for n in range(11)]
+    columns = resolve_columns(frame, "f", "label")
+    again = read_rows(frame, columns, str(tmp_path / "rows")).frame
+    summary = summarize(again, columns)
+    dealt = partition_rows(again.repartition(5), columns, summary, 2, shuffle=False)
+    found = sorted((row["row"], int(row["features_0"][0])) for row in dealt.collect())
+    assert found == [(row, value) for _, row, value in rows]
+
+
+@pytest.mark.spark
+def test_other_partitions_than_those_counted_are_an_error(frame):
+    columns = resolve_columns(frame, "f", "label")
+    summary = summarize(frame, columns)
+    dealt = partition_rows(frame.coalesce(1), columns, summary, 2, shuffle=True)
+    with pytest.raises(Exception, match=CHANGED):
+        dealt.collect()
+
+
+@pytest.mark.spark
+def test_unshuffled_seats_hold_consecutive_rows_in_the_data_order(frame):
+    rows = dealt_rows(frame, 2, shuffle=False)
+    assert [value for seat, _, value in rows if seat == 0] == [0, 1, 2, 3, 4, 5]
+    assert [value for seat, _, value in rows if seat == 1] == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.spark
+def test_a_plan_with_a_shuffle_loses_and_repeats_nothing(frame):
+    rows = dealt_rows(frame.orderBy("label").limit(9), 4, shuffle=True)
+    assert len({value for _, _, value in rows}) == 9
+    assert max(Counter(seat for seat, _, _ in rows).values()) <= 3
+
+
+@pytest.mark.spark
+def test_fewer_rows_than_seats(frame):
+    rows = dealt_rows(frame.limit(1), 3, shuffle=True)
+    assert [row for _, row, _ in rows] == [0]
+
+
+@pytest.mark.spark
+def test_dealing_twice_gives_the_same_seats(frame):
+    assert dealt_rows(frame, 3, shuffle=True) == dealt_rows(frame, 3, shuffle=True)

@@ -1,0 +1,360 @@
+"""A job in a thread of its own."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from distkeras_grid.errors import ClusterError, NoSpaceError, NotAuthenticatedError, StorageError
+from distkeras_grid.spark.worker_jobs import (
+    PIECE,
+    PIECE_SETTING,
+    WorkerJobs,
+    job_error,
+    limit_arrow_batch,
+    spark_reason,
+)
+
+
+def launched(spark, task):
+    launch = WorkerJobs(spark.range(2, numPartitions=2), task, "id long", "test job")
+    launch.start()
+    return launch
+
+
+def passes(batches):
+    yield from batches
+
+
+def fails(batches):
+    for _ in batches:
+        raise ValueError("the fourth row is blue")
+    yield
+
+
+def sleeps(batches):
+    import time
+
+    time.sleep(60)
+    yield from batches
+
+
+def held_until(path):
+    """A task that hands its rows on when there is a file."""
+
+    def task(batches):
+        import time
+
+        while not path.exists():
+            time.sleep(0.02)
+        yield from batches
+
+    return task
+
+
+# As Spark 4.3 words it when YARN has killed every executor that ran the task.
+KILLED = """An error occurred while calling o104.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 8.0 failed \
+4 times, most recent failure: Lost task 0.3 in stage 8.0 (TID 19) (localhost executor 4): \
+ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: Container \
+killed by YARN for exceeding physical memory limits. 1.6 GB of 1.5 GB physical memory used. \
+Consider boosting spark.executor.memoryOverhead.
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
+"""
+
+
+def test_a_container_killed_for_its_memory_names_the_setting_and_a_number():
+    reason = spark_reason(RuntimeError(KILLED))
+    error = job_error("ADAG-1", reason, "yarn", 1024)
+    assert isinstance(error, ClusterError)
+    assert "1.6 GB used of 1.5 GB" in str(error)
+    # 1.25 x 1638 - 1536 more than now, in steps of 64.
+    assert "set spark.executor.memoryOverhead=1536m (now 1024)" in str(error)
+    assert "raise spark.executor.memoryOverhead by 512 MB" in str(job_error("x", reason, "yarn"))
+
+
+# The cause stands in the middle of what Spark says of a write that failed.
+QUOTA = """An error occurred while calling o16.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to hdfs:/a.
+\tat org.apache.spark.sql.execution.Something(A.scala:1)
+Caused by: org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of /a is \
+exceeded: quota = 1 MB
+\tat org.apache.hadoop.hdfs.server.namenode.Something(B.java:1)
+\t... 18 more
+"""
+
+
+def test_a_quota_that_is_full_is_no_space_and_says_what_to_do():
+    error = job_error("tiling to hdfs:/a", spark_reason(RuntimeError(QUOTA)), "yarn")
+    assert isinstance(error, NoSpaceError)
+    assert "tiling to hdfs:/a" in str(error)
+    assert "quota of /a is exceeded: quota = 1 MB. The directory's quota" in str(error)
+
+
+# What Spark tells of a task whose disk was full when its rows were written.
+SPOOL = """Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times
+: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "local_file.py", line 61, in write
+OSError: [Errno 28] No space left on device
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "task.py", line 208, in _train_rows
+distkeras_grid.errors.NoSpaceError: A worker's rows do not fit on the disk of /disk1.
+\tat org.apache.spark.api.python.BasePythonRunner.Something(A.scala:1)
+"""
+
+
+def test_an_error_of_ours_is_told_before_its_own_cause():
+    error = job_error("run", spark_reason(RuntimeError(SPOOL)), "yarn")
+    assert type(error) is NoSpaceError
+    assert str(error) == "A worker's rows do not fit on the disk of /disk1."
+
+
+@pytest.mark.spark
+def test_rows_come_back(spark):
+    launch = launched(spark, passes)
+    assert launch.wait(30)
+    assert sorted(row.id for row in launch.result()) == [0, 1]
+
+
+def counts(batches):
+    import pyarrow as pa
+
+    yield pa.RecordBatch.from_pydict({"id": [max(batch.nbytes for batch in batches)]})
+
+
+@pytest.mark.spark
+def test_rows_come_in_small_pieces_and_the_setting_stays_the_users(spark):
+    before = spark.conf.get(PIECE_SETTING)
+    frame = spark.range(0, 80, 1, 1).selectExpr(f"cast(repeat('a', {1 << 18}) as binary) as image")
+    launch = WorkerJobs(frame, counts, "id long", "pieces")
+    launch.start()
+    assert launch.wait(60)
+    assert 8 << 20 < launch.result()[0].id < 17 << 20
+    assert spark.conf.get(PIECE_SETTING) == before
+
+
+@pytest.mark.spark
+def test_a_failing_task_is_told_by_its_own_words(spark):
+    launch = launched(spark, fails)
+    assert launch.wait(60)
+    with pytest.raises(ClusterError, match="the fourth row is blue"):
+        launch.result()
+
+
+@pytest.mark.spark
+def test_a_job_that_failed_is_submitted_again_alone(spark, tmp_path):
+    def task(batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        seat, attempt = context.partitionId(), context.taskAttemptId()
+        (tmp_path / f"{seat}-{attempt}").touch()
+        if seat == 1 and not (tmp_path / "healed").exists():
+            raise ValueError("lost")
+        yield from batches
+
+    launch = launched(spark, task)
+    assert launch.wait(60)
+    assert launch.failed == (1,)
+    assert isinstance(launch.error(1), ClusterError)
+    (tmp_path / "healed").touch()
+    launch.again(1)
+    assert launch.wait(60)
+    assert sorted(row.id for row in launch.result()) == [0, 1]
+    assert launch.failures_of_a_job == 4
+    assert [len([*tmp_path.glob(f"{seat}-*")]) for seat in (0, 1)] == [1, 5]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("adaptive", ["true", pytest.param("false", marks=pytest.mark.full)])
+def test_each_attempt_of_a_seat_has_its_key_and_nobody_else(spark, tmp_path, adaptive):
+    def key_of(seat):
+        return bytes([seat, 7])
+
+    def deal(batches):
+        from pyspark import TaskContext
+
+        (tmp_path / f"deal {TaskContext.get().taskAttemptId()}").touch()
+        yield from batches
+
+    def task(key, batches):
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        seat, attempt = context.partitionId(), context.taskAttemptId()
+        (tmp_path / f"work {seat} {key.hex()} {attempt}").touch()
+        assert not any(key.hex() in str(each) for each in context._localProperties.values())
+        if seat == 1 and not (tmp_path / "healed").exists():
+            raise ValueError("lost")
+        yield from batches
+
+    setting = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, adaptive)
+    frame = spark.range(2, numPartitions=2).mapInArrow(deal, "id long").repartition(2)
+    launch = WorkerJobs(frame, task, "id long", "test of keys", key_of)
+    try:
+        launch.start()
+        assert launch.wait(60)
+        failed = [path.name.split()[1:] for path in tmp_path.glob("work 1 *")]
+        assert {launch.reason_of_loss(1, int(task)) for *_, task in failed} == {"ValueError: lost"}
+        assert launch.reason_of_loss(0, int(failed[0][-1])) == launch.reason_of_loss(1, 999) == ""
+        (tmp_path / "healed").touch()
+        launch.again(1)
+        assert launch.wait(60)
+    finally:
+        spark.conf.set(setting, before)
+    assert len(launch.result()) == 2
+    found = [path.name.split()[1:3] for path in tmp_path.glob("work *")]
+    # Spark tries four times; the job that is submitted again makes five.
+    assert sorted(found) == [["0", "0007"], *[["1", "0107"]] * 5]
+    if adaptive == "true":
+        assert len([*tmp_path.glob("deal *")]) == 2, "the rows are dealt once for all"
+
+
+@pytest.mark.spark
+def test_a_job_that_fails_leaves_those_of_the_others_alone(spark, tmp_path):
+    """Spark ends all jobs whose RDD a failed stage has computed."""
+
+    def task(batches):
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
+        if context.partitionId() == 0:
+            raise ValueError("lost")
+        while not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        yield from batches
+
+    frame = spark.range(2, numPartitions=2).repartition(2)
+    launch = WorkerJobs(frame, task, "id long", "test of failing jobs")
+    launch.start()
+    deadline = time.monotonic() + 60
+    while not launch.failed:
+        assert time.monotonic() < deadline
+        launch.wait(0.05)
+    assert launch.failed == (0,)
+    assert not launch.done
+    (tmp_path / "go").touch()
+    assert launch.wait(60)
+    assert launch.failed == (0,)
+    assert len([*tmp_path.glob("1-*")]) == 1
+
+
+@pytest.mark.spark
+def test_cancel_ends_the_job_at_once(spark):
+    launch = launched(spark, sleeps)
+    tracker = spark.sparkContext.statusTracker()
+    deadline = time.monotonic() + 30
+    while not tracker.getActiveStageIds() and time.monotonic() < deadline:
+        launch.wait(0.05)
+    launch.cancel()
+    assert launch.wait(10)
+    with pytest.raises(ClusterError, match="cancel"):
+        launch.result()
+
+
+@pytest.mark.spark
+def test_rows_are_dealt_before_any_worker_has_a_task(spark, tmp_path):
+    """So the time that workers have to come begins when they are."""
+    frame = spark.range(3, numPartitions=3).mapInArrow(held_until(tmp_path / "deal"), "id long")
+    launch = WorkerJobs(frame.repartition(2), lambda batches: batches, "id long", "test of dealing")
+    launch.start()
+    try:
+        assert not launch.wait(0.5)
+        assert launch.dealing
+    finally:
+        (tmp_path / "deal").touch()
+    assert launch.wait(60)
+    assert not launch.dealing
+    assert sorted(row.id for row in launch.result()) == [0, 1, 2]
+
+
+@pytest.mark.spark
+def test_a_task_that_is_killed_is_started_again(spark, tmp_path):
+    def task(batches):
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        (tmp_path / f"{context.partitionId()}-{context.taskAttemptId()}").touch()
+        while context.partitionId() == 1 and not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        yield from batches
+
+    def attempts():
+        return [int(path.name.split("-")[1]) for path in tmp_path.glob("1-*")]
+
+    launch = WorkerJobs(
+        spark.range(2, numPartitions=2).repartition(2), task, "id long", "test of kills"
+    )
+    launch.start()
+    deadline = time.monotonic() + 60
+    for count in (1, 2):
+        while len(attempts()) < count:
+            assert time.monotonic() < deadline
+            launch.wait(0.05)
+        if count == 1:
+            launch.restart(attempts()[0])
+    (tmp_path / "go").touch()
+    assert launch.wait(60)
+    assert sorted(row.id for row in launch.result()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("java.io.IOException: No space left on device", NoSpaceError),
+        (
+            "org.apache.BlockMissingException: Could not obtain block: BP-1",
+            StorageError,
+        ),
+        (
+            "java.io.IOException: /x could only be written to 0 of the 1 minReplication nodes. "
+            "There are 0 datanode(s) running and 0 node(s) are excluded in this operation.",
+            StorageError,
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: Client cannot authenticate "
+            "via:[TOKEN, KERBEROS]",
+            NotAuthenticatedError,
+        ),
+        ("java.io.FileNotFoundException: /in/b/3.png (Permission denied)", StorageError),
+        (
+            "org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error "
+            "while reading file file:///in/b/3.png. File does not exist.",
+            StorageError,
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: Permission denied: user=ada, "
+            'access=READ, inode="/in/b/3.png":bob:lab:-rw-------',
+            StorageError,
+        ),
+    ],
+)
+def test_a_full_disk_is_told_from_datanodes_that_are_missing(line: str, kind: type[Exception]):
+    reason = spark_reason(RuntimeError(f"Job aborted: Task 0 failed\nCaused by: {line}\nmore"))
+    assert reason == line
+    assert type(job_error("run", reason, "local[2,4]")) is kind
+
+
+@pytest.mark.spark
+def test_pieces_stay_small_until_the_last_of_two_runs_ends(spark):
+    before = spark.conf.get(PIECE_SETTING, None)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(limit_arrow_batch(spark))
+    second.enter_context(limit_arrow_batch(spark))
+    first.close()
+    assert spark.conf.get(PIECE_SETTING) == PIECE
+    second.close()
+    assert spark.conf.get(PIECE_SETTING, None) == before

@@ -1,0 +1,94 @@
+"""What compression asks of a trainer, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.rules import (
+    RULES,
+    AccumulatedGradientRule,
+    DeepGradientCompression,
+    DownpourRule,
+    ElasticRule,
+    EnergyMatchingRule,
+    MeanGradientRule,
+    SequentialRule,
+)
+from distkeras_grid.trainers.compression_checks import (
+    check_compressible,
+    check_momentum,
+    compression_notes,
+    server_vectors,
+    vector_bytes,
+    worker_vectors,
+)
+from distkeras_grid.trainers.defaults import CommunicationWindow
+from distkeras_grid.weights import Variable, WeightLayout
+
+DGC = DeepGradientCompression()
+CORRECTED = DeepGradientCompression(momentum=0.9)
+
+
+@pytest.mark.parametrize("compression", ["bfloat16", DGC])
+@pytest.mark.parametrize("rule", [ElasticRule(0.5), SequentialRule()])
+def test_weights_are_not_compressed(rule, compression):
+    with pytest.raises(ConfigurationError, match="AEASGD sends weights"):
+        check_compressible(compression, rule, "AEASGD")
+
+
+@pytest.mark.parametrize("compression", [None, "bfloat16", DGC])
+def test_changes_and_gradients_may_be(compression):
+    sending = [rule for rule in RULES.values() if rule.traits.compressible]
+    assert len(sending) == 7
+    for rule in sending:
+        check_compressible(compression, rule, "ADAG")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("rule", "window"),
+    [(MeanGradientRule(), 4), (DownpourRule(), 1), (AccumulatedGradientRule(), 1)],
+)
+def test_momentum_is_corrected_where_commits_are_single_gradients(rule, window):
+    import keras
+
+    check_momentum(CORRECTED, rule, CommunicationWindow(window), keras.optimizers.SGD(0.1))
+    check_momentum(DGC, rule, CommunicationWindow(16), keras.optimizers.Adam())
+    with pytest.raises(ConfigurationError, match=r"momentum itself.*Received: SGD\(momentum=0.9"):
+        check_momentum(
+            CORRECTED, rule, CommunicationWindow(window), keras.optimizers.SGD(0.1, momentum=0.9)
+        )
+
+
+@pytest.mark.parametrize(
+    ("rule", "window"), [(DownpourRule(), 2), (DownpourRule(), None), (EnergyMatchingRule(), 1)]
+)
+def test_momentum_is_not_corrected_elsewhere(rule, window):
+    with pytest.raises(ConfigurationError, match=f"{rule.name}.*momentum=0"):
+        check_momentum(CORRECTED, rule, CommunicationWindow(window), None)
+
+
+def test_a_vector_never_counts_for_more_than_a_whole_one():
+    layout = WeightLayout(
+        (Variable("kernel", (1000, 900)), Variable("bias", (900,))), (Variable("mean", (100,)),)
+    )
+    whole, sent = 4 * 901_000, -(-900_000 // 1000)
+    at_once = DeepGradientCompression(warm_up_epochs=0)
+    assert vector_bytes(None, layout, 8) == vector_bytes(DGC, layout, 10_000) == whole
+    assert vector_bytes(at_once, layout, 8) == 8 * (8 * sent + 1000)
+    assert vector_bytes(DGC, layout, 1) == 8 * (225_000 + 1000), "a quarter in the first epoch"
+
+
+def test_the_server_keeps_what_each_seat_knows_where_replies_tell_changes():
+    assert server_vectors(DGC, DownpourRule(), 8) == 8
+    assert server_vectors("bfloat16", DownpourRule(), 8) == 0
+    rounds = MeanGradientRule()
+    assert server_vectors(DGC, rounds, 8) == rounds.vectors_for(8)
+    assert (worker_vectors(DGC), worker_vectors("bfloat16")) == (4, 0)
+
+
+def test_a_run_says_how_much_it_holds_back():
+    (line,) = compression_notes(CORRECTED, epochs=1)
+    assert line == "compression holds back 75% of each change in epoch 1, for later; momentum 0.9"
+    assert compression_notes("bfloat16", 3) == []

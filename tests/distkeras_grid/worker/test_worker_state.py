@@ -1,0 +1,367 @@
+"""What workers keep beside the center, and attempts that go on from it: a real server, real rules.
+
+The engine is the quadratic one with momentum: an attempt that begins with a new velocity ends
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from functools import partial
+
+import numpy as np
+import pytest
+
+from distkeras_grid.array_tree import pack, unpack
+from distkeras_grid.errors import DataError, RefusedError
+from distkeras_grid.feeding.batches import EpochSampler
+from distkeras_grid.feeding.source import ArraySource
+from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
+from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.service import Service
+from distkeras_grid.records import WindowRecord, WorkerRecord
+from distkeras_grid.rules import DeepGradientCompression, accumulators, build_rule
+from distkeras_grid.simulation.learners import QuadraticLearner
+from distkeras_grid.worker.loop import train
+from distkeras_grid.worker.worker_core import WorkerCore
+from distkeras_grid.worker.worker_state import WorkerState, copy_checked
+from tests.engines import engine_of
+from tests.policies import Chosen
+from tests.specs import make_settings
+
+ROWS, EPOCHS, SIZE = 10, 3, 4
+PLAN = EpochSampler(rows=ROWS, batch_size=2, window=1, epochs=EPOCHS, seed=1)
+WINDOWS = 15
+TARGETS = np.random.default_rng(3).normal(size=(ROWS, SIZE)).astype(np.float32)
+RULES = {"sequential": {}, "downpour": {}, "elastic": {"alpha": 0.5}, "mean_gradient": {}}
+
+
+class Death(Exception):
+    """The worker's process is gone."""
+
+
+def own(**changes):
+    vector = np.arange(4, dtype=np.float32)
+    fields = {"before": vector, "offset": 3, "held_back": None, "engine": {"0": np.array(7)}}
+    return WorkerState(**{**fields, **changes})
+
+
+def test_a_state_comes_back_as_it_was():
+    held = {"residual": np.ones(3, np.float32), "velocity": np.empty(0, np.float32)}
+    found = WorkerState.from_bytes(own(held_back=held).to_bytes())
+    assert found.offset == 3
+    np.testing.assert_array_equal(found.before, own().before)
+    np.testing.assert_array_equal(found.held_back["residual"], held["residual"])
+    assert found.engine["0"] == 7
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        {"before": [1.0], "offset": 0, "held_back": None, "engine": {}},
+        {"before": np.ones(2), "offset": -1, "held_back": None, "engine": {}},
+        {"before": np.ones(2), "offset": 0, "held_back": [], "engine": {}},
+        {"before": np.ones(2), "offset": 0, "held_back": None, "engine": {"0": 3}},
+        {"before": np.ones(2), "offset": 0, "held_back": None, "engine": {}, "more": 1},
+    ],
+)
+def test_what_is_no_state_is_refused(tree):
+    with pytest.raises(DataError):
+        WorkerState.from_bytes(pack(tree))
+
+
+@pytest.mark.parametrize(
+    "source", [{}, {"a": np.ones(3)}, {"a": np.ones(2, np.float32)}, {"b": np.ones(2)}]
+)
+def test_arrays_of_another_model_are_refused_whole(source):
+    target = {"a": np.zeros(2)}
+    with pytest.raises(DataError):
+        copy_checked(target, source)
+    assert not target["a"].any()
+
+
+class Seat:
+    """A server of one seat and its workers; attempts share nothing but the server."""
+
+    def __init__(self, stack, name, compression=None, engine=None, saved=()):
+        self.rule, self.key, self._stack = build_rule(name, RULES[name]), new_key(), stack
+        self.compression = compression
+        steps = self.rule.traits.local_steps
+        self.engine = engine or partial(
+            QuadraticLearner, np.ones(SIZE, np.float32), 1.0, 0.1, 0.9, local_steps=steps
+        )
+        center, layout = self.engine().weights(), self.engine().layout
+        shared = self.rule.traits.steps_on_workers
+        self.settings = make_settings(
+            rule=self.rule,
+            trainable_size=layout.trainable_size,
+            statistics_size=layout.statistics_size,
+            rows=ROWS,
+            epochs=EPOCHS,
+            compression=compression,
+            state=self.engine().step_section.variables if shared else (),
+            kept_limit=1 << 16,
+        )
+        self.service = Service(self.settings, center, self.key, saved=saved)
+        stack.callback(self.service.close)
+        self.driver = DriverClient.connect(
+            self.service.address, driver_key(self.key), "test", center.size, 5
+        )
+        stack.callback(self.driver.close)
+        self.events = []
+
+    def client(self, attempt):
+        layout = self.settings.spec.layout
+        client = WorkerClient.connect(
+            self.service.address,
+            seat_key(self.key, 0),
+            "test",
+            0,
+            attempt,
+            layout.size,
+            deadline=5,
+            state_size=layout.state_section.nbytes,
+            kept_limit=layout.kept_limit,
+            compression=self.settings.spec.compression,
+        )
+        self._stack.callback(client.close)
+        return client
+
+    def train(self, attempt=0, until=WINDOWS, *, keeps=True, act=lambda _: None):
+        """Train; the attempt dies in window `until`, or just before it keeps its state there.
+
+        `act` is called with each window before it is computed.
+        """
+        rows, current = ArraySource([TARGETS], [np.zeros(ROWS)]), []
+
+        class Rows:
+            def __len__(self):
+                return ROWS
+
+            def blocks(self, window):
+                if current[-1] == until:
+                    raise Death
+                act(current[-1])
+                return rows.blocks(window)
+
+        def windows(left):
+            for window in left:
+                if window.sequence == until and not keeps:
+                    raise Death
+                current.append(window.sequence)
+                yield window
+
+        client, engine = self.client(attempt), self.engine()
+        start = client.ready(ROWS)
+        held = accumulators(self.compression, engine.layout, workers=1)
+        plan = Chosen(PLAN, windows)
+        mind = WorkerCore(0, self.rule, engine.layout, plan, accumulator=held)
+        with suppress(Death):
+            train(mind, engine, client, start, Rows())
+        client.close()
+
+    def parts(self):
+        """Return the parts of the checkpoint that the server has reported."""
+        update = self.driver.poll(5)
+        self.events += update.events
+        assert update.captured
+        self.events += self.driver.poll(5, captured=update.captured).events
+        count, first = self.driver.part(update.captured, 0)
+        return [first, *(self.driver.part(update.captured, n)[1] for n in range(1, count))]
+
+    def continued(self):
+        self.events += self.driver.poll(5).events
+        return [
+            (event.windows, event.state_windows)
+            for event in self.events
+            if isinstance(event, WorkerRecord) and event.status == "continued"
+        ]
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Let the server ask in each reply."""
+    monkeypatch.setattr("distkeras_grid.parameter_server.worker_state_store.SHARE", 1e9)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    ("rule", "compression"),
+    [
+        *((name, None) for name in RULES),
+        ("downpour", DeepGradientCompression(0.5, warm_up_epochs=0)),
+        ("downpour", "bfloat16"),
+        ("mean_gradient", DeepGradientCompression(0.5, 0.5, warm_up_epochs=0)),
+    ],
+)
+def test_attempts_that_are_lost_leave_no_trace(stack, rule, compression):
+    undisturbed, lost = (Seat(stack, rule, compression) for _ in range(2))
+    undisturbed.train()
+    for attempt, until in enumerate([1, 2, 7, 14, WINDOWS]):
+        lost.train(attempt, until)
+    np.testing.assert_array_equal(lost.driver.center(), undisturbed.driver.center())
+    assert lost.continued() == [(1, 1), (2, 2), (7, 7), (14, 14)]
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("until", "kept"), [(1, None), (9, 8)])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_history_says_how_old_a_state_was(stack, rule, until, kept):
+    undisturbed, lost = Seat(stack, rule), Seat(stack, rule)
+    undisturbed.train()
+    lost.train(0, until, keeps=False)
+    lost.train(1)
+    assert lost.continued() == [(until, kept)]
+    # What a worker does alone it does again, and where all make the same steps, others know them.
+    alike = rule == "mean_gradient" or (rule == "sequential" and kept)
+    assert np.array_equal(lost.driver.center(), undisturbed.driver.center()) == bool(alike)
+
+
+FULL = pytest.mark.full
+RUNS = [
+    *((name, None) for name in RULES),
+    ("downpour", DeepGradientCompression(0.5, warm_up_epochs=0)),
+    ("mean_gradient", DeepGradientCompression(0.5, 0.5, warm_up_epochs=0)),
+]
+
+
+@pytest.mark.parametrize(("rule", "compression"), RUNS)
+@pytest.mark.parametrize("at", [6, *(pytest.param(n, marks=FULL) for n in (0, WINDOWS - 2))])
+def test_a_run_goes_on_from_a_checkpoint_that_was_asked_for_in_a_window(
+    stack, rule, compression, at
+):
+    def ask(window):
+        if window == at:
+            first.driver.gather()
+
+    undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
+    undisturbed.train()
+    first.train(act=ask)
+    second = Seat(stack, rule, compression, saved=first.parts())
+    second.train()
+    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
+    assert second.continued() == [(at + 1, at + 1)]
+    windows = [event.window for event in second.events if isinstance(event, WindowRecord)]
+    assert len(windows) == WINDOWS - at - 1
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("rule", "compression"), RUNS)
+def test_a_run_whose_worker_is_lost_goes_on_from_a_checkpoint(stack, rule, compression):
+    undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
+    undisturbed.train()
+    first.train(until=5)
+    first.driver.gather(at_once=True)
+    second = Seat(stack, rule, compression, saved=first.parts())
+    second.train(attempt=3, until=9)
+    second.train(attempt=4)
+    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
+
+
+def test_a_checkpoint_before_the_first_window_and_after_the_last(stack):
+    undisturbed, first = Seat(stack, "downpour"), Seat(stack, "downpour")
+    undisturbed.train()
+    first.driver.gather()
+    second = Seat(stack, "downpour", saved=first.parts())
+    second.train()
+    np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
+    second.driver.gather()
+    third = Seat(stack, "downpour", saved=second.parts())
+    third.train()
+    np.testing.assert_array_equal(third.driver.center(), undisturbed.driver.center())
+
+
+def test_the_driver_has_all_events_before_a_checkpoint_and_none_after_it(stack):
+    def ask(window):
+        if window == 3:
+            seat.driver.gather()
+
+    seat = Seat(stack, "downpour")
+    seat.train(act=ask)
+    before = seat.driver.poll(5)
+    folded = [event.window for event in before.events if isinstance(event, WindowRecord)]
+    assert (len(folded), before.captured) == (4, 1)
+    # As long as it has not kept its own state.
+    again = seat.driver.poll(5)
+    assert (again.events, again.captured) == ((), 1)
+    after = seat.driver.poll(5, captured=1)
+    assert after.captured == 0
+    assert sum(isinstance(event, WindowRecord) for event in after.events) == WINDOWS - 4
+
+
+def test_only_the_last_checkpoint_can_be_fetched(stack):
+    seat = Seat(stack, "downpour")
+    for number, part in [(0, 0), (1, 0)]:
+        with pytest.raises(RefusedError):
+            seat.driver.part(number, part)
+    seat.driver.gather()
+    seat.driver.gather()
+    seat.driver.part(2, 0)
+    for number, part in [(1, 0), (2, 1)]:
+        with pytest.raises(RefusedError):
+            seat.driver.part(number, part)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: tree["books"].update(version=-1),
+        lambda tree: tree["books"].update(samples_folded=3),
+        lambda tree: tree["books"]["seats"].append(tree["books"]["seats"][0]),
+        lambda tree: tree["books"].update(epochs_ended=EPOCHS + 1),
+        lambda tree: tree["books"].pop("stop"),
+        lambda tree: tree["center"].update(centers=[np.ones(SIZE + 1, np.float32)]),
+        lambda tree: tree["center"].update(shared=[np.ones(SIZE, np.float32)]),
+        lambda tree: tree.update(kept={}),
+        lambda tree: tree["kept"].update({"1": {"sequence": 0, "version": 0}}),
+        lambda tree: tree["kept"].update({"0": {"sequence": 99, "version": 0}}),
+        lambda tree: tree.update(replay={"version": 0, "state": np.ones(3, np.uint8), "steps": {}}),
+    ],
+)
+def test_a_state_that_is_not_of_the_run_is_refused(stack, change):
+    first = Seat(stack, "downpour")
+    first.train(until=5)
+    first.driver.gather(at_once=True)
+    server, *states = first.parts()
+    tree = unpack(server)
+    change(tree)
+    with pytest.raises(DataError):
+        ServerCore.resumed(first.settings.spec, [pack(tree), *states])
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("always")
+def test_adam_dropout_and_batch_normalization_go_on_as_if_nothing_had_happened(stack):
+
+    def engine():
+        import keras
+
+        keras.utils.set_random_seed(2)
+        layers = [
+            keras.Input((SIZE,)),
+            keras.layers.Dense(6, "tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(1),
+        ]
+        model = keras.Sequential(layers)
+        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.7)
+        model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse")
+        return engine_of(model, block_shape=(1, 2))
+
+    undisturbed, lost = (Seat(stack, "downpour", engine=engine) for _ in range(2))
+    undisturbed.train()
+    for attempt, until in enumerate([3, 8, WINDOWS]):
+        lost.train(attempt, until)
+    assert lost.continued() == [(3, 3), (8, 8)]
+    np.testing.assert_array_equal(lost.driver.center(), undisturbed.driver.center())
