@@ -205,7 +205,7 @@ def stored_targets() -> list[Target]:
     """Return what is read from storage."""
     tree = {"seats": [{"rows": 7, "big": 2**100}], "center": np.ones(2, np.float32), "x": None}
     checkpoint = CheckpointManifest(
-        1, 3, "run", 1.5, 4, 5, 6, {"a": {"b": [1, 2]}}, True, (piece_of("server.tree", b"abc"),)
+        2, 3, "run", 1.5, 4, 5, 6, {"a": {"b": [1, 2]}}, True, (piece_of("server.tree", b"abc"),)
     )
     decision = commit.CommitRecord("0123456789abcdef" * 2, (1, 2), (3,), "a" * 64, "b" * 64)
     manifest = _manifest()

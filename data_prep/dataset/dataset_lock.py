@@ -25,7 +25,7 @@ class DatasetLock(FolderLease):
         """Return the ids of all runs that have left files."""
         return owners(self._storage.list_names(self._root), self.text_of(JOURNAL))
 
-    def recover_commit(self, dead: Collection[str]) -> None:
+    def take_over(self, dead: Collection[str]) -> None:
         """Finish or undo what dead runs began, and delete their files."""
         taken = execute(self._storage, self._root, recover_commit(dead))
         self.last_shard = taken.last

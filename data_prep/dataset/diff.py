@@ -116,13 +116,13 @@ def compare(
     classes: tuple[str, ...],
     *,
     prune: bool,
-    has_fingerprint: Container[str] | None = None,
+    fingerprints: Container[str] | None = None,
     new_classes: bool = False,
     hidden: Collection[str] = (),
 ) -> FolderDiff:
     """Tell which images must be read.
 
-    `classes`: names of the classes; empty where there is none yet. `has_fingerprint`: digests of
+    `classes`: names of the classes; empty where there is none yet. `fingerprints`: digests of
     pixels that have a fingerprint; images without one are read again. Default: all.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
@@ -139,7 +139,7 @@ def compare(
     removed = gone - away
     usable = [path for path in listed if path not in found]
     unchanged = {
-        path for path in usable if _is_tiled(entries.get(path), listed[path], has_fingerprint)
+        path for path in usable if _is_tiled(entries.get(path), listed[path], fingerprints)
     }
     standing = unchanged | away if prune else unchanged | gone
     labels = {
@@ -172,7 +172,7 @@ def _is_quarantined(entry: ImageRecord | None, listed: FileInfo) -> bool:
 
 
 def _is_tiled(
-    entry: ImageRecord | None, listed: FileInfo, has_fingerprint: Container[str] | None
+    entry: ImageRecord | None, listed: FileInfo, fingerprints: Container[str] | None
 ) -> bool:
     return (
         entry is not None
@@ -180,7 +180,7 @@ def _is_tiled(
         and (entry.length, entry.modified) == (listed.length, listed.modified)
         # Without the fingerprint, a copy in another format would not be found.
         and entry.pixel_sha256 is not None
-        and (has_fingerprint is None or entry.pixel_sha256 in has_fingerprint)
+        and (fingerprints is None or entry.pixel_sha256 in fingerprints)
     )
 
 
@@ -432,7 +432,7 @@ def precheck_files(
     return found
 
 
-def has_fingerprint(found: Mapping[str, ImageScan]) -> set[str]:
+def decoded_images(found: Mapping[str, ImageScan]) -> set[str]:
     """Return which images were read and cannot be tiled.
 
     An image that could not be read is not judged. Its file may be fine once permissions or the

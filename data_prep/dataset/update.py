@@ -23,7 +23,7 @@ from data_prep.dataset.diff import (
     compare,
     contents_of,
     decide,
-    has_fingerprint,
+    decoded_images,
     names_of,
     new_pictures,
     precheck_files,
@@ -404,7 +404,7 @@ class _UpdateRun:
         prune = self._settings.prune
         changes = decide(known, listed, said, comparison, found, image, prune=prune)
         if self._settings.on_error == "quarantine":
-            quarantine(changes, listed, has_fingerprint(found) | (broken & set(changes.problems)))
+            quarantine(changes, listed, decoded_images(found) | (broken & set(changes.problems)))
         pairs = self._find_alike(before, changes, found, prints, fresh.keys())
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
@@ -486,7 +486,7 @@ class _UpdateRun:
         comparison = compare(
             *(known, listed, said, problems, classes),
             prune=settings.prune,
-            has_fingerprint=prints if settings.near_duplicates != "off" else None,
+            fingerprints=prints if settings.near_duplicates != "off" else None,
             new_classes=settings.new_classes,
             hidden=self._hidden,
         )

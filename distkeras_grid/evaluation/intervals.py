@@ -156,7 +156,7 @@ def figures(tallies: Tallies) -> dict[str, Numbers]:
     >>> confusion = np.array([[[8, 2], [4, 6]]])
     >>> {name: found.round(2).tolist() for name, found in figures(Tallies.of(confusion)).items()}
     {'accuracy': [[0.7]], 'balanced': [[0.7]], 'precision': [[0.67, 0.75]], \
-    all': [[0.8, 0.6]], 'f1': [[0.73, 0.67]]}
+'recall': [[0.8, 0.6]], 'f1': [[0.73, 0.67]]}
     """
     right, true, predicted = tallies.right, tallies.true, tallies.predicted
     recall = _ratio(right, true)

@@ -94,7 +94,7 @@ class Traffic:
         >>> traffic = Traffic("stages", 4, 25_000_000, 64, 3072, 4096)
         >>> print(traffic.sentence(1.25e9, seconds=0.25))
         4 stages: 11.3 MB a batch of 64 rows and 175 MB a window of 16 batches pass the master's \
-        gether 22.2 MB a batch, 0.018 s at 1.25 GB/s. Batches of 0.25 s need 88.8 MB/s
+link; together 22.2 MB a batch, 0.018 s at 1.25 GB/s. Batches of 0.25 s need 88.8 MB/s
         """
         window = "1 batch" if self.window == 1 else f"{self.window} batches"
         mean, speed = self.mean_bytes, f"{available / 1e9:.3g} GB/s"

@@ -283,11 +283,11 @@ def _read_fold(
     spark = frame.sparkSession
     now = tables.in_fold(column, path)
     check_present(splits, set(now.values()), f"{path}, {column}")
-    apply_label_overrides = _corrected(frame, tables).drop(SPLIT_COLUMN)
+    corrected = _corrected(frame, tables).drop(SPLIT_COLUMN)
     frames = []
     for name in splits:
         rows = [(source,) for source, split in now.items() if split == name]
         sources = F.broadcast(spark.createDataFrame(rows, "source string"))
-        kept = apply_label_overrides.join(sources, "source", "left_semi")
+        kept = corrected.join(sources, "source", "left_semi")
         frames.append(kept.withColumn(SPLIT_COLUMN, F.lit(name)))
     return frames

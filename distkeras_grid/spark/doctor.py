@@ -137,7 +137,7 @@ def check_threads(environment: Mapping[str, str]) -> list[CheckResult]:
     Examples
     --------
     >>> check_threads({}), check_threads({"PYSPARK_PIN_THREAD": "false"})[0].level
-    ([], <Level.BAD: 'bad'>)
+    ([], <CheckLevel.BAD: 'bad'>)
     """
     value = environment.get(PIN_THREADS, "true")
     if value.lower() == "true":
@@ -197,7 +197,7 @@ def check_encryption(setting: Setting, driver: str) -> CheckResult:
     Examples
     --------
     >>> check_encryption({}.get, "127.0.0.1").level, check_encryption({}.get, "10.0.0.5").level
-    (<Level.OK: 'ok'>, <Level.WARN: 'warn'>)
+    (<CheckLevel.OK: 'ok'>, <CheckLevel.WARN: 'warn'>)
     """
     found = [name for name in ENCRYPTION if setting(name) == "true"]
     if found == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
@@ -235,7 +235,7 @@ def check_java(version: str) -> CheckResult:
     Examples
     --------
     >>> check_java("17.0.15").level, check_java("1.8.0_402").level
-    (<Level.OK: 'ok'>, <Level.BAD: 'bad'>)
+    (<CheckLevel.OK: 'ok'>, <CheckLevel.BAD: 'bad'>)
     """
     # Java 8 reports its version as 1.8.
     number = re.match(r"\d+", version)

@@ -55,7 +55,7 @@ class BandwidthEstimate:
         --------
         >>> print(BandwidthEstimate(19_200_000, 20, 12, 0.24).sentence())
         19.2 MB x 20 workers every 12 batches needs 3.2 GB/s on the driver; about 2.5 GB/s can \
-        ise communication_window to 16 or more, or take fewer workers
+pass: raise communication_window to 16 or more, or take fewer workers
         """
         every = "every batch" if self.window == 1 else f"every {self.window} batches"
         need = (

@@ -13,8 +13,8 @@ from distkeras_grid.errors import ConfigurationError
 def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
-    monkeypatch.setattr(ingest.early, "check_input", lambda *_: None)
-    monkeypatch.setattr(ingest, "started", lambda *_, **__: None)
+    monkeypatch.setattr(ingest.preflight, "check_input", lambda *_: None)
+    monkeypatch.setattr(ingest, "start_spark", lambda *_, **__: None)
     done = Ingested({"rows": 0}, {})
     monkeypatch.setattr(
         ingest, "ingest_folder", lambda settings, **_: calls.append(settings) or done

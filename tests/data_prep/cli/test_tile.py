@@ -10,8 +10,8 @@ from distkeras_grid.errors import OutputExistsError
 def called(monkeypatch):
     """The settings with which the job would have run, without Spark."""
     calls = []
-    monkeypatch.setattr(tile.early, "check_input", lambda *_: None)
-    monkeypatch.setattr(tile, "started", lambda *_, **__: None)
+    monkeypatch.setattr(tile.preflight, "check_input", lambda *_: None)
+    monkeypatch.setattr(tile, "start_spark", lambda *_, **__: None)
     done = UpdateResult(
         {"tiles": 0}, new=1, changed=0, unchanged=0, removed=0, tiles=0, left_out={}
     )
@@ -30,8 +30,8 @@ def test_defaults(called):
 @pytest.mark.parametrize(("flags", "word"), [((), "gone 1"), (("--prune",), "removed 1")])
 def test_images_that_are_gone_are_not_removed_without_prune(monkeypatch, capsys, flags, word):
     """Each night told again that one image was removed."""
-    monkeypatch.setattr(tile.early, "check_input", lambda *_: None)
-    monkeypatch.setattr(tile, "started", lambda *_, **__: None)
+    monkeypatch.setattr(tile.preflight, "check_input", lambda *_: None)
+    monkeypatch.setattr(tile, "start_spark", lambda *_, **__: None)
     done = UpdateResult({"tiles": 8}, 0, 0, 3, 1, 0, {}, copies=2)
     monkeypatch.setattr(tile, "update_tiles", lambda *_, **__: done)
     assert main(["--input", "in", "--output", "out", "--update", *flags]) == 0

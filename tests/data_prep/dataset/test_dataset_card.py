@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.data_prep.test_croissant import manifest
 
 from data_prep.dataset.croissant import FILE
 from data_prep.dataset.dataset_card import write_cards
 from data_prep.dataset.hugging_face import CARD
 from data_prep.dataset.readme_card import FILE as PAGE
 from distkeras_grid.spark.storage import Storage
+from tests.data_prep.dataset.test_croissant import manifest
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from data_prep.dataset.diff import (
     FileInfo,
     compare,
     decide,
-    has_fingerprint,
+    decoded_images,
     mark_failed,
     names_of,
     new_pictures,
@@ -727,8 +727,8 @@ def test_images_without_a_fingerprint_are_looked_at_again():
     entries = {"a/0": tiled("a/0"), "a/1": tiled("a/1")}
     listed = {path: FileInfo(path, 10, 1) for path in entries}
     said = {path: Annotation("a") for path in entries}
-    has_fingerprint = {entries["a/0"].pixel_sha256}
-    found = compare(entries, listed, said, {}, ("a",), prune=False, judged=has_fingerprint)
+    fingerprints = {entries["a/0"].pixel_sha256}
+    found = compare(entries, listed, said, {}, ("a",), prune=False, fingerprints=fingerprints)
     assert (found.unchanged, found.candidates) == (("a/0",), ("a/1",))
 
 
@@ -736,7 +736,7 @@ def test_who_could_not_be_read_is_not_judged():
     """A moment without a network put good images into quarantine for good."""
     unread = replace(seen("a/1.png", error="no answer"), sha256="", pixel_sha256="")
     found = {"a/0.png": seen("a/0.png", error="cut off"), "a/1.png": unread}
-    assert has_fingerprint({**found, "a/2.png": seen("a/2.png")}) == {"a/0.png"}
+    assert decoded_images({**found, "a/2.png": seen("a/2.png")}) == {"a/0.png"}
 
 
 FORMER = "a/0#pixels of U"

@@ -7,13 +7,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.data_prep.test_croissant import IMAGE, OTHER, manifest
-from tests.data_prep.test_ownership import Folder
 
 from data_prep.dataset.croissant import FILE
 from data_prep.dataset.edit import publish_tables
 from data_prep.dataset.hugging_face import CARD
 from data_prep.dataset.readme_card import FILE as PAGE
+from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
+from tests.data_prep.dataset.test_dataset_lock import Folder
 
 
 class Disk(Folder):

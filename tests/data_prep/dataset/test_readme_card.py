@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.data_prep.test_croissant import IMAGE, OTHER, manifest
 
 from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.readme_card import BEGIN, END, describe
 from distkeras_grid.errors import SchemaError
+from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
 
 ASIDE = ImageRecord("b/1.png", TILED, tiles=2, label="b", split="test", set_aside="blurred")
 

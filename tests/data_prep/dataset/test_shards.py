@@ -168,7 +168,7 @@ def publish(
     monkeypatch.setattr(writer, "_copy", lambda *what: disk.held.update({what[-1]: "tiles"}))
     monkeypatch.setattr(writer, "_spark", None, raising=False)
     monkeypatch.setattr(writer, "_reader", None, raising=False)
-    monkeypatch.setattr(shards, "look_at", lambda *_: {})
+    monkeypatch.setattr(shards, "scan_images", lambda *_: {})
     return writer.publish(night)
 
 

@@ -655,7 +655,7 @@ def test_a_second_night_while_one_works_ends_at_once_and_spoils_nothing(
         met.append(hidden(settings))
         return set()
 
-    monkeypatch.setattr(driver, "check_written", second)
+    monkeypatch.setattr(driver, "verify_row_counts", second)
     assert update_tiles(settings, spark=spark).new == 1
     monkeypatch.undo()
     ((*kinds,),) = ([name.partition(".")[0] for name in names] for names in met)
@@ -676,7 +676,7 @@ def test_a_night_whose_shard_was_deleted_publishes_nothing_and_the_next_one_work
         shutil.rmtree(path)
         return set()
 
-    monkeypatch.setattr(driver, "check_written", delete)
+    monkeypatch.setattr(driver, "verify_row_counts", delete)
     with pytest.raises(OutputExistsError):
         update_tiles(settings, spark=spark)
     monkeypatch.undo()

@@ -107,11 +107,12 @@ def test_an_image_that_hangs_in_a_pass_ends_the_process(tmp_path):
     code = f"""
 import pyarrow as pa
 from data_prep.geometry.grid import TileSpec
-from data_prep.geometry.tiling_config import Cutting
-from data_prep.images.crash_isolation import Care
-from data_prep.images.plane_selection import Choice
+from data_prep.geometry.tiling_config import TilingConfig
+from data_prep.images.crash_isolation import IsolationPolicy
+from data_prep.images.plane_selection import PlaneSelector
 from data_prep.spark.passes import inspector
-look = inspector(Cutting(TileSpec(8), "raw", 90, None, Choice()), care=Care(deadline=0.2))
+config = TilingConfig(TileSpec(8), "raw", 90, None, PlaneSelector())
+look = inspector(config, care=IsolationPolicy(deadline=0.2))
 list(look(iter([pa.RecordBatch.from_pydict({{"path": ["file:{tmp_path}/0.png"]}})])))
 """
     ended = subprocess.run(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.images.reader_base import Form, local_path
+from data_prep.images.reader_base import PlaneInfo, local_path
 
 class Decoder(Exception):
     pass
@@ -39,7 +39,7 @@ class NumpyFile:
 
     def form(self, page):
         size = float(self._path.with_suffix(".txt").read_text())
-        return Form(self._array.shape[1:], 2, (64, 64), bits=12, pixel_size=(size, size))
+        return PlaneInfo(self._array.shape[1:], 2, (64, 64), bits=12, pixel_size=(size, size))
 
     def read(self, page, channel, plane, window):
         return self._array[page, window.top : window.bottom, window.left : window.right]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from tests.data_prep.test_vendor import STACK, write_zarr
 
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
@@ -19,6 +18,7 @@ from distkeras_grid.errors import (
     LabelError,
     PathNotFoundError,
 )
+from tests.data_prep.images.test_reader_base import STACK, write_zarr
 
 pytestmark = pytest.mark.spark
 

@@ -10,13 +10,13 @@ import pytest
 # It goes on to its end after its reader has left, and says so by its exit code.
 COMMAND = """
 import sys
-from distkeras_grid.cli.console import note, tell
+from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.common_options import run
 
 def command(_):
     for _ in range(20):
-        tell("a line" * 10_000)
-    note("all done")
+        print_result("a line" * 10_000)
+    print_note("all done")
     return 7
 
 sys.exit(run("ls", command, sys.argv[1:]))

@@ -17,7 +17,7 @@ from distkeras_grid.signals import interrupts_first, terminable
 
 COMMAND = """
 import signal, sys, time
-from distkeras_grid.cli.exit_codes import guarded
+from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.common_options import run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,7 +34,7 @@ def work():
 def bare(rest):
     work()
 
-commands = {"bare": bare, "guarded": lambda rest: guarded(work)}
+commands = {"bare": bare, "guarded": lambda rest: run_command(work)}
 raise SystemExit(run("train", commands[sys.argv[1]], sys.argv[2:]))
 """
 FOLLOWING = """

@@ -38,10 +38,10 @@ def test_a_step_without_progress_is_silent(monkeypatch, capsys):
 
 SESSION = """
 import sys
-from distkeras_grid.cli.spinner import started
+from distkeras_grid.cli.spinner import start_spark
 from distkeras_grid.errors import StartTimeoutError
 try:
-    started("waiting", sys.argv[1], seconds=float(sys.argv[2]))
+    start_spark("waiting", sys.argv[1], seconds=float(sys.argv[2]))
 except StartTimeoutError as error:
     sys.exit(f"StartTimeoutError: {error}")
 """

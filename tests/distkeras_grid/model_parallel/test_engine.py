@@ -55,7 +55,7 @@ class SlowPart(UnitRange):
 def divided(monkeypatch, which, steps):
     """An engine, its devices, and the plans that it told."""
     monkeypatch.setattr(devices_module, "plan_layers", planning(a=(2, 4), b=(1, 3)))
-    monkeypatch.setattr(devices_module, "Part", SlowPart)
+    monkeypatch.setattr(devices_module, "UnitRange", SlowPart)
     model, told = network(), []
     layers = list(find_convolutions(model).layers.values())
     with devices_of([described for _, described in layers], 2, BATCH, which) as devices:

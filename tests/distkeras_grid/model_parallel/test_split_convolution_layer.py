@@ -323,7 +323,7 @@ def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeyp
             time.sleep(ALONE if kernel.shape[-1] == layer.units else 0.0)
 
     layer, _ = small_layer()
-    monkeypatch.setattr(devices_module, "Part", Alone)
+    monkeypatch.setattr(devices_module, "UnitRange", Alone)
     with devices_of([layer], 2) as devices:
         # Known before the first batch: in a window of one batch, few are made with whole layers.
         measured = devices.measure()

@@ -76,7 +76,7 @@ def test_the_memory_of_four_stages_is_that_of_four_tasks(spark, monkeypatch, arg
         [([0.0] * 4, [0.0] * 3)], "features array<float>, label array<float>"
     )
     trainer = build(PlacedLayers, progress=False, **arguments)
-    monkeypatch.setattr(preflight, "settled_slots", lambda *_: 4)
+    monkeypatch.setattr(preflight, "stable_slot_count", lambda *_: 4)
     # The session of tests has fewer slots.
     monkeypatch.setattr(trainer, "check_request", lambda *_: None)
     with pytest.raises(ConfigurationError, match="enough of this"):

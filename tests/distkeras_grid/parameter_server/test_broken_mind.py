@@ -12,18 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from tests.distkeras_grid.parameter_server.test_mind import (
-    LONG,
-    NUMBERS,
-    ROWS,
-    SEATS,
-    SIZE,
-    VALUES,
-    JudgedMachine,
-    MindMachine,
-    RoundMachine,
-    idle,
-)
 
 from distkeras_grid.errors import (
     OutlierError,
@@ -44,6 +32,18 @@ from distkeras_grid.parameter_server.server_core import DRIVER, JoinRequest, Rej
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules import RULES, AveragingRule, DynamicRateRule
 from distkeras_grid.spec import Outliers
+from tests.distkeras_grid.parameter_server.test_server_core import (
+    LONG,
+    NUMBERS,
+    ROWS,
+    SEATS,
+    SIZE,
+    VALUES,
+    JudgedMachine,
+    MindMachine,
+    RoundMachine,
+    idle,
+)
 
 
 class Mistake:

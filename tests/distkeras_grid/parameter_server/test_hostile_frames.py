@@ -209,7 +209,7 @@ def raw(client, message, content, data):
 )
 def test_a_section_under_another_name_ends_the_conversation(serve, tools, message, content, data):
     bench, client = stepping(serve, tools)
-    assert type(raw(client, message, content, data)).__name__ == "Goodbye"
+    assert type(raw(client, message, content, data)).__name__ == "Close"
     assert_nothing_was_told(bench)
 
 
@@ -217,7 +217,7 @@ def test_a_worker_whose_run_shares_no_state_is_sent_none(serve, tools):
     bench = serve(rule="mean_gradient", trainable_size=SIZE)
     client = bench.started()
     tools.exchange(client, tools.commit(0))
-    assert type(raw(client, PutOptimizerState(1), PayloadKind.STATE, b"")).__name__ == "Goodbye"
+    assert type(raw(client, PutOptimizerState(1), PayloadKind.STATE, b"")).__name__ == "Close"
     np.testing.assert_array_equal(bench.driver().center(), 0)
 
 

@@ -112,7 +112,7 @@ def test_window_events_tell_the_bytes_on_the_wire(serve, tools, monkeypatch, com
     (event,) = [e for e in bench.driver().poll(5).events if isinstance(e, WindowRecord)]
     sizes = dict(sent)
     assert event.bytes_up == sizes["WindowCommit"]
-    assert event.bytes_down == sizes["Exchanged"]
+    assert event.bytes_down == sizes["CommitReply"]
 
 
 def test_a_wrong_key_is_seen_by_the_client_first(serve, tools):

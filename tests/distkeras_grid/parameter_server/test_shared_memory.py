@@ -200,8 +200,8 @@ def cannot_map(file, size):
 @pytest.mark.parametrize(
     ("module", "name", "without"),
     [
-        pytest.param(client_module, "OwnVector", no_memory, id="the worker has no memory"),
-        pytest.param(service, "OwnVector", no_memory, id="the server has no memory"),
+        pytest.param(client_module, "SharedBuffer", no_memory, id="the worker has no memory"),
+        pytest.param(service, "SharedBuffer", no_memory, id="the server has no memory"),
         pytest.param(service, "borrow", cannot_map, id="the server cannot map the worker's"),
         pytest.param(client_module, "borrow", cannot_map, id="the worker cannot map the server's"),
         pytest.param(service, "LENT_LIMIT", 4 * SIZE - 1, id="more than the server maps"),

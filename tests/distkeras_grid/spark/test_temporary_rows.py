@@ -7,11 +7,11 @@ import threading
 
 import msgspec
 import pytest
-from tests.distkeras_grid.spark.test_presence import Folder
 
 from distkeras_grid.spark import folder_lease
 from distkeras_grid.spark.folder_lease import LeaseRecord, owner_name, this_machine
 from distkeras_grid.spark.temporary_rows import ScratchRows, scratch_folder
+from tests.distkeras_grid.spark.test_folder_lease import Folder
 
 OTHER = "a" * 32
 

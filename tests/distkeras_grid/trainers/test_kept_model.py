@@ -35,6 +35,8 @@ def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
         history=None,
         description=None,
         spec=None,
+        checkpointer=None,
+        lost_server=False,
         left=left,
         centers=(),
         objects=own,

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.distkeras_grid.spark.test_splits import small_cuts, write_files  # noqa: F401 - a fixture
 
 from distkeras_grid import AveragingTrainer, SingleTrainer
 from distkeras_grid.checkpoints import FORMAT, CheckpointManifest
@@ -26,6 +25,7 @@ from distkeras_grid.trainers.resume import (
     with_saved_settings,
 )
 from distkeras_grid.trainers.run_request import AlgorithmFactory, DataRequest, RunRequest
+from tests.distkeras_grid.spark.test_file_splits import small_cuts, write_files  # noqa: F401 - a fixture
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, weights
 from tests.faults.counting import counting_data, from_epoch
 from tests.faults.test_smoke import EPOCHS as COUNTED_EPOCHS

@@ -292,7 +292,7 @@ def closed_at_end(names: dict[str, Any]) -> Iterator[None]:
         def connect(*arguments: Any, **options: Any) -> WebHdfsConnection:
             return opened.enter_context(WebHdfsConnection(*arguments, **options))
 
-        patch.setitem(names, "Connection", connect)
+        patch.setitem(names, "WebHdfsConnection", connect)
         yield
 
 

@@ -78,7 +78,7 @@ def test_a_worker_computes_and_exchanges_until_its_windows_end():
         numbers.append(compute.window.sequence)
         (compute,) = exchanged(worker, version=0)
     assert numbers == [1, 2, 3, 4, 5]
-    assert (kinds([compute]), worker.phase) == (["Finish"], "done")
+    assert (kinds([compute]), worker.phase) == (["FinishWorker"], "done")
     assert worker.samples == 4 * 5
 
 
@@ -147,8 +147,8 @@ def test_an_elastic_worker_goes_on_from_its_own_weights():
 def test_stop_ends_before_the_next_window():
     worker = mind()
     worker.handle(started())
-    assert kinds(exchanged(worker, 1, stop=True)) == ["Finish"]
-    assert kinds(mind().handle(started(stop=True))) == ["BeginAfter", "Finish"]
+    assert kinds(exchanged(worker, 1, stop=True)) == ["FinishWorker"]
+    assert kinds(mind().handle(started(stop=True))) == ["SetScheduleOffset", "FinishWorker"]
 
 
 def test_a_learning_rate_comes_before_the_window_that_it_is_for():
@@ -267,7 +267,7 @@ def test_a_worker_makes_all_steps_that_it_has_not_made():
     worker.handle(computed())
     (fetch,) = worker.handle(replied(2, rate=0.125))
     # The rate comes with the step that it is for.
-    assert (kinds([fetch]), fetch.version) == (["FetchStep"], 0)
+    assert (kinds([fetch]), fetch.version) == (["RequestStep"], 0)
     assert fetch.out is compute.after
     order, apply, fetch = worker.handle(minds.StepFetched(Step(0.125)))
     assert order == minds.SetLearningRate(0.125)
@@ -284,8 +284,8 @@ def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
     assert fetch == minds.RequestState()
     state = np.array([1, 2], np.uint8)
     order, fetch = worker.handle(minds.StateFetched(state))
-    assert (kinds([order]), order.state is state) == (["TakeOver"], True)
-    assert (kinds([fetch]), fetch.version) == (["FetchStep"], 4)
+    assert (kinds([order]), order.state is state) == (["LoadOptimizerState"], True)
+    assert (kinds([fetch]), fetch.version) == (["RequestStep"], 4)
     *_, compute = worker.handle(minds.StepFetched(Step(None)))
     assert compute.window.sequence == 2
 
@@ -304,13 +304,13 @@ def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
     worker.handle(started())
     exchanged(worker, 3)
     refusal = minds.CommitRejected(RefusedError("not kept"))
-    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    assert kinds(worker.handle(refusal)) == ["Reconnect"]
     again = started(sequence=1, version=2, newest=3, has_state=True)
-    assert kinds(worker.handle(again)) == ["FetchState"]
+    assert kinds(worker.handle(again)) == ["RequestState"]
     *_, fetch = worker.handle(minds.StateFetched(np.empty(0, np.uint8)))
     assert fetch.version == 2
     # It has got on, so it may begin again.
-    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    assert kinds(worker.handle(refusal)) == ["Reconnect"]
     with pytest.raises(RefusedError):
         worker.handle(again)
 
@@ -321,9 +321,9 @@ def test_a_worker_that_begins_again_is_asked_anew_and_may_begin_again_once_more(
     worker.handle(started())
     exchanged(worker, 3, wanted=True)
     refusal = minds.CommitRejected(RefusedError("not kept"))
-    assert kinds(worker.handle(refusal)) == ["Rejoin"]
-    assert kinds(worker.handle(started(sequence=1, version=2, newest=3))) == ["FetchStep"]
-    assert kinds(worker.handle(refusal)) == ["Rejoin"]
+    assert kinds(worker.handle(refusal)) == ["Reconnect"]
+    assert kinds(worker.handle(started(sequence=1, version=2, newest=3))) == ["RequestStep"]
+    assert kinds(worker.handle(refusal)) == ["Reconnect"]
     # Asked for its state before it began again, it has no more to tell than the server.
     assert kinds(worker.handle(started(sequence=1, version=3, newest=3))) == ["Compute"]
 
@@ -337,15 +337,15 @@ def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end
     assert kinds(worker.handle(minds.HandedOver())) == ["Compute"]
     exchanged(worker, 2, stop=True)
     *_, hand_over = worker.handle(minds.StepFetched(Step(None)))
-    assert (kinds([hand_over]), hand_over.version) == (["HandOver"], 2)
-    assert kinds(worker.handle(minds.HandedOver())) == ["Finish"]
+    assert (kinds([hand_over]), hand_over.version) == (["StoreOptimizerState"], 2)
+    assert kinds(worker.handle(minds.HandedOver())) == ["FinishWorker"]
 
 
 def test_nothing_is_handed_over_at_the_end_that_the_server_has():
     worker = mind(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, stop=True, state_version=1)
-    assert kinds(worker.handle(minds.StepFetched(Step(None)))) == ["Apply", "Finish"]
+    assert kinds(worker.handle(minds.StepFetched(Step(None)))) == ["Apply", "FinishWorker"]
 
 
 def test_weights_that_are_not_finite_are_not_handed_over():
@@ -411,7 +411,7 @@ def test_a_worker_that_has_kept_its_state_may_be_told_to_stop():
     worker.handle(computed())
     worker.handle(minds.Replied(CommitReply(4, False, None, keep=True)))
     assert kinds(worker.handle(minds.WorkerStateStored(GoOn(stop=True, learning_rate=None)))) == [
-        "Finish"
+        "FinishWorker"
     ]
 
 
@@ -419,13 +419,15 @@ def test_a_worker_without_windows_keeps_nothing():
     worker = mind()
     worker.handle(started(sequence=2 * PER_EPOCH - 1))
     worker.handle(computed())
-    assert kinds(worker.handle(minds.Replied(CommitReply(1, False, None, keep=True)))) == ["Finish"]
+    assert kinds(worker.handle(minds.Replied(CommitReply(1, False, None, keep=True)))) == [
+        "FinishWorker"
+    ]
 
 
 def beginning(rule, start, event, **options):
     """Let another attempt start; return its mind, and what it does with what it recalls."""
     worker = mind(rule, **options)
-    assert kinds(worker.handle(minds.Started(start, CENTER))) == ["Recall"]
+    assert kinds(worker.handle(minds.Started(start, CENTER))) == ["RestoreWorkerState"]
     return worker, worker.handle(event)
 
 
@@ -487,7 +489,7 @@ def test_windows_are_trained_again_with_the_rates_of_their_epochs():
 
 def test_where_workers_make_the_steps_an_older_state_gives_only_what_is_the_workers_own():
     worker, orders = beginning(MeanGradientRule(), kept_start(4, 6, 9, True), recalled(3, 7))
-    assert kinds(orders) == ["Restore", "SetLearningRate", "FetchState"]
+    assert kinds(orders) == ["Restore", "SetLearningRate", "RequestState"]
     assert not orders[0].shared
     np.testing.assert_array_equal(worker.before, CENTER)
 
@@ -517,4 +519,7 @@ def test_a_state_of_another_model_is_refused():
 @pytest.mark.parametrize(("sequence", "stop"), [(4, True), (2 * PER_EPOCH, False)])
 def test_a_worker_that_has_nothing_left_to_do_recalls_nothing(sequence, stop):
     told = Start(sequence, 9, 9, False, None, stop, has_kept=True)
-    assert kinds(mind().handle(minds.Started(told, CENTER))) == ["BeginAfter", "Finish"]
+    assert kinds(mind().handle(minds.Started(told, CENTER))) == [
+        "SetScheduleOffset",
+        "FinishWorker",
+    ]
