@@ -17,8 +17,8 @@ from data_prep.dataset.label_edits import (
     revised_content,
 )
 from data_prep.dataset.manifest import DataSet
+from data_prep.dataset.split_coverage import emptied_cells
 from data_prep.splits.labels import parse_table
-from data_prep.splits.split_coverage import emptied_cells
 from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser

@@ -33,6 +33,7 @@ from data_prep.dataset.manifest import (
 )
 from data_prep.dataset.plan import PlannedImage, TilingPlan, pluralize
 from data_prep.dataset.settings import TilingSettings
+from data_prep.dataset.split_coverage import unfilled_cells
 from data_prep.spark.driver import (
     cut_tiles,
     executor_errors,
@@ -45,7 +46,6 @@ from data_prep.spark.passes import settings as spark_settings
 from data_prep.splits.duplicate_pairs import to_json
 from data_prep.splits.fingerprint_store import save_fingerprints
 from data_prep.splits.near_duplicates import DuplicatePair
-from data_prep.splits.split_coverage import unfilled_cells
 from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say

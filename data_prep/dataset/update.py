@@ -38,6 +38,7 @@ from data_prep.dataset.plan import PlannedImage, TilingPlan, uncovered
 from data_prep.dataset.schema import image_field
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.shards import Shards, UpdatePlan
+from data_prep.dataset.split_coverage import missing_cells
 from data_prep.images.crash_isolation import IsolationPolicy
 from data_prep.images.file_access import SPARK, choose_opening
 from data_prep.images.multifile_images import refuse_folders
@@ -84,7 +85,6 @@ from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.folds import renamed
 from data_prep.splits.labels import Annotation, annotate_each, class_names, differing_by_case
 from data_prep.splits.near_duplicates import DuplicatePair
-from data_prep.splits.split_coverage import missing_cells
 from distkeras_grid.errors import (
     EmptySplitError,
     GridError,

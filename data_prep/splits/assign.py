@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from data_prep.splits import stratify
+from distkeras_grid.disjoint_set import DisjointSet
 from distkeras_grid.errors import (
     ConfigurationError,
     EmptySplitError,
     LabelError,
     SplitLeakError,
 )
-from distkeras_grid.spark.disjoint_set import DisjointSet
 
 SPLITS = ("train", "validation", "test")
 LEAK_HINT = "Undo what joins them, or tile anew (--overwrite)."

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from data_prep.splits.candidate_search import HASH_BITS, LINKS, find_candidates
 from data_prep.splits.fingerprint import Fingerprint, SearchFeatures, parse, sketch
-from distkeras_grid.spark.disjoint_set import DisjointSet
+from distkeras_grid.disjoint_set import DisjointSet
 
 # Two features are the same if at most this many of their 256 bits differ.
 LIKE_BITS = 52

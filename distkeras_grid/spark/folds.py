@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from distkeras_grid.disjoint_set import DisjointSet
 from distkeras_grid.errors import DataError, SplitLeakError
-from distkeras_grid.spark.disjoint_set import DisjointSet
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 

@@ -16,11 +16,11 @@ from data_prep.images.crash_isolation import IsolationPolicy
 from data_prep.images.file_access import FileOpener, OpenFile
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.splits import presplit_folder
-from data_prep.splits.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
+from data_prep.spark import presplit_folder
+from data_prep.spark.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
+from data_prep.spark.presplit_folder import ScanSettings, divided, looker
 from data_prep.splits.leakage import find_leaks
 from data_prep.splits.near_duplicates import DuplicatePair
-from data_prep.splits.presplit_folder import ScanSettings, divided, looker
 from distkeras_grid.errors import EmptyDataError, LabelError, StorageError
 from distkeras_grid.spark.folds import Folds
 

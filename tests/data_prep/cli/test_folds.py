@@ -12,7 +12,7 @@ from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.folds import main, make_folds
-from data_prep.splits.leak_check import check_leaks_of
+from data_prep.spark.leak_check import check_leaks_of
 from distkeras_grid import AccuracyEvaluator, catalogue_tiles
 from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
 from distkeras_grid.feeding.schema import Field

@@ -13,7 +13,7 @@ from PIL import Image
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.folds import make_folds
 from data_prep.cli.revise import main
-from data_prep.splits.leak_check import check_leaks_of
+from data_prep.spark.leak_check import check_leaks_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 from tests.data_prep.first_night import FirstNight

@@ -26,8 +26,8 @@ from data_prep.images import file_access
 from data_prep.images.file_access import FileOpener
 from data_prep.images.open_image import decode_image
 from data_prep.spark import driver
+from data_prep.spark.leak_check import check_leaks_of
 from data_prep.splits.fingerprint_store import load_fingerprints
-from data_prep.splits.leak_check import check_leaks_of
 from distkeras_grid.errors import (
     BusyError,
     ConfigurationError,

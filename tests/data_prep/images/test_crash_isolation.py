@@ -22,8 +22,8 @@ from data_prep.images.open_image import read_image
 from data_prep.ingest.job import ingest_images
 from data_prep.ingest.settings import IngestSettings
 from data_prep.spark.driver import retry_isolated
+from data_prep.spark.leak_check import check_leaks_of
 from data_prep.spark.passes import Reader
-from data_prep.splits.leak_check import check_leaks_of
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.splits.leak_check import blind_spot, check_leaks_of, main
+from data_prep.spark.leak_check import blind_spot, check_leaks_of, main
 from distkeras_grid.errors import (
     ConfigurationError,
     EmptyDataError,

@@ -6,8 +6,8 @@ import pytest
 
 from data_prep.dataset.diff import UpdateActions
 from data_prep.dataset.manifest import REMOVED, TILED, ImageRecord, planned_source
+from data_prep.dataset.split_coverage import missing_cells, unfilled_cells
 from data_prep.spark.passes import ImageScan
-from data_prep.splits.split_coverage import missing_cells, unfilled_cells
 
 SHARES = {"train": 0.8, "test": 0.2}
 

@@ -11,12 +11,12 @@ from data_prep.dataset.manifest import DataSet, ImageRecord
 from data_prep.dataset.settings import TilingSettings
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
+from data_prep.spark.presplit_folder import ScanResult, look_at_folder
 from data_prep.splits.duplicate_pairs import describe_cut_short
 from data_prep.splits.fingerprint_cache import Renamed
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.leakage import Leak, LeakRecord, find_leaks
 from data_prep.splits.near_duplicates import DuplicatePair, find_near_duplicates
-from data_prep.splits.presplit_folder import ScanResult, look_at_folder
 from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
