@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-#: Not negative, and exact in JSON too. The server's mind refuses more than the schedule allows.
+#: Not negative, and exact in JSON too. The server's core refuses more than the schedule allows.
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 #: A duration or a Unix time, not negative and finite.
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]

@@ -195,9 +195,9 @@ SPEC = make_spec("energy_matching", trainable_size=SIZE, workers=2)
 
 
 def _saved_server() -> bytes:
-    mind = ServerCore(SPEC, np.ones(SIZE, np.float32))
-    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 0.0)
+    core = ServerCore(SPEC, np.ones(SIZE, np.float32))
+    core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
+    (part,) = core.handle(Received(DRIVER, FetchPart(1, 0)), 0.0)
     return array_tree.pack(part.tree).tobytes()
 
 

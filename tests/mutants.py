@@ -1,4 +1,4 @@
-"""Small mistakes in the minds, one at a time: each has to make a test fail.
+"""Small mistakes in the cores, one at a time: each has to make a test fail.
 
     .venv/bin/python -m tests.mutants                                      # all of SUITES: hours
     .venv/bin/python -m tests.mutants parameter_server/state.py --lines 250-330
@@ -47,9 +47,9 @@ SERVER = tuple(
         "replay",
         "center",
         "atomic_folds",
-        "mind",
+        "core",
         "full_memory",
-        "broken_mind",
+        "broken_core",
     )
 )
 #: Every fault at every point: the last resort, as it takes longest.

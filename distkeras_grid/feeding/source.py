@@ -13,7 +13,7 @@ There are places for extensions:
   with the methods of `RowSource`. `blocks` is given the places of a whole window at once, so that
   such a source can reach for a window's rows file by file.
 - Another order: a class with the methods of `Policy`. It may know what it wants of the rows, such
-  as their labels; minds and loop see windows only. `distkeras_grid.local_sets.policy` is one.
+  as their labels; cores and loop see windows only. `distkeras_grid.local_sets.policy` is one.
 
 `tests.contracts.test_sources` tests every source.
 """

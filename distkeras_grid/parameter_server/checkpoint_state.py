@@ -83,8 +83,8 @@ class SavedSeat(_Saved, frozen=True):
     tries: Count = 0
 
 
-class SavedBooks(_Saved, frozen=True):
-    """The books, without sessions and events.
+class SavedLedger(_Saved, frozen=True):
+    """The ledger, without sessions and events.
 
     Older checkpoints have no `metrics`, or no `rates`.
     """
@@ -137,7 +137,7 @@ class SavedServer(_Saved, frozen=True):
     `judging` is what was seen of folded commits, where they are measured.
     """
 
-    books: SavedBooks
+    ledger: SavedLedger
     center: SavedCenter
     replay: SavedReplay | None
     kept: dict[str, SavedKept]
@@ -164,21 +164,21 @@ class SavedServer(_Saved, frozen=True):
         return saved
 
     def _check(self, spec: RunSpec) -> None:
-        books, earlier = (
-            self.books,
+        ledger, earlier = (
+            self.ledger,
             spec.schedule.earlier or PreviousProgress(epochs=0, version=0, folded=0),
         )
         sums = [
-            sum(getattr(seat, name) for seat in books.seats)
+            sum(getattr(seat, name) for seat in ledger.seats)
             for name in ("samples_folded", "samples_dropped")
         ]
         numbers = {
-            "workers": len(books.seats) == spec.workers,
+            "workers": len(ledger.seats) == spec.workers,
             "samples": [earlier.folded + sums[0], earlier.dropped + sums[1]]
-            == [books.samples_folded, books.samples_dropped],
+            == [ledger.samples_folded, ledger.samples_dropped],
             "center": self._centers_fit(spec.size),
-            "rows": sum(seat.rows or 0 for seat in books.seats) <= spec.rows,
-            "epochs": spec.schedule.epochs_before <= books.epochs_ended <= spec.epochs,
+            "rows": sum(seat.rows or 0 for seat in ledger.seats) <= spec.rows,
+            "epochs": spec.schedule.epochs_before <= ledger.epochs_ended <= spec.epochs,
             "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
             "replay": self.replay is None or self._replays(self.replay, spec),
         }
@@ -200,20 +200,20 @@ class SavedServer(_Saved, frozen=True):
         )
 
     def _fits(self, name: str, kept: SavedKept) -> bool:
-        if not (name.isascii() and name.isdigit() and int(name) < len(self.books.seats)):
+        if not (name.isascii() and name.isdigit() and int(name) < len(self.ledger.seats)):
             return False
-        seat = self.books.seats[int(name)]
-        return kept.sequence <= seat.next_sequence and kept.version <= self.books.version
+        seat = self.ledger.seats[int(name)]
+        return kept.sequence <= seat.next_sequence and kept.version <= self.ledger.version
 
     def _replays(self, replay: SavedReplay, spec: RunSpec) -> bool:
         size = spec.layout.state_section.nbytes
         steps = {name: step.gradient for name, step in replay.steps.items()}
         return (
-            replay.version <= self.books.version
+            replay.version <= self.ledger.version
             and (replay.state is None or _is(replay.state, (size,), np.uint8))
             and all(name.isascii() and name.isdigit() for name in steps)
             and all(_is(gradient, (spec.size,), np.float32) for gradient in steps.values())
-            and set(map(int, steps)) >= set(range(replay.version, self.books.version))
+            and set(map(int, steps)) >= set(range(replay.version, self.ledger.version))
         )
 
 
@@ -222,12 +222,12 @@ def trained_so_far(data: Packed) -> PreviousProgress:
 
     `data`: the packed tree of the server, shape ``(bytes,)``, ``uint8``.
     """
-    books = SavedServer._of(unpack(data)).books
+    ledger = SavedServer._of(unpack(data)).ledger
     return PreviousProgress(
-        epochs=books.epochs_ended,
-        version=books.version,
-        folded=books.samples_folded,
-        dropped=books.samples_dropped,
+        epochs=ledger.epochs_ended,
+        version=ledger.version,
+        folded=ledger.samples_folded,
+        dropped=ledger.samples_dropped,
     )
 
 
@@ -242,7 +242,7 @@ def repartition(data: Packed, workers: int) -> Packed:
     tree = unpack(data)
     own = SavedServer._of(tree).center.own
     seat = SavedSeat(rows=None, digest="", next_sequence=0, samples_folded=0, samples_dropped=0)
-    tree["books"]["seats"] = [structs.asdict(seat) for _ in range(workers)]
+    tree["ledger"]["seats"] = [structs.asdict(seat) for _ in range(workers)]
     tree["center"]["own"] = [[np.zeros_like(each) for each in own[0]] for _ in range(workers)]
     tree["kept"] = {}
     return pack(tree)

@@ -1,4 +1,4 @@
-"""One lock around the mind: passes events to the mind and delivers its answers.
+"""One lock around the core: passes events to the core and delivers its answers.
 
 Receiving and sending happen outside the lock, in each connection's own buffer. If a request cannot
 be answered at once (the start, a synchronous round), the answer is put into the mailbox of the
@@ -54,14 +54,14 @@ class _Mailbox:
 
 
 class Coordinator:
-    """The mind of one run, shared by many threads.
+    """The core of one run, shared by many threads.
 
     `center`: the initial weights, shape ``(spec.size,)``, ``float32``; changes in place.
     """
 
     def __init__(self, spec: RunSpec, center: Vector, saved: Sequence[Packed] = ()) -> None:
         self._shelf = shelf = FileSnapshotStore()
-        self._mind = (
+        self._core = (
             ServerCore.resumed(spec, saved, shelf) if saved else ServerCore(spec, center, shelf)
         )
         self._state_section = spec.layout.state_section
@@ -80,7 +80,7 @@ class Coordinator:
     def join(self, seat: int, attempt: int) -> ConnectionId:
         """Give a seat to a connection. Whatever an older connection waits for ends."""
         with self._lock:
-            first, *rest = self._mind.handle(JoinRequest(seat, attempt), self._now())
+            first, *rest = self._core.handle(JoinRequest(seat, attempt), self._now())
             if isinstance(first, SeatGrant):
                 self._mailboxes[first.session] = _Mailbox()
             self._deliver(rest)
@@ -98,14 +98,14 @@ class Coordinator:
         bytes_up: int = 0,
         state: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Pass a worker's message to the mind; `wait` returns the answer.
+        """Pass a worker's message to the core; `wait` returns the answer.
 
         `bytes_up`: bytes of the frame.
         """
         # Outside the lock: it reads the whole section.
         event = received(self._state_section, session, message, vector, bytes_up, state)
         with self._lock:
-            self._deliver(self._mind.handle(event, self._now()))
+            self._deliver(self._core.handle(event, self._now()))
 
     def wait(self, session: ConnectionId, seconds: float) -> SendReply | None:
         """Return what is to be sent to a worker, None if there is nothing in this time."""
@@ -119,7 +119,7 @@ class Coordinator:
     def lose(self, session: ConnectionId) -> None:
         """Record that a connection has ended."""
         with self._lock:
-            self._deliver(self._mind.handle(Disconnect(session), self._now()))
+            self._deliver(self._core.handle(Disconnect(session), self._now()))
             del self._mailboxes[session]
 
     def drive(self, message: Message) -> SendReply:
@@ -127,7 +127,7 @@ class Coordinator:
         if isinstance(message, Poll):
             self._driver_is_due.wait(message.patience)
         with self._lock:
-            first, *rest = self._mind.handle(Received(DRIVER, message), self._now())
+            first, *rest = self._core.handle(Received(DRIVER, message), self._now())
             self._deliver(rest)
         if isinstance(first, RejectWaiter):
             raise first.error
@@ -139,7 +139,7 @@ class Coordinator:
         for action in actions:
             if isinstance(action, SendReply | RejectWaiter) and action.to in self._mailboxes:
                 self._mailboxes[action.to].put(action)
-        if self._mind.driver_is_due:
+        if self._core.driver_is_due:
             self._driver_is_due.set()
         else:
             self._driver_is_due.clear()
@@ -149,7 +149,7 @@ class Coordinator:
 
 
 def _no_answer(question: str) -> ParameterServerError:
-    """Return the error for a request that the mind has not answered, which is a defect."""
+    """Return the error for a request that the core has not answered, which is a defect."""
     return ParameterServerError(
         f"The parameter server has no answer, which is a defect in it. Received: {question}."
     )

@@ -1,8 +1,8 @@
-"""The server's mind: decides what to do about each event.
+"""The server's core: decides what to do about each event.
 
 `ServerCore.handle(event, now)` takes one event and returns actions. It has no lock, socket, thread
 or clock. The coordinator holds a lock and executes the actions; the simulation does so in simulated
-time. The mind owns the state of the run (`state`), the center and its rule (`center`), the common
+time. The core owns the state of the run (`state`), the center and its rule (`center`), the common
 start, synchronous rounds, snapshots (`snapshots`), and the steps of workers that make them
 (`replay`).
 
@@ -10,9 +10,9 @@ An error that concerns only the sender of an event is raised. After a `RefusedEr
 changed and the conversation continues; any other `ParameterServerError` ends it. Whatever concerns
 other connections is an action.
 
-What ends the run for everybody breaks the mind: a rule that fails, an outlier where the
+What ends the run for everybody breaks the core: a rule that fails, an outlier where the
 run is to stop, or anything that is no `ParameterServerError`, such as a `MemoryError`. A commit may
-be in the center then and not in the books, so none is folded any more. Whoever waits is told, and
+be in the center then and not in the ledger, so none is folded any more. Whoever waits is told, and
 the driver is told once.
 """
 
@@ -112,7 +112,7 @@ class Received:
     bytes_up: int = 0  # Bytes of the frame
     # How large the received numbers are, found out before the lock is taken
     size: Magnitude | None = None
-    # The state that came with the message, instead of a vector. The mind keeps it.
+    # The state that came with the message, instead of a vector. The core keeps it.
     state: NDArray[np.uint8] | None = None
 
     @property
@@ -207,7 +207,7 @@ class ServerCore:
         self._spec = spec
         self._rule = rule_of(spec.rule)
         self.center = Center(self._rule, center, spec.layout.sections, spec.workers)
-        self.books = Ledger(spec)
+        self.ledger = Ledger(spec)
         self._snapshots = Snapshots(spec.snapshots_per_epoch, shelf)
         self._keeping = WorkerStateStore(spec.workers, active=spec.layout.kept_limit > 0)
         self._gathering = CheckpointBarrier()
@@ -263,7 +263,7 @@ class ServerCore:
             return self._break(event, waiting, error)
 
     def _process(self, event: Event, now: float) -> list[Action]:
-        self.books.now = now
+        self.ledger.now = now
         if isinstance(event, Received):
             actions = self._handlers[type(event.message)](event, now)
         elif isinstance(event, JoinRequest):
@@ -291,13 +291,13 @@ class ServerCore:
         return [RejectWaiter(session, self._broken) for session in told]
 
     def _log_broken(self, session: ConnectionId, error: ParameterServerError) -> None:
-        self.books.log_failure(session, type(error).__name__, str(error))
+        self.ledger.log_failure(session, type(error).__name__, str(error))
 
     # Seats
 
     def _join(self, event: JoinRequest) -> list[Action]:
-        former = self.books.is_of_attempt(event.seat, event.attempt)
-        session = self.books.join(event.seat, event.attempt)
+        former = self.ledger.is_of_attempt(event.seat, event.attempt)
+        session = self.ledger.join(event.seat, event.attempt)
         if not former:
             # The same attempt on another connection still has to answer what it was asked.
             self._keeping.lose(session.seat)
@@ -309,27 +309,27 @@ class ServerCore:
             raise self._broken
         session, message = event.sender, _said(event, Ready)
         try:
-            self.books.ready(
+            self.ledger.ready(
                 session, message.rows, message.window_seconds, message.digest, message.road
             )
         except RefusedError as error:
-            self.books.log_failure(session, type(error).__name__, str(error))
+            self.ledger.log_failure(session, type(error).__name__, str(error))
             raise
         self._gate.append(_Waiting(session, _vector(event)))
         return self._open_gate()
 
     def _resume(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
-        resumed = self.books.resume(session, _said(event, Resume).road)
+        resumed = self.ledger.resume(session, _said(event, Resume).road)
         self._telling.forget(session.seat)
         return [SendReply(session, resumed)]
 
     def _beat(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
-        self.books.hear(event.sender, _said(event, Heartbeat))
+        self.ledger.hear(event.sender, _said(event, Heartbeat))
         return [SendReply(event.sender, Done())]
 
     def _open_gate(self) -> list[Action]:
-        going = [entry for entry in self._gate if self.books.may_start(entry.session)]
+        going = [entry for entry in self._gate if self.ledger.may_start(entry.session)]
         self._gate = [entry for entry in self._gate if entry not in going]
         actions: list[Action] = []
         for at, entry in enumerate(going):
@@ -339,39 +339,39 @@ class ServerCore:
             except ParameterServerError as error:
                 return actions + self._not_folded(going[at:], error, by=entry)
             self._telling.greet(seat, vector)
-            start = self.books.start(entry.session)
+            start = self.ledger.start(entry.session)
             if self._replay is not None:
                 self._replay.leave(seat)
                 self._asked.discard(seat)
                 version, has_state = self._replay.begin(seat)
                 start = replace(start, version=version, has_state=has_state)
             kept = self._keeping.of(seat)
-            self.books.go_on(entry.session, None if kept is None else kept.sequence)
-            start = replace(start, has_kept=kept is not None, rates=tuple(self.books.rates))
+            self.ledger.go_on(entry.session, None if kept is None else kept.sequence)
+            start = replace(start, has_kept=kept is not None, rates=tuple(self.ledger.rates))
             actions.append(SendReply(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
     def _finish(self, event: Received, now: float) -> list[Action]:
-        due = self.books.finish(event.sender, now)
+        due = self.ledger.finish(event.sender, now)
         self._snap(due)
         if self._replay is not None:
             self._replay.leave(event.sender.seat)
         self._keeping.leave(event.sender.seat)
         self._stop_gathering(event.sender.seat)
-        if self.books.over and self._broken is None:
+        if self.ledger.over and self._broken is None:
             # The worker that was asked for a snapshot's weights may never send them.
-            self._snapshots.arrive(self.books.version, self.center.vector)
+            self._snapshots.arrive(self.ledger.version, self.center.vector)
         return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
 
     def _fail(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, WorkerFailed)
-        self.books.fail(event.sender, message.error, message.message)
+        self.ledger.fail(event.sender, message.error, message.message)
         self._stop_gathering(event.sender.seat)
         return [SendReply(event.sender, Done())]
 
     def _lose(self, session: ConnectionId) -> list[Action]:
-        self.books.lose(session)
-        if self.books.is_current(session):
+        self.ledger.lose(session)
+        if self.ledger.is_current(session):
             self._stop_gathering(session.seat)
             if self._replay is not None:
                 self._replay.lose(session.seat)
@@ -392,7 +392,7 @@ class ServerCore:
         if left:
             self._held.pop(seat, None)
         return [
-            RejectWaiter(session, self.books.fenced(seat, session.attempt))
+            RejectWaiter(session, self.ledger.fenced(seat, session.attempt))
             for session in (*(entry.session for entry in dropped), *left)
         ]
 
@@ -412,7 +412,7 @@ class ServerCore:
                 and isinstance(action.message, CommitReply | Start | GoOn)
                 and not (isinstance(action.message, CommitReply) and action.message.keep)
                 and self._replay is None
-                and self.books.waits_for_driver(action.to.seat)
+                and self.ledger.waits_for_driver(action.to.seat)
             ):
                 self._held[action.to.seat] = action
             else:
@@ -421,14 +421,16 @@ class ServerCore:
 
     def _begin_epoch(self, now: float) -> list[Action]:
         """Send the answers that have waited for the driver, with what it wants now."""
-        going = [held for seat, held in self._held.items() if not self.books.waits_for_driver(seat)]
+        going = [
+            held for seat, held in self._held.items() if not self.ledger.waits_for_driver(seat)
+        ]
         actions: list[Action] = []
         for held in going:
             del self._held[held.to.seat]
             told: Message = held.message
-            settings = {"stop": self.books.stop, "learning_rate": self.books.learning_rate}
+            settings = {"stop": self.ledger.stop, "learning_rate": self.ledger.learning_rate}
             if isinstance(told, Start):
-                told = replace(told, **settings, rates=tuple(self.books.rates))
+                told = replace(told, **settings, rates=tuple(self.ledger.rates))
             elif isinstance(told, CommitReply):
                 told = replace(told, **settings, keep=self._asks(held.to.seat, now))
             elif isinstance(told, GoOn):
@@ -444,7 +446,7 @@ class ServerCore:
     def driver_is_due(self) -> bool:
         """Whether workers wait for the driver, and what it has to see is there."""
         missing = self._snapshots.first_epoch_missing
-        return self.books.driver_is_due and missing > self.books.epochs_acted + 1
+        return self.ledger.driver_is_due and missing > self.ledger.epochs_acted + 1
 
     # Commits
 
@@ -453,15 +455,15 @@ class ServerCore:
             raise self._broken
         arrival = PendingCommit(event.sender, _said(event, WindowCommit), event.bytes_up)
         entry = _Waiting(event.sender, _vector(event), arrival, event.size)
-        if not self.books.admit(arrival):
-            return self._repeat(entry, self.books.repeat(arrival), now)
-        entry.reason = self.books.check_finite(arrival, event.finite) or arrival.commit.reason
+        if not self.ledger.admit(arrival):
+            return self._repeat(entry, self.ledger.repeat(arrival), now)
+        entry.reason = self.ledger.check_finite(arrival, event.finite) or arrival.commit.reason
         if isinstance(self._rule, AsynchronousRule):
             return self._judge([entry], now)
-        if self.books.is_late(arrival):
+        if self.ledger.is_late(arrival):
             if entry.reason:
                 return self._skip([entry], now)
-            answer, due = self.books.drop(arrival, now)
+            answer, due = self.ledger.drop(arrival, now)
             actions = self._repeat(entry, answer, now)
             self._snap(due)
             return actions
@@ -470,9 +472,9 @@ class ServerCore:
 
     def _close_round(self, now: float) -> list[Action]:
         """Fold the round if it is complete."""
-        if not self._round or len(self._round) < self.books.needed(self._round):
+        if not self._round or len(self._round) < self.ledger.needed(self._round):
             return []
-        if self._replay is not None and any(map(self.books.waits_for_driver, self._round)):
+        if self._replay is not None and any(map(self.ledger.waits_for_driver, self._round)):
             return []
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
@@ -514,8 +516,8 @@ class ServerCore:
             entry.reason = judging.find(entry.measure, together)
             if entry.reason and judging.outliers.on_outlier == "stop":
                 raise OutlierError(
-                    f"{self.books.describe(entry.arrival)}: {entry.reason}. The run stops, because "
-                    "on_outlier is 'stop'. Look at the rows of this worker."
+                    f"{self.ledger.describe(entry.arrival)}: {entry.reason}. The run stops, "
+                    "because on_outlier is 'stop'. Look at the rows of this worker."
                 )
 
     def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
@@ -527,7 +529,7 @@ class ServerCore:
             if entry.arrival is None:
                 continue
             norm = None if entry.measure is None else entry.measure.norm
-            reply, due = self.books.skip(entry.arrival, entry.reason, norm, now)
+            reply, due = self.ledger.skip(entry.arrival, entry.reason, norm, now)
             # The state that the worker has kept may hold what made this window what it is.
             self._keeping.leave(entry.session.seat)
             self._snap(due)
@@ -566,10 +568,10 @@ class ServerCore:
             return self._not_folded(entries, error)
         self._judging.remember(entry.measure for entry in entries)
         if self._replay is not None:
-            step = LoggedStep(entries[0].vector.copy(), self.books.learning_rate)
-            self._replay.add(self.books.version, step)
+            step = LoggedStep(entries[0].vector.copy(), self.ledger.learning_rate)
+            self._replay.add(self.ledger.version, step)
         sizes = [self._tell(entry) for entry in entries]
-        replies, due = self.books.fold(arrivals, now, sizes)
+        replies, due = self.ledger.fold(arrivals, now, sizes)
         self._snap(due)
         actions: list[Action] = []
         for entry, reply, size in zip(entries, replies, sizes, strict=True):
@@ -583,7 +585,7 @@ class ServerCore:
         return actions
 
     def _move_center(self, entries: list[_Waiting], arrivals: list[PendingCommit]) -> None:
-        infos = [self.books.info(arrival) for arrival in arrivals]
+        infos = [self.ledger.info(arrival) for arrival in arrivals]
         vectors = [entry.vector for entry in entries]
         if isinstance(self._rule, AsynchronousRule):
             self.center.fold(vectors[0], infos[0], entries[0].size)
@@ -624,7 +626,7 @@ class ServerCore:
 
     def _asks(self, seat: int, now: float) -> bool:
         """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
-        if self.books.is_through(seat):
+        if self.ledger.is_through(seat):
             return False
         return self._keeping.asks(seat, now, wanted=self._gathering.asks(seat))
 
@@ -641,7 +643,7 @@ class ServerCore:
 
     def _dated(self, reply: CommitReply, *, told: bool = False) -> CommitReply:
         version = 0 if self._replay is None else self._replay.version
-        return replace(reply, state_version=self.books.version if told else version)
+        return replace(reply, state_version=self.ledger.version if told else version)
 
     # Snapshots and steps
 
@@ -649,7 +651,7 @@ class ServerCore:
         if self._broken is not None:
             # The center may be folded by half, and the run has ended.
             return
-        version = self.books.version
+        version = self.ledger.version
         if self._replay is None or self._replay.version == version:
             self._snapshots.take(due, self.center.vector)
         else:
@@ -659,9 +661,9 @@ class ServerCore:
         """Whether one worker of the round is to send its weights and its optimizer's state."""
         if self._replay is None:
             return False
-        self._replay.forget(self.books.version)
-        behind = self.books.version - self._replay.version
-        ends = self._waits_for_all and self.books.all_through
+        self._replay.forget(self.ledger.version)
+        behind = self.ledger.version - self._replay.version
+        ends = self._waits_for_all and self.ledger.all_through
         return behind >= KEPT_STEPS or self._snapshots.awaits or ends
 
     def _others_tell(self, seat: int) -> bool:
@@ -670,29 +672,29 @@ class ServerCore:
         One that is asked in this round or in a later one sends them. If that one is lost, its next
         attempt sends them, and the run waits for it.
         """
-        return self._replay is not None and self._waits_for_all and self.books.is_through(seat)
+        return self._replay is not None and self._waits_for_all and self.ledger.is_through(seat)
 
     @property
     def _waits_for_all(self) -> bool:
         """Whether the run cannot end without one of its workers."""
         workers = self._spec.workers
-        return self._spec.quorum_of(workers) == workers and not self.books.stop
+        return self._spec.quorum_of(workers) == workers and not self.ledger.stop
 
     def _fetch_step(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
-        self.books.check(event.sender)
+        self.ledger.check(event.sender)
         version = _said(event, FetchStep).version
         step = self._replaying().step(event.sender.seat, version)
         size = self._telling.bytes_of(step.gradient)
         return [SendReply(event.sender, Step(step.learning_rate, version), step.gradient, size)]
 
     def _fetch_state(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
-        self.books.check(event.sender)
+        self.ledger.check(event.sender)
         found = self._replaying().promised(event.sender.seat)
         return [SendReply(event.sender, OptimizerState(), size=found.nbytes, state=found)]
 
     def _hand_over(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session, version = event.sender, _said(event, PutOptimizerState).version
-        self.books.check(session)
+        self.ledger.check(session)
         replay = self._replaying()
         self._check_told(event, version, replay)
         if event.state is not None:
@@ -703,20 +705,24 @@ class ServerCore:
             self._asked.discard(session.seat)
             self.center.replace(weights)
             self._snapshots.arrive(version, self.center.vector)
-            replay.forget(self.books.version)
+            replay.forget(self.ledger.version)
         return [SendReply(session, Done())]
 
     def _check_told(self, event: Received, version: int, replay: GradientLog) -> None:
         """Refuse weights or state that a worker cannot have, or was not asked for."""
         seat = event.sender.seat
-        if version > self.books.version or not event.finite:
+        if version > self.ledger.version or not event.finite:
             raise RefusedError(
                 f"Worker {seat} hands over weights and optimizer state that must be finite and of "
-                f"version {self.books.version} at most. Received: version {version}, "
+                f"version {self.ledger.version} at most. Received: version {version}, "
                 f"{'finite' if event.finite else 'not finite'}."
             )
         # What the server has already may be told again: the answer may have been lost.
-        if version > replay.version and seat not in self._asked and not self.books.is_through(seat):
+        if (
+            version > replay.version
+            and seat not in self._asked
+            and not self.ledger.is_through(seat)
+        ):
             raise RefusedError(
                 f"Worker {seat} is not asked for weights and optimizer state, and has windows left."
                 f" Received: those of version {version}."
@@ -734,12 +740,12 @@ class ServerCore:
 
     def _keep(self, event: Received, now: float) -> list[Action]:
         session, message = event.sender, _said(event, PutWorkerState)
-        self.books.check(session)
-        due = self.books.next_sequence(session.seat)
-        if message.sequence != due or message.version > self.books.version:
+        self.ledger.check(session)
+        due = self.ledger.next_sequence(session.seat)
+        if message.sequence != due or message.version > self.ledger.version:
             raise RefusedError(
                 f"Worker {session.seat} keeps its state before commit {due}, with a center of "
-                f"version {self.books.version} at most. Received: one before commit "
+                f"version {self.ledger.version} at most. Received: one before commit "
                 f"{message.sequence} with version {message.version}."
             )
         if event.state is None or not self._keeping.awaits(session.seat, due):
@@ -749,17 +755,17 @@ class ServerCore:
         kept = WorkerStateSnapshot(message.sequence, message.version, event.state)
         self._keeping.receive(session.seat, kept, now)
         self._gathering.answered(session.seat)
-        if self.books.waits_for_driver(session.seat):
+        if self.ledger.waits_for_driver(session.seat):
             # Whoever asked for it, this is the state between the two epochs.
             self._gathering.lost(session.seat)
         self._capture()
         # Steps bring their own rates.
-        rate = None if self._replay is not None else self.books.learning_rate
-        return [SendReply(session, GoOn(self.books.stop, rate))]
+        rate = None if self._replay is not None else self.ledger.learning_rate
+        return [SendReply(session, GoOn(self.ledger.stop, rate))]
 
     def _fetch_kept(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
-        self.books.check(session)
+        self.ledger.check(session)
         kept = self._keeping.of(session.seat)
         if kept is None:
             raise RefusedError(
@@ -774,23 +780,23 @@ class ServerCore:
         message = _said(event, Poll)
         self._snapshots.forget_given(None)
         missing = self._snapshots.first_epoch_missing
-        events, number = self.books.events, self._gathering.number
+        events, number = self.ledger.events, self._gathering.number
         if message.captured >= number:
             events.go_on()
         waiting = {*self._round, *self._held}
-        update = self.books.update(message.seen, missing, message.moment, waiting)
+        update = self.ledger.update(message.seen, missing, message.moment, waiting)
         if message.seen + len(update.events) == events.held_at:
             update = replace(update, captured=number)
         return [SendReply(DRIVER, update)]
 
     def _command(self, event: Received, now: float) -> list[Action]:
-        message, before = _said(event, Command), self.books.learning_rate
+        message, before = _said(event, Command), self.ledger.learning_rate
         self._snapshots.forget_given(None)
-        self.books.command(message.stop, message.learning_rate, message.epochs)
-        if self.books.learning_rate != before:
+        self.ledger.command(message.stop, message.learning_rate, message.epochs)
+        if self.ledger.learning_rate != before:
             self._judging.forget_norms()
         if message.begin:
-            self.books.begin()
+            self.ledger.begin()
         going = [*self._begin_epoch(now), *self._open_gate()]
         return [SendReply(DRIVER, Done()), *going, *self._close_round(now)]
 
@@ -812,7 +818,7 @@ class ServerCore:
                 ) from error
         else:
             center = self._snapshots.give(message.snapshot)
-        return [SendReply(DRIVER, CenterMessage(self.books.version), center, center.nbytes)]
+        return [SendReply(DRIVER, CenterMessage(self.ledger.version), center, center.nbytes)]
 
     # Checkpoints
 
@@ -823,7 +829,7 @@ class ServerCore:
         waiting = [held for held in self._held.values() if isinstance(held.message, CommitReply)]
         # The others have just sent what they keep, or have not begun.
         silent = {seat for seat, held in self._held.items() if held not in waiting}
-        self._gathering.begin([] if at_once else set(self.books.at_work) - silent)
+        self._gathering.begin([] if at_once else set(self.ledger.at_work) - silent)
         self._capture()
         return [
             SendReply(DRIVER, Done()),
@@ -849,7 +855,7 @@ class ServerCore:
         self._gathering.take()
         kept = self._keeping.all
         tree = {
-            "books": self.books.to_saved(),
+            "ledger": self.ledger.to_saved(),
             "center": self.center.to_state(),
             "replay": None if self._replay is None else self._replay.to_saved(),
             "kept": {
@@ -860,7 +866,7 @@ class ServerCore:
         }
         self._captured = tree, [each.state for each in kept.values()]
         # The driver's own state must be that of the same moment.
-        self.books.events.hold()
+        self.ledger.events.hold()
 
     def _fetch_part(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
         asked = _said(event, FetchPart)
@@ -876,7 +882,7 @@ class ServerCore:
     def resumed(
         cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: SnapshotStore | None = None
     ) -> Self:
-        """Build the mind of a run that goes on from a checkpoint."""
+        """Build the core of a run that goes on from a checkpoint."""
         saved = SavedServer.from_bytes(parts[0], spec)
         seats = kept_in_order(saved.kept)
         if len(parts) != 1 + len(seats):
@@ -884,21 +890,21 @@ class ServerCore:
                 f"A checkpoint with the states of {len(seats)} workers is expected. Received: "
                 f"{len(parts) - 1}."
             )
-        mind = cls(spec, np.zeros(spec.size, np.float32), shelf)
-        mind.books = Ledger.from_saved(spec, saved.books)
-        mind.center = Center.from_state(
-            mind._rule, spec.layout.sections, spec.workers, structs.asdict(saved.center)
+        core = cls(spec, np.zeros(spec.size, np.float32), shelf)
+        core.ledger = Ledger.from_saved(spec, saved.ledger)
+        core.center = Center.from_state(
+            core._rule, spec.layout.sections, spec.workers, structs.asdict(saved.center)
         )
-        if (mind._replay is None) != (saved.replay is None):
+        if (core._replay is None) != (saved.replay is None):
             raise DataError("The state of a parameter server is not that of this run's rule.")
         if saved.replay is not None:
             size = spec.layout.state_section.nbytes
-            mind._replay = GradientLog.from_saved(saved.replay, size)
-        mind._judging.restore(saved.judging)
+            core._replay = GradientLog.from_saved(saved.replay, size)
+        core._judging.restore(saved.judging)
         for seat, state in zip(seats, parts[1:], strict=True):
             told = saved.kept[str(seat)]
-            mind._keeping.hold(seat, WorkerStateSnapshot(told.sequence, told.version, state))
-        return mind
+            core._keeping.hold(seat, WorkerStateSnapshot(told.sequence, told.version, state))
+        return core
 
 
 _Said = TypeVar("_Said", bound=Message)

@@ -261,7 +261,7 @@ class Service:
     def _answer(
         self, channel: Channel, session: ConnectionId, message: Message
     ) -> SendReply | None:
-        """Return the mind's answer, None if the client has left in the meantime.
+        """Return the core's answer, None if the client has left in the meantime.
 
         While the answer waits for other workers, each side checks that the other is alive.
         """

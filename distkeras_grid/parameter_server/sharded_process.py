@@ -69,7 +69,7 @@ class ShardedProcess:
         ahead = []
         if saved:
             first, *others = (
-                SavedServer.from_bytes(own[0], shard_spec(spec, shard)).books
+                SavedServer.from_bytes(own[0], shard_spec(spec, shard)).ledger
                 for shard, own in zip(self._shards, each_saved, strict=True)
             )
             ahead = [lag(first, other) for other in others]

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.parameter_server.checkpoint_state import SavedBooks
+from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.records import EpochEnded, Event, WindowRecord, WorkerRecord
@@ -231,7 +231,7 @@ class EventMerger:
             self._waiting.popleft()
 
 
-def lag(first: SavedBooks, other: SavedBooks) -> dict[int, int]:
+def lag(first: SavedLedger, other: SavedLedger) -> dict[int, int]:
     """Return how many more windows of each worker one server has folded than the first.
 
     Such windows are trained again when the run goes on. This server keeps what it has, and tells

@@ -1,6 +1,6 @@
 """The state of a run on the server: seats, attempts, sequences, versions, epochs and events.
 
-It is part of the server's mind (`distkeras_grid.parameter_server.server_core`), without arithmetic
+It is part of the server's core (`distkeras_grid.parameter_server.server_core`), without arithmetic
 on weights, sockets, threads or clock. Times are arguments [s since 1970].
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from distkeras_grid.errors import FencedError, RefusedError
-from distkeras_grid.parameter_server.checkpoint_state import SavedBooks
+from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
 from distkeras_grid.parameter_server.messages import (
@@ -714,15 +714,15 @@ class Ledger:
         }
 
     @classmethod
-    def from_saved(cls, spec: RunSpec, saved: SavedBooks) -> Self:
-        """Build the books of a run that goes on. All its seats are absent."""
-        books = cls(spec)
+    def from_saved(cls, spec: RunSpec, saved: SavedLedger) -> Self:
+        """Build the ledger of a run that goes on. All its seats are absent."""
+        ledger = cls(spec)
         for name in _NUMBERS:
-            setattr(books, name, getattr(saved, name))
-        books._epochs_ended, books._ended = saved.epochs_ended, saved.ended
-        books._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
-        books.rates = list(saved.rates)
-        for seat, told in zip(books._seats, saved.seats, strict=True):
+            setattr(ledger, name, getattr(saved, name))
+        ledger._epochs_ended, ledger._ended = saved.epochs_ended, saved.ended
+        ledger._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
+        ledger.rates = list(saved.rates)
+        for seat, told in zip(ledger._seats, saved.seats, strict=True):
             for name in _LASTING:
                 setattr(seat, name, getattr(told, name))
-        return books
+        return ledger

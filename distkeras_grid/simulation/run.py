@@ -1,12 +1,12 @@
-"""A training run in simulated time: the minds of a real run under a queue of events.
+"""A training run in simulated time: the cores of a real run under a queue of events.
 
-The server's mind (`distkeras_grid.parameter_server.server_core`), each worker's
+The server's core (`distkeras_grid.parameter_server.server_core`), each worker's
 (`distkeras_grid.worker.worker_core`) and the driver's
 (`distkeras_grid.parameter_server.run_monitor`) decide here what they decide in a real run. Each
 window is computed for real, when its commit is sent: how many bytes that has may depend on what was
 trained. Only the clock is simulated.
 
-A mind is told of an answer when the server sends it; what it wants then happens when the answer
+A core is told of an answer when the server sends it; what it wants then happens when the answer
 has arrived. Where workers make the steps of the rounds, each makes its own, so an optimizer works
 as often as there are workers.
 """
@@ -66,7 +66,7 @@ from distkeras_grid.simulation.wire import SimulatedWire
 from distkeras_grid.simulation.worker import SimulatedWorker
 from distkeras_grid.spec import LayoutSpec, RunSpec
 from distkeras_grid.weights import StateSection
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +128,7 @@ class Simulation:
         # keep nothing on the server, and simulated time does not count what that would take.
         self._served = spec.change(kept_limit=0, snapshots_per_epoch=1 if evaluate else 0)
         self._wire = SimulatedWire(spec.compression, spec.size)
-        self._mind = ServerCore(self._served, learners[0].weights())
+        self._core = ServerCore(self._served, learners[0].weights())
         self._watch = RunMonitor(spec)
         self._workers = [
             SimulatedWorker(number, cluster, spec, *parts, validate)
@@ -154,17 +154,17 @@ class Simulation:
     @property
     def center(self) -> Vector:
         """A copy of the current center."""
-        return self._mind.center.vector.copy()
+        return self._core.center.vector.copy()
 
     @property
     def version(self) -> int:
         """Folds so far: one for each asynchronous commit, one for each synchronous round."""
-        return self._mind.books.version
+        return self._core.ledger.version
 
     @property
     def samples(self) -> int:
         """Rows folded into the center so far."""
-        return self._mind.books.samples_folded
+        return self._core.ledger.samples_folded
 
     @property
     def workers(self) -> Sequence[SimulatedWorker]:
@@ -188,7 +188,7 @@ class Simulation:
         event = self._queue.pop()
         self.now = event.at
         self._happen(event)
-        if event.kind == "look" or self._mind.books.events.events:
+        if event.kind == "look" or self._core.ledger.events.events:
             self._look()
         return True
 
@@ -213,7 +213,7 @@ class Simulation:
             act[event.kind](worker, worker.session)
 
     def _join(self, event: Event, worker: SimulatedWorker) -> None:
-        first, *rest = self._mind.handle(JoinRequest(event.worker, event.attempt), self.now)
+        first, *rest = self._core.handle(JoinRequest(event.worker, event.attempt), self.now)
         if isinstance(first, RejectWaiter):
             raise first.error
         if isinstance(first, SeatGrant):
@@ -224,7 +224,7 @@ class Simulation:
 
     def _rejoin(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         """Take a seat anew, by the same attempt."""
-        first, *rest = self._mind.handle(JoinRequest(session.seat, session.attempt), self.now)
+        first, *rest = self._core.handle(JoinRequest(session.seat, session.attempt), self.now)
         if isinstance(first, RejectWaiter):
             raise first.error
         if isinstance(first, SeatGrant):
@@ -252,7 +252,7 @@ class Simulation:
             self._queue.add(self.now + seconds, "join", session.seat, session.attempt + 1)
         worker.lose()
         self.lost += 1
-        self._do(self._mind.handle(Disconnect(session), self.now))
+        self._do(self._core.handle(Disconnect(session), self.now))
 
     def _hear(
         self,
@@ -265,20 +265,20 @@ class Simulation:
         """Let the server receive a message, and do what it answers."""
         section = self._spec.layout.state_section
         event = received(section, session, message, vector, bytes_up, state)
-        self._do(self._mind.handle(event, self.now))
+        self._do(self._core.handle(event, self.now))
 
     def _go_on(self, worker: SimulatedWorker, session: ConnectionId) -> None:
-        """Let a worker begin what its mind wants, now that it has its answer."""
+        """Let a worker begin what its core wants, now that it has its answer."""
         match worker.wanted:
-            case minds.Compute(window):
+            case cores.Compute(window):
                 self._later(self.now + worker.begin(window, self.now), "computed", session)
-            case minds.RequestStep() | minds.RequestState():
+            case cores.RequestStep() | cores.RequestState():
                 self._later(self._up.pass_through(0, self.now), "ask", session)
-            case minds.StoreOptimizerState():
+            case cores.StoreOptimizerState():
                 layout = self._spec.layout
                 size = 4 * layout.size + layout.state_section.nbytes
                 self._later(self._up.pass_through(size, self.now), "ask", session)
-            case minds.Reconnect():
+            case cores.Reconnect():
                 self._later(self.now + self._cluster.latency, "rejoin", session)
             case _:
                 self._later(self.now + self._cluster.latency, "finish", session)
@@ -299,11 +299,11 @@ class Simulation:
         """Let the server hear what a worker asks for or hands over."""
         try:
             match worker.wanted:
-                case minds.RequestStep(version):
+                case cores.RequestStep(version):
                     self._hear(session, FetchStep(version))
-                case minds.RequestState():
+                case cores.RequestState():
                     self._hear(session, FetchState())
-                case minds.StoreOptimizerState(version, weights):
+                case cores.StoreOptimizerState(version, weights):
                     self._hear(session, PutOptimizerState(version), weights)
                     state = worker.shared_state(version)
                     if state.size:
@@ -337,7 +337,7 @@ class Simulation:
                 self._later(self._down.pass_through(action.size, self.now), "reply", action.to)
 
     def _give(self, worker: SimulatedWorker, sent: SendReply) -> bool:
-        """Tell a worker's mind an answer; return whether there was something to tell."""
+        """Tell a worker's core an answer; return whether there was something to tell."""
         match sent.message:
             case Start() as message if sent.vector is not None:
                 worker.start(message, sent.vector)
@@ -354,7 +354,7 @@ class Simulation:
     # The driver
 
     def _look(self) -> None:
-        """Take the server's news into the history, and do what the driver's mind says."""
+        """Take the server's news into the history, and do what the driver's core says."""
         update = self._news()
         looked = watches.StatusUpdate(
             update.seats,
@@ -402,7 +402,7 @@ class Simulation:
         return None if center is None else self._evaluate(center.copy())
 
     def _driver_asks(self, message: Message) -> SendReply:
-        first, *rest = self._mind.handle(Received(DRIVER, message), self.now)
+        first, *rest = self._core.handle(Received(DRIVER, message), self.now)
         if isinstance(first, RejectWaiter):
             raise first.error
         self._do(rest)

@@ -15,9 +15,9 @@ from distkeras_grid.parameter_server.state import ConnectionId, PendingCommit
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, first_state, shared_state
-from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.seat import new_worker_core
 from distkeras_grid.worker.worker_core import WorkerCore
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class SimulatedWorker:
         self.holds = self._policy.rows
         self._dtype = learner.weights().dtype
         self._random = np.random.default_rng([cluster.seed, number])
-        self._mind = self._new_mind()
-        self.wanted: minds.Action | None = None
+        self._core = self._new_core()
+        self.wanted: cores.Action | None = None
         # What it knows of the center, where replies tell changes; and the commit on its way.
         self._known = np.empty(0, self._dtype)
         self._sent: tuple[PendingCommit, Vector] | None = None
@@ -71,18 +71,18 @@ class SimulatedWorker:
     @property
     def version(self) -> int:
         """Version of the center that its window starts from."""
-        return self._mind.version
+        return self._core.version
 
     @property
     def before(self) -> Vector:
         """The weights that its window starts from."""
-        return self._mind.before
+        return self._core.before
 
     def join(self, session: ConnectionId) -> None:
         """Arrive as a new attempt."""
         self.session, self.attempt = session, session.attempt
         self.hangs, self.silent_seconds = False, 0.0
-        self._mind = self._new_mind()
+        self._core = self._new_core()
         # Another process has an engine that has trained nothing.
         self._learner.restore(self._first)
 
@@ -103,27 +103,27 @@ class SimulatedWorker:
     def start(self, message: Start, center: Vector) -> None:
         """Begin at the window that the server wants, from the center."""
         self._known = center.copy()
-        self._tell(minds.Started(message, center))
+        self._tell(cores.Started(message, center))
 
     def take(self, message: CommitReply, reply: Vector | None, wire: SimulatedWire) -> None:
         """Take the rule's reply to a commit over, if the rule has one."""
         if reply is not None:
             wire.carry(reply)
             DeltaDecoder(self._spec.compression, self._known).hear(reply)
-            np.copyto(self._mind.before, reply)
-        self._tell(minds.Replied(message))
+            np.copyto(self._core.before, reply)
+        self._tell(cores.Replied(message))
 
     def take_step(self, message: Step, gradient: Vector, wire: SimulatedWire) -> None:
         """Make the step of a round that was asked for."""
-        if not isinstance(self.wanted, minds.RequestStep):
+        if not isinstance(self.wanted, cores.RequestStep):
             raise GridError(f"Worker {self._number} has asked for no step.")
         np.copyto(self.wanted.out, gradient)
         wire.carry(self.wanted.out)
-        self._tell(minds.StepFetched(message))
+        self._tell(cores.StepFetched(message))
 
     def take_state(self, state: NDArray[np.uint8]) -> None:
         """Take over the optimizer's state that was asked for."""
-        self._tell(minds.StateFetched(state))
+        self._tell(cores.StateFetched(state))
 
     def shared_state(self, version: int) -> NDArray[np.uint8]:
         """Return the optimizer's state that is handed over."""
@@ -131,7 +131,7 @@ class SimulatedWorker:
 
     def has_told(self) -> None:
         """Hear that the server has what was handed over."""
-        self._tell(minds.HandedOver())
+        self._tell(cores.HandedOver())
 
     def begin(self, window: Window, now: float) -> float:
         """Begin a window; return how long it will take [s]."""
@@ -140,15 +140,15 @@ class SimulatedWorker:
 
     def send(self, session: ConnectionId, wire: SimulatedWire) -> int:
         """Compute the current window, and send its commit; return the vector's bytes."""
-        if not isinstance(self.wanted, minds.Compute):
+        if not isinstance(self.wanted, cores.Compute):
             raise GridError(f"Worker {self._number} has begun no window.")
         action = self.wanted
         blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
-        wanted = self._tell(minds.Computed(result, self.started, self.seconds))
-        if not isinstance(wanted, minds.Exchange):
+        wanted = self._tell(cores.Computed(result, self.started, self.seconds))
+        if not isinstance(wanted, cores.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
-        # A copy, so that the mind can use its memory for the next commit.
+        # A copy, so that the core can use its memory for the next commit.
         commit, payload = wanted.commit, wanted.payload.copy()
         size = wire.carry(payload)
         self._sent = PendingCommit(session, commit, encoded_size(commit, size)), payload
@@ -164,17 +164,17 @@ class SimulatedWorker:
 
     def refuse(self, error: RefusedError) -> None:
         """Hear that the server refuses what was sent or asked for; raises what ends the worker."""
-        self._tell(minds.CommitRejected(error))
+        self._tell(cores.CommitRejected(error))
 
-    def _tell(self, event: minds.Event) -> minds.Action:
-        *orders, wanted = self._mind.handle(event)
+    def _tell(self, event: cores.Event) -> cores.Action:
+        *orders, wanted = self._core.handle(event)
         for order in orders:
             apply_action(order, self._learner, self._first)
         self.wanted = wanted
         return wanted
 
-    def _new_mind(self) -> WorkerCore:
-        return worker_mind(
+    def _new_core(self) -> WorkerCore:
+        return new_worker_core(
             self._spec,
             self._rule,
             self._learner.layout,

@@ -339,7 +339,7 @@ class Checkpointer:
     ) -> None:
         try:
             first, *others = server.parts(captured)
-            folded = unpack(first)["books"]["samples_folded"]
+            folded = unpack(first)["ledger"]["samples_folded"]
             if folded != facts["samples"]:
                 # An interrupt may come while the driver records events.
                 raise DataError(

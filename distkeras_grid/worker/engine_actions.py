@@ -1,4 +1,4 @@
-"""Carries out the orders of a worker's mind for its engine."""
+"""Carries out the orders of a worker's core for its engine."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import numpy as np
 
 from distkeras_grid.engine.base import Engine, State
 from distkeras_grid.errors import GridError, NonFiniteLossError
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.worker_state import check_same
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def apply_action(order: minds.Action, engine: Engine, first: State | None = None) -> None:
-    """Give an engine an order of the mind.
+def apply_action(order: cores.Action, engine: Engine, first: State | None = None) -> None:
+    """Give an engine an order of the core.
 
-    `first`: what `first_state` returned; None in a run whose mind never asks for it.
+    `first`: what `first_state` returned; None in a run whose core never asks for it.
     """
     match order:
-        case minds.SetLearningRate(value):
+        case cores.SetLearningRate(value):
             engine.set_learning_rate(value)
-        case minds.SetScheduleOffset(steps):
+        case cores.SetScheduleOffset(steps):
             engine.begin_after(steps)
-        case minds.ResetEngine():
+        case cores.ResetEngine():
             if first is None:
                 raise GridError("Renew brings back an engine's first state. Received: none.")
             engine.restore(first)
-        case minds.LoadOptimizerState(state):
+        case cores.LoadOptimizerState(state):
             engine.take_over(engine.step_section.unpack(state))
-        case minds.Restore(state, shared):
+        case cores.Restore(state, shared):
             _restore(engine, state, shared=shared)
-        case minds.Apply(gradient, weights):
+        case cores.Apply(gradient, weights):
             engine.apply(gradient, weights)
         case _:
             raise GridError(f"{type(order).__name__} is not an order for an engine.")

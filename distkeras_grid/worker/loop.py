@@ -1,6 +1,6 @@
-"""A worker's loop: it carries out what the worker's mind asks, with an engine, rows and a client.
+"""A worker's loop: it carries out what the worker's core asks, with an engine, rows and a client.
 
-The mind decides what comes next, a source provides the rows, the engine computes, and the client
+The core decides what comes next, a source provides the rows, the engine computes, and the client
 talks to the server.
 """
 
@@ -16,7 +16,7 @@ from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.messages import Start
 from distkeras_grid.parameter_server.sharded_client import AnyClient
 from distkeras_grid.rows import RowBlock
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.progress import Progress
 from distkeras_grid.worker.worker_core import WorkerCore
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from distkeras_grid.weights import Vector
 
 #: Called with a window that has been trained.
-AfterWindow: TypeAlias = Callable[[minds.Compute], "LocalSet | None"]
+AfterWindow: TypeAlias = Callable[[cores.Compute], "LocalSet | None"]
 #: Called with each start and its center, which it may replace.
 Greet: TypeAlias = Callable[[Start, "Vector"], None]
 
 
 def train(
-    mind: WorkerCore,
+    core: WorkerCore,
     engine: Engine,
     client: AnyClient,
     start: Start,
@@ -46,58 +46,58 @@ def train(
 ) -> int:
     """Train and exchange windows until none is left or the server stops; report the end."""
     progress = progress or Progress()
-    event: minds.Event = _started(start, client, greet)
+    event: cores.Event = _started(start, client, greet)
     while True:
-        *orders, last = mind.handle(event)
+        *orders, last = core.handle(event)
         for order in orders:
             apply_action(order, engine, first)
-        if isinstance(last, minds.Compute):
+        if isinstance(last, cores.Compute):
             event = compute(last, engine, progress.through(source.blocks(last.window.blocks)))
             if after_window is not None:
                 event = replace(event, local=after_window(last))
             continue
-        if isinstance(last, minds.FinishWorker):
+        if isinstance(last, cores.FinishWorker):
             client.finish()
-            return mind.samples
-        if isinstance(last, minds.Reconnect):
+            return core.samples
+        if isinstance(last, cores.Reconnect):
             event = _started(client.rejoin(), client, greet)
         else:
             event = _ask(last, engine, client)
 
 
-def _started(start: Start, client: AnyClient, greet: Greet | None) -> minds.Started:
+def _started(start: Start, client: AnyClient, greet: Greet | None) -> cores.Started:
     if greet is not None:
         greet(start, client.vector)
-    return minds.Started(start, client.vector)
+    return cores.Started(start, client.vector)
 
 
-def compute(action: minds.Compute, engine: Engine, blocks: Iterator[RowBlock]) -> minds.Computed:
+def compute(action: cores.Compute, engine: Engine, blocks: Iterator[RowBlock]) -> cores.Computed:
     """Let an engine train a window; return the result."""
     started, clock = time.time(), time.perf_counter()
     result = engine.run(action.before, blocks, action.after)
-    return minds.Computed(result, started, time.perf_counter() - clock)
+    return cores.Computed(result, started, time.perf_counter() - clock)
 
 
-def _ask(action: minds.Action, engine: Engine, client: AnyClient) -> minds.Event:
-    """Make the request that the mind wants; return the server's answer as an event."""
+def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event:
+    """Make the request that the core wants; return the server's answer as an event."""
     try:
         match action:
-            case minds.Exchange(commit, payload, reply):
-                return minds.Replied(client.exchange(commit, payload, reply))
-            case minds.RequestStep(version, out):
-                return minds.StepFetched(client.fetch_step(version, out))
-            case minds.RequestState():
-                return minds.StateFetched(client.fetch_state())
-            case minds.StoreOptimizerState(version, weights):
+            case cores.Exchange(commit, payload, reply):
+                return cores.Replied(client.exchange(commit, payload, reply))
+            case cores.RequestStep(version, out):
+                return cores.StepFetched(client.fetch_step(version, out))
+            case cores.RequestState():
+                return cores.StateFetched(client.fetch_state())
+            case cores.StoreOptimizerState(version, weights):
                 client.hand_over(version, weights, shared_state(engine, version))
-                return minds.HandedOver()
-            case minds.StoreWorkerState(sequence, version, before, offset, held_back):
+                return cores.HandedOver()
+            case cores.StoreWorkerState(sequence, version, before, offset, held_back):
                 own = WorkerState(before, offset, held_back, dict(engine.state()))
-                return minds.WorkerStateStored(client.keep(sequence, version, own.to_bytes()))
-            case minds.RestoreWorkerState():
+                return cores.WorkerStateStored(client.keep(sequence, version, own.to_bytes()))
+            case cores.RestoreWorkerState():
                 kept, data = client.recall()
-                return minds.Recalled(kept.sequence, kept.version, WorkerState.from_bytes(data))
+                return cores.Recalled(kept.sequence, kept.version, WorkerState.from_bytes(data))
             case _:
                 raise GridError(f"{type(action).__name__} is nothing to ask a server.")
     except RefusedError as refusal:
-        return minds.CommitRejected(refusal)
+        return cores.CommitRejected(refusal)

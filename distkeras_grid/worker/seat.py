@@ -1,4 +1,4 @@
-"""A worker's mind and its local tests, for a Spark task and for the simulation."""
+"""A worker's core and its local tests, for a Spark task and for the simulation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distkeras_grid.worker.worker_core import Compute
 
 
-def worker_mind(
+def new_worker_core(
     spec: RunSpec,
     rule: Rule,
     layout: WeightLayout,
@@ -28,7 +28,7 @@ def worker_mind(
     dtype: Any = np.float32,
     outgoing: Vector | None = None,
 ) -> WorkerCore:
-    """Return the mind of a worker."""
+    """Return the core of a worker."""
     return WorkerCore(
         worker,
         rule,

@@ -233,7 +233,7 @@ def _train(
 
     from distkeras_grid.worker.engine_actions import first_state
     from distkeras_grid.worker.loop import train
-    from distkeras_grid.worker.seat import worker_mind
+    from distkeras_grid.worker.seat import new_worker_core
 
     clock, spec = time.perf_counter(), plan.spec
     progress.begin("importing")
@@ -249,13 +249,13 @@ def _train(
     # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
     progress.begin("training")
-    mind = worker_mind(
+    core = new_worker_core(
         *(spec, plan.rule, engine.layout, policy, client.seat),
         validate=plan.validate,
         outgoing=client.outgoing,
     )
     after = None if report is None else partial(_report, report, engine, plan.rule)
-    samples = train(mind, engine, client, start, source, after, progress, first, greet)
+    samples = train(core, engine, client, start, source, after, progress, first, greet)
     return {
         "rows": policy.rows,
         "host": platform.node(),

@@ -1,6 +1,6 @@
-"""The worker's mind: decides when to compute, to exchange, to make steps of a round, and to end.
+"""The worker's core: decides when to compute, to exchange, to make steps of a round, and to end.
 
-The mind decides and does the rule's arithmetic. It has no engine, connection, clock or lock. Its
+The core decides and does the rule's arithmetic. It has no engine, connection, clock or lock. Its
 driver passes events to `handle` and carries out the actions that it returns. A real worker drives
 it with an engine and a client (`distkeras_grid.worker.loop`), a simulated one from an event queue.
 
@@ -253,7 +253,7 @@ Action: TypeAlias = (
     | FinishWorker
 )
 
-# -- the mind -----------------------------------------------------------------------------------
+# -- the core -----------------------------------------------------------------------------------
 
 
 class WorkerCore:

@@ -164,7 +164,7 @@ class WindowContract:
 
 
 class EngineContract(WindowContract):
-    """What holds for an engine that a worker's mind can drive with any rule."""
+    """What holds for an engine that a worker's core can drive with any rule."""
 
     def test_gradients_at_the_start_are_those_of_the_steps(self):
         """One step of plain SGD by the gradient that a window without steps tells."""

@@ -188,19 +188,19 @@ def played(rule, compression):
         rows=12,
         compression=compression,
     )
-    mind = ServerCore(spec, np.random.default_rng(9).normal(size=300).astype("f"))
+    core = ServerCore(spec, np.random.default_rng(9).normal(size=300).astype("f"))
     sessions = [ConnectionId(seat, 0, 1) for seat in (0, 1)]
     known = [np.empty(300, np.float32) for _ in sessions]
     for session in sessions:
-        mind.handle(JoinRequest(session.seat, 0), 0.0)
+        core.handle(JoinRequest(session.seat, 0), 0.0)
     for session, vector in zip(sessions, known, strict=True):
-        mind.handle(Received(session, Ready(6, 0.0), vector), 0.0)
+        core.handle(Received(session, Ready(6, 0.0), vector), 0.0)
     found = []
     for number in range(12):
         seat, sequence = number % 2, number // 2
         vector = sparse_vector(number)
         commit = WindowCommit(sequence, number, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
-        (sent,) = mind.handle(Received(sessions[seat], commit, vector), 0.0)
+        (sent,) = core.handle(Received(sessions[seat], commit, vector), 0.0)
         if compression:
             from_changes(vector, known[seat])
         found.append((vector, sent.size))

@@ -25,7 +25,7 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.worker.engine_actions import first_state
 from distkeras_grid.worker.loop import train
 from distkeras_grid.worker.progress import HeartbeatThread, Progress
-from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.seat import new_worker_core
 from distkeras_grid.worker.task import reported
 from tests.invariants.small_runs import BATCH, SEAT_ROWS, SIZE, learner_of
 
@@ -105,8 +105,8 @@ class Worker:
         policy = policy_of(self.spec.schedule, SEAT_ROWS, self.seat)
         start = client.ready(SEAT_ROWS, 0.02, self.told["digest"])
         self.window = start.next_sequence
-        mind = worker_mind(self.spec, rule_of(self.spec.rule), engine.layout, policy, self.seat)
-        train(mind, engine, client, start, self, progress=progress, first=first)
+        core = new_worker_core(self.spec, rule_of(self.spec.rule), engine.layout, policy, self.seat)
+        train(core, engine, client, start, self, progress=progress, first=first)
 
 
 def main(told):

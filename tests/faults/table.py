@@ -32,7 +32,7 @@ MATRIX = """
 without Spark and Keras. Any two of point, fault, family and kind meet in one of them (**P**).
 Families are {families}; kinds are {kinds}.
 
-`invariants/test_fault_product.py` has all {product} combinations on the minds, in simulated time
+`invariants/test_fault_product.py` has all {product} combinations on the cores, in simulated time
 (**M**). Each window is folded once, and the center is what these windows make of it one after the
 other. Nobody else is blamed, the run ends in bounded time, and memory is bounded.
 
@@ -113,13 +113,13 @@ def matrix() -> str:
     from tests.invariants.test_fault_product import FAMILIES, KINDS, MEANINGFUL, POINTS
 
     processes = {(point, fault) for point, fault, _, _ in all_pairs()}
-    minds = {(point, fault) for (_, _, fault), points in MEANINGFUL.items() for point in points}
+    cores = {(point, fault) for (_, _, fault), points in MEANINGFUL.items() for point in points}
 
     reasons: list[str] = []
 
     def cell(point: str, fault: str) -> str:
         pair = point, fault
-        if pair in minds:
+        if pair in cores:
             return "P M" if pair in processes else "M"
         told = reason(point, fault)
         if told not in reasons:

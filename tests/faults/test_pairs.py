@@ -1,7 +1,7 @@
 """Every pair of a point and a fault on real processes: workers, server and the driver's own loop.
 
 Families and kinds of training alternate, so that each of them meets each fault and each point, too.
-`tests/invariants/test_fault_product.py` has the whole product on the minds, and says what ends with
+`tests/invariants/test_fault_product.py` has the whole product on the cores, and says what ends with
 which error.
 """
 

@@ -1,4 +1,4 @@
-"""Runs with a fault at a point, on the three minds alone: simulated time, and no I/O.
+"""Runs with a fault at a point, on the three cores alone: simulated time, and no I/O.
 
 `FaultyRun` drives a `ServerCore`, one `WorkerCore` for each attempt and a `RunMonitor` from a queue
 of events. An attempt does what a worker's client and its loop do. It is a generator that yields
@@ -66,10 +66,10 @@ from distkeras_grid.rules import (
 from distkeras_grid.spec import LayoutSpec
 from distkeras_grid.trainers.retry_policy import MOST_FAILURES, RetryPolicy
 from distkeras_grid.trainers.run import failure_of
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.loop import compute
-from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.seat import new_worker_core
 from distkeras_grid.worker.worker_state import WorkerState
 from tests.invariants.small_runs import (
     BATCH,
@@ -101,7 +101,7 @@ class Gone(Exception):
 
 
 class Attempt:
-    """A worker's process: its mind, its engine and its connection."""
+    """A worker's process: its core, its engine and its connection."""
 
     def __init__(self, run, seat, number, digest="rows"):
         self.run, self.seat, self.number, self.digest = run, seat, number, digest
@@ -114,7 +114,7 @@ class Attempt:
         rows = rng.normal(size=(SEAT_ROWS, SIZE)).astype(np.float32)
         self.rows = ArraySource([rows], [np.zeros(SEAT_ROWS)])
         policy = policy_of(run.spec.schedule, SEAT_ROWS, seat)
-        self.mind = worker_mind(run.spec, run.rule, self.engine.layout, policy, seat)
+        self.core = new_worker_core(run.spec, run.rule, self.engine.layout, policy, seat)
         self.vector = np.empty(SIZE, np.float32)
         self.hearing = DeltaDecoder(run.spec.compression, self.vector)
         self.life = self._live()
@@ -146,16 +146,16 @@ class Attempt:
         yield from self.at("warm-up")
         event = yield from self._ready()
         while True:
-            *orders, wanted = self.mind.handle(event)
+            *orders, wanted = self.core.handle(event)
             for order in orders:
                 apply_action(order, self.engine, self.first)
-            if isinstance(wanted, minds.FinishWorker):
+            if isinstance(wanted, cores.FinishWorker):
                 yield from self.ask(WorkerFinished(), before=["finish"])
                 return
             try:
                 event = yield from self._result(wanted)
             except RefusedError as refusal:
-                event = minds.CommitRejected(refusal)
+                event = cores.CommitRejected(refusal)
 
     def _ready(self):
         self.running = False
@@ -164,11 +164,11 @@ class Attempt:
             ready, during=["gate"], into=self.vector, vector=np.empty(SIZE, np.float32)
         )
         self.running, self.doing = True, "training"
-        return minds.Started(answer.message, self.vector)
+        return cores.Started(answer.message, self.vector)
 
     def _result(self, wanted):
         match wanted:
-            case minds.Compute(window):
+            case cores.Compute(window):
                 if window.window == 0 and window.epoch > 1:
                     self.doing = "reading"
                     yield from self.at("epoch end")
@@ -177,29 +177,29 @@ class Attempt:
                 yield 1.0 + self.seat / 10
                 self.done += 1
                 return compute(wanted, self.engine, self.rows.blocks(window.blocks))
-            case minds.Exchange(commit, payload, reply):
+            case cores.Exchange(commit, payload, reply):
                 answer = yield from self._exchange(commit, payload, reply)
-                return minds.Replied(answer.message)
-            case minds.RequestStep(version, out):
+                return cores.Replied(answer.message)
+            case cores.RequestStep(version, out):
                 answer = yield from self.ask(FetchStep(version), after=["half a reply"], into=out)
-                return minds.StepFetched(answer.message)
-            case minds.RequestState():
+                return cores.StepFetched(answer.message)
+            case cores.RequestState():
                 answer = yield from self.ask(FetchState())
-                return minds.StateFetched(answer.state)
-            case minds.StoreOptimizerState(version, weights):
+                return cores.StateFetched(answer.state)
+            case cores.StoreOptimizerState(version, weights):
                 yield from self._hand_over(version, weights)
-                return minds.HandedOver()
-            case minds.StoreWorkerState(sequence, version, before, offset, held):
+                return cores.HandedOver()
+            case cores.StoreWorkerState(sequence, version, before, offset, held):
                 own = WorkerState(before, offset, held, dict(self.engine.state())).to_bytes()
                 keep = PutWorkerState(sequence, version)
                 answer = yield from self.ask(keep, before=["half of what it keeps"], state=own)
-                return minds.WorkerStateStored(answer.message)
-            case minds.RestoreWorkerState():
+                return cores.WorkerStateStored(answer.message)
+            case cores.RestoreWorkerState():
                 answer = yield from self.ask(GetWorkerState())
                 kept = answer.message
                 own = WorkerState.from_bytes(answer.state)
-                return minds.Recalled(kept.sequence, kept.version, own)
-            case minds.Reconnect():
+                return cores.Recalled(kept.sequence, kept.version, own)
+            case cores.Reconnect():
                 self._join()
                 return (yield from self._ready())
         raise AssertionError(wanted)
@@ -240,7 +240,7 @@ class Attempt:
     # -- the connection -------------------------------------------------------------------------
 
     def _join(self):
-        first, *rest = self.run.mind.handle(JoinRequest(self.seat, self.number), self.run.now)
+        first, *rest = self.run.core.handle(JoinRequest(self.seat, self.number), self.run.now)
         assert isinstance(first, SeatGrant)
         self.session, self.connected, self.inbox = first.session, True, []
         self.run.sessions[self.session] = self
@@ -314,7 +314,7 @@ class Attempt:
     def close(self):
         self.connected = False
         if self.session is not None:
-            self.run.do(self.run.mind.handle(Disconnect(self.session), self.run.now))
+            self.run.do(self.run.core.handle(Disconnect(self.session), self.run.now))
 
     def go(self):
         if self.over or self.stands_still:
@@ -357,7 +357,7 @@ class Attempt:
         if self.session is not None:
             lost = Disconnect(self.session)
             run = self.run
-            run.later(KEEPALIVE, lambda: run.do(run.mind.handle(lost, run.now)))
+            run.later(KEEPALIVE, lambda: run.do(run.core.handle(lost, run.now)))
         yield 0.0
 
     def _reset(self):
@@ -375,7 +375,7 @@ class Attempt:
 
 
 #: Each fault, and what an attempt suffers that it strikes. A worker whose disk is full ends by
-#: itself, which is the same to the minds.
+#: itself, which is the same to the cores.
 FAULTS = {
     "kill": "killed",
     "stop": "stopped",
@@ -414,7 +414,7 @@ class FaultyRun:
             round_timeout=ROUND,
             compression=DGC if kind == "DGC" else None,
         ).change(**changes)
-        self.mind = ServerCore(self.spec, np.ones(SIZE, np.float32))
+        self.core = ServerCore(self.spec, np.ones(SIZE, np.float32))
         self.watch = RunMonitor(self.spec)
         self.now, self.queue, self.order = 0.0, [], itertools.count()
         self.sessions, self.attempts, self.numbers = {}, [], itertools.count()
@@ -460,7 +460,7 @@ class FaultyRun:
         if self.fault == "slot gone" and seat in self.struck:
             return
         self.failures[seat] += 1
-        folded = self.mind.books.update(0).seats[seat].samples_folded
+        folded = self.core.ledger.update(0).seats[seat].samples_folded
         if self.failures[seat] % MOST_FAILURES == 0 and not self.tries.once_more(seat, folded):
             self.given_up[seat] = ClusterError("its process has died")
         else:
@@ -481,7 +481,7 @@ class FaultyRun:
             self.sent.setdefault(key, (message, parts["vector"].copy()))
         section = self.spec.layout.state_section
         event = received(section, attempt.session, message, **parts)
-        self.do(self.mind.handle(event, self.now))
+        self.do(self.core.handle(event, self.now))
 
     def do(self, actions):
         for action in actions:
@@ -493,24 +493,24 @@ class FaultyRun:
             elif isinstance(action, SendReply):
                 copied = None if action.vector is None else action.vector.copy()
                 if isinstance(action.message, CommitReply):
-                    self.replied[action.to] = self.mind.center.of(action.to.seat).copy()
+                    self.replied[action.to] = self.core.center.of(action.to.seat).copy()
                 receiver.take(SendReply(action.to, action.message, copied, 0, action.state))
         self._check_memory()
 
     def _check_memory(self):
-        mind = self.mind
-        assert len(mind._gate) <= self.workers
-        assert len(mind._round) <= self.workers
-        assert len(mind._keeping.all) <= self.workers
-        assert len(mind.books.events.events) <= 100
-        if mind._replay is not None:
-            assert len(mind._replay._steps) <= KEPT_STEPS + 1
+        core = self.core
+        assert len(core._gate) <= self.workers
+        assert len(core._round) <= self.workers
+        assert len(core._keeping.all) <= self.workers
+        assert len(core.ledger.events.events) <= 100
+        if core._replay is not None:
+            assert len(core._replay._steps) <= KEPT_STEPS + 1
 
     # -- the driver -----------------------------------------------------------------------------
 
     def look(self):
         self.looked_at = self.now
-        (sent,) = self.mind.handle(Received(DRIVER, Poll(self.seen)), self.now)
+        (sent,) = self.core.handle(Received(DRIVER, Poll(self.seen)), self.now)
         update = sent.message
         self.seen += len(update.events)
         self.events += update.events
@@ -535,12 +535,12 @@ class FaultyRun:
     def act(self, actions):
         for action in actions:
             if isinstance(action, WatchFinishes):
-                self.center = np.stack([self.mind.center.of(n).copy() for n in range(self.workers)])
+                self.center = np.stack([self.core.center.of(n).copy() for n in range(self.workers)])
             elif isinstance(action, WatchFails):
                 self.error = action.error
             elif isinstance(action, StartRun):
                 self.do(
-                    self.mind.handle(Received(DRIVER, Command(None, None, begin=True)), self.now)
+                    self.core.handle(Received(DRIVER, Command(None, None, begin=True)), self.now)
                 )
             elif isinstance(action, Restart):
                 self.restarted.append(action.worker)
@@ -551,7 +551,7 @@ class FaultyRun:
                 self.later(RESPAWN, lambda seat=action.worker: self.spawn(seat))
 
     def seats(self):
-        (sent,) = self.mind.handle(Received(DRIVER, Poll(self.seen)), self.now)
+        (sent,) = self.core.handle(Received(DRIVER, Poll(self.seen)), self.now)
         return sent.message.seats
 
     # -- what must hold -------------------------------------------------------------------------
@@ -600,7 +600,7 @@ class FaultyRun:
         return np.stack([center.of(seat) for seat in range(self.workers)])
 
     def _check_center(self):
-        now = np.stack([self.mind.center.of(seat) for seat in range(self.workers)])
+        now = np.stack([self.core.center.of(seat) for seat in range(self.workers)])
         assert np.isfinite(now).all()
         if not self.rule.traits.steps_on_workers:
             # Of rounds whose steps the workers make, the server holds what they have handed over.

@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint, on the minds alone: any rule, any moment, any order.
+"""A run that goes on from a checkpoint, on the cores alone: any rule, any moment, any order.
 
 Workers act one at a time in a random order, so each run is another interleaving. In rounds, and
 with one worker, a driver halves the rate between epochs. The result does not depend on the order
@@ -50,7 +50,7 @@ from distkeras_grid.rules import (
     build_rule,
 )
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.loop import compute
 from distkeras_grid.worker.worker_core import WorkerCore
@@ -63,7 +63,7 @@ DGC = DeepGradientCompression(0.5, warm_up_epochs=0)
 
 
 class Worker:
-    """A worker's mind and engine; what the server has sent it waits in its inbox."""
+    """A worker's core and engine; what the server has sent it waits in its inbox."""
 
     def __init__(self, run, number):
         self.run, self.number, self.inbox, self.over = run, number, [], False
@@ -77,20 +77,20 @@ class Worker:
         self.rows = ArraySource([rows], [np.zeros(self.count)])
         plan = policy_of(run.spec.schedule, self.count, number)
         held = accumulators(run.compression, self.engine.layout, run.workers)
-        self.mind = WorkerCore(number, run.rule, self.engine.layout, plan, accumulator=held)
+        self.core = WorkerCore(number, run.rule, self.engine.layout, plan, accumulator=held)
         self.wanted, self.new = None, self.engine.state()
         self.vector = np.empty(SIZE, np.float32)
         self.join()
 
     def join(self):
-        seat, *_ = self.run.mind.handle(JoinRequest(self.number, 0), self.run.now)
+        seat, *_ = self.run.core.handle(JoinRequest(self.number, 0), self.run.now)
         self.session = seat.session
 
     def ready(self):
         self.run.hear(self.session, Ready(self.count, 0.0), vector=self.vector)
 
     def tell(self, event):
-        *orders, self.wanted = self.mind.handle(event)
+        *orders, self.wanted = self.core.handle(event)
         for order in orders:
             apply_action(order, self.engine, self.new)
 
@@ -106,30 +106,30 @@ class Worker:
 
     def carry_out(self, action):
         match action:
-            case minds.Compute(window):
+            case cores.Compute(window):
                 self.tell(compute(action, self.engine, self.rows.blocks(window.blocks)))
-            case minds.Exchange(commit, payload, _):
+            case cores.Exchange(commit, payload, _):
                 np.copyto(self.vector, payload)
                 self.run.hear(self.session, commit, vector=self.vector)
-            case minds.RequestStep(version):
+            case cores.RequestStep(version):
                 self.run.hear(self.session, FetchStep(version))
-            case minds.RequestState():
+            case cores.RequestState():
                 self.run.hear(self.session, FetchState())
-            case minds.StoreOptimizerState(version, weights):
+            case cores.StoreOptimizerState(version, weights):
                 self.run.hear(self.session, PutOptimizerState(version), vector=weights)
                 self.inbox.pop()
                 state = shared_state(self.engine, version)
                 self.run.hear(self.session, PutOptimizerState(version), state=state)
                 self.inbox.pop()
-                self.tell(minds.HandedOver())
-            case minds.StoreWorkerState(sequence, version, before, offset, held):
+                self.tell(cores.HandedOver())
+            case cores.StoreWorkerState(sequence, version, before, offset, held):
                 own = WorkerState(before, offset, held, dict(self.engine.state())).to_bytes()
                 self.run.hear(self.session, PutWorkerState(sequence, version), state=own)
-            case minds.Reconnect():
+            case cores.Reconnect():
                 self.ready()
-            case minds.RestoreWorkerState():
+            case cores.RestoreWorkerState():
                 self.run.hear(self.session, GetWorkerState())
-            case minds.FinishWorker():
+            case cores.FinishWorker():
                 self.over = True
                 self.run.hear(self.session, WorkerFinished())
 
@@ -138,25 +138,25 @@ class Worker:
         match sent.message:
             case Start() as start:
                 self.known = vector.copy()
-                self.tell(minds.Started(start, vector))
+                self.tell(cores.Started(start, vector))
             case CommitReply() as message:
                 if vector is not None:
                     if self.run.compression:
                         bits = self.known.view(np.uint32)
                         np.bitwise_xor(bits, vector.view(np.uint32), out=bits)
                         vector = self.known.copy()
-                    np.copyto(self.mind.before, vector)
-                self.tell(minds.Replied(message))
+                    np.copyto(self.core.before, vector)
+                self.tell(cores.Replied(message))
             case GoOn() as message:
-                self.tell(minds.WorkerStateStored(message))
+                self.tell(cores.WorkerStateStored(message))
             case Step() as step:
-                np.copyto(self.mind.after, vector)
-                self.tell(minds.StepFetched(step))
+                np.copyto(self.core.after, vector)
+                self.tell(cores.StepFetched(step))
             case OptimizerState():
-                self.tell(minds.StateFetched(sent.state))
+                self.tell(cores.StateFetched(sent.state))
             case WorkerStateReply() as kept:
                 own = WorkerState.from_bytes(sent.state)
-                self.tell(minds.Recalled(kept.sequence, kept.version, own))
+                self.tell(cores.Recalled(kept.sequence, kept.version, own))
 
 
 class Driver:
@@ -166,19 +166,19 @@ class Driver:
         self.run = run
 
     def can_act(self):
-        return self.run.mind.driver_is_due
+        return self.run.core.driver_is_due
 
     def act(self):
-        self.tell(self.run.mind.books.epochs_acted + 1)
+        self.tell(self.run.core.ledger.epochs_acted + 1)
 
     def tell(self, epochs):
         command = Command(None, 0.1 / 2**epochs, epochs=epochs)
-        _, *sent = self.run.mind.handle(Received(DRIVER, command), self.run.now)
+        _, *sent = self.run.core.handle(Received(DRIVER, command), self.run.now)
         self.run.deliver(sent)
 
 
 class Run:
-    """A server's mind and its workers; alone or in rounds, they wait for the driver."""
+    """A server's core and its workers; alone or in rounds, they wait for the driver."""
 
     def __init__(self, rule, workers, seed, compression=None, parts=(), **schedule):
         self.rule, self.workers, self.compression = rule, workers, compression
@@ -212,16 +212,16 @@ class Run:
     def serve(self, parts):
         """Begin with a server; the driver tells it where the run is."""
         if parts:
-            self.mind = ServerCore.resumed(self.spec, parts)
+            self.core = ServerCore.resumed(self.spec, parts)
         else:
-            self.mind = ServerCore(self.spec, np.ones(SIZE, np.float32))
+            self.core = ServerCore(self.spec, np.ones(SIZE, np.float32))
         if self.spec.schedule.epoch_barrier:
-            self.driver.tell(self.mind.books._epochs_ended)
+            self.driver.tell(self.core.ledger._epochs_ended)
 
     def hear(self, session, message, **parts):
         self.now += 1.0
         event = received(self.spec.layout.state_section, session, message, **parts)
-        self.deliver(self.mind.handle(event, self.now))
+        self.deliver(self.core.handle(event, self.now))
 
     def deliver(self, actions):
         for sent in actions:
@@ -229,7 +229,7 @@ class Run:
                 self.team[sent.to.seat].inbox.append(sent)
 
     def ask(self, message):
-        (sent,) = self.mind.handle(Received(DRIVER, message), self.now)
+        (sent,) = self.core.handle(Received(DRIVER, message), self.now)
         return sent
 
     def go(self, steps=10**6):
@@ -285,7 +285,7 @@ COUNTED = [
 
 
 def centers(run):
-    return np.stack([run.mind.center.of(seat) for seat in range(run.workers)])
+    return np.stack([run.core.center.of(seat) for seat in range(run.workers)])
 
 
 @pytest.mark.parametrize("seeds", SEEDS)
@@ -350,21 +350,21 @@ def test_other_workers_train_every_row_once_in_each_epoch_that_was_not_complete(
         run = Run(rule, 3, seed, compression)
         run.go(int(np.random.default_rng(seed).integers(150)))
         parts, before = run.checkpoint()
-        center = run.mind.center.vector.copy()
+        center = run.core.center.vector.copy()
         earlier = trained_so_far(parts[0])
         trained = sum(window.samples for window in before)
         assert (earlier.folded, earlier.epochs) == (trained, trained // ROWS)
         changed = {"rows": ROWS, "earlier": earlier}
         anew = [repartition(parts[0], workers)]
         second = Run(rule, workers, seed + 1, compression, anew, **changed)
-        np.testing.assert_array_equal(second.mind.center.vector, center)
+        np.testing.assert_array_equal(second.core.center.vector, center)
         second.go()
         assert all(worker.over for worker in second.team)
         found = second.windows()
         assert {window.epoch for window in found} == set(range(1 + earlier.epochs, EPOCHS + 1))
         for epoch in range(1 + earlier.epochs, EPOCHS + 1):
             assert sum(window.samples for window in found if window.epoch == epoch) == ROWS
-        assert second.mind.books.samples_folded == second.spec.schedule.samples
+        assert second.core.ledger.samples_folded == second.spec.schedule.samples
         events = second.ask(Poll(0)).message.events
         ended = [event for event in events if isinstance(event, EpochEnded)]
         assert [event.epoch for event in ended] == list(range(1 + earlier.epochs, EPOCHS + 1))

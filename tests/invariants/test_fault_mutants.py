@@ -1,6 +1,6 @@
 """Mistakes in what is done about faults: the tests of the invariants notice each of them.
 
-Each mistake is made in a mind, and what it concerns has to fail: the runs with a fault, commits
+Each mistake is made in a core, and what it concerns has to fail: the runs with a fault, commits
 that are not finite, or runs that go on from a checkpoint. Without the mistake, the same passes.
 What `python -m tests.mutants --faults` does for every line, this does for every promise, in
 seconds.
@@ -112,23 +112,23 @@ def not_finite():
     """Commits that are not finite, or would make the center so: each is refused, and no trace."""
     size, rows = 4, 8
     spec = make_spec(rows=rows, trainable_size=size)
-    mind = ServerCore(spec, np.ones(size, np.float32))
-    session = mind.handle(JoinRequest(0, 0), 0.0)[0].session
-    mind.handle(Received(session, Ready(rows, 0.1), np.empty(size, np.float32)), 0.0)
+    core = ServerCore(spec, np.ones(size, np.float32))
+    session = core.handle(JoinRequest(0, 0), 0.0)[0].session
+    core.handle(Received(session, Ready(rows, 0.1), np.empty(size, np.float32)), 0.0)
 
     def send(sequence, value, loss=0.5):
         commit = WindowCommit(sequence, sequence, 1, sequence, 1, 1, loss, {}, 0, 0)
         vector = np.full(size, value, np.float32)
         event = received(spec.layout.state_section, session, commit, vector)
-        (answer,) = mind.handle(event, 0.0)
+        (answer,) = core.handle(event, 0.0)
         if isinstance(answer, RejectWaiter):
             raise answer.error
 
     def refuses(sequence, *commit):
-        before = mind.center.vector.copy()
+        before = core.center.vector.copy()
         with pytest.raises(RefusedError):
             send(sequence, *commit)
-        (told,) = mind.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
+        (told,) = core.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
         np.testing.assert_array_equal(told.vector, before)
 
     for value, loss in ((math.nan, 0.5), (math.inf, 0.5), (1.0, math.nan), (1.0, math.inf)):
@@ -136,30 +136,30 @@ def not_finite():
     send(0, 3e38)
     refuses(1, 3e38)
     send(1, -3e38)
-    assert mind.books.samples_folded == 2
+    assert core.ledger.samples_folded == 2
 
 
 def all_start_at_once():
     """Nobody starts before all are there; whoever comes again later need not wait."""
     workers, size, rows = 3, 4, 8
     spec = make_spec(workers=workers, rows=workers * rows, trainable_size=size)
-    mind, started = ServerCore(spec, np.ones(size, np.float32)), []
+    core, started = ServerCore(spec, np.ones(size, np.float32)), []
 
     def come(seat, attempt=0):
-        session = mind.handle(JoinRequest(seat, attempt), 0.0)[0].session
+        session = core.handle(JoinRequest(seat, attempt), 0.0)[0].session
         ready = Received(session, Ready(rows, 0.1), np.empty(size, np.float32))
-        started.extend(action.to for action in mind.handle(ready, 0.0))
+        started.extend(action.to for action in core.handle(ready, 0.0))
         return session
 
     first, second = come(0), come(1)
-    mind.handle(Disconnect(first), 0.0)
+    core.handle(Disconnect(first), 0.0)
     # As many have come as there are workers, but one has gone.
     third = come(2)
     assert started == []
     again = come(0, attempt=1)
     assert sorted(started, key=lambda session: session.seat) == [again, second, third]
     for session in (second, third):
-        mind.handle(Disconnect(session), 0.0)
+        core.handle(Disconnect(session), 0.0)
     assert come(1, attempt=1) == started[-1]
 
 
@@ -167,12 +167,12 @@ def each_has_its_own_rows():
     """Who says that it has the rows of others is refused, and these are not."""
     workers, size, rows = 2, 4, 8
     spec = make_spec(workers=workers, rows=workers * rows, trainable_size=size)
-    mind = ServerCore(spec, np.ones(size, np.float32))
-    sessions = [mind.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
+    core = ServerCore(spec, np.ones(size, np.float32))
+    sessions = [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
 
     def ready(seat, count):
         event = Received(sessions[seat], Ready(count, 0.1), np.empty(size, np.float32))
-        return mind.handle(event, 0.0)
+        return core.handle(event, 0.0)
 
     with pytest.raises(RefusedError):
         ready(0, workers * rows - 1)
@@ -215,7 +215,7 @@ MISTAKES = {
     ),
     "changes are told to who knows nothing": (
         *(ServerCore, "_resume"),
-        lambda self, event, now: [SendReply(event.sender, self.books.resume(event.sender))],  # noqa: ARG005
+        lambda self, event, now: [SendReply(event.sender, self.ledger.resume(event.sender))],  # noqa: ARG005
         *("reset", "staleness"),
     ),
     "a lost worker stays in its round": (

@@ -1,4 +1,4 @@
-"""Every fault at every point of a run of every family, on the minds.
+"""Every fault at every point of a run of every family, on the cores.
 
 `FaultyRun.check` says it: each window is folded once, the center is what the folded windows make of
 it one after the other, nobody is blamed but the worker that the fault has struck, the run ends, and

@@ -56,25 +56,25 @@ def test_R2_an_elastic_worker_comes_back_from_the_center():
 @pytest.mark.parametrize("rule", RULES_BUILT)
 def test_R3_a_repeated_commit_changes_nothing(rule):
     spec = make_spec(rule=rule, trainable_size=6, rows=4)
-    mind = ServerCore(spec, np.ones(6))
+    core = ServerCore(spec, np.ones(6))
     session = ConnectionId(0, 0, 1)
-    mind.handle(JoinRequest(0, 0), 0.0)
-    mind.handle(Received(session, Ready(4, 0.0), np.empty(6)), 0.0)
+    core.handle(JoinRequest(0, 0), 0.0)
+    core.handle(Received(session, Ready(4, 0.0), np.empty(6)), 0.0)
 
     def send(sequence, now):
-        version = mind.books.version
+        version = core.ledger.version
         commit = WindowCommit(sequence, version, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0)
         vector = ROWS[0][sequence].astype(float)
-        return mind.handle(Received(session, commit, vector), now)
+        return core.handle(Received(session, commit, vector), now)
 
     send(0, 1.0)
-    center, version = mind.center.vector.copy(), mind.books.version
+    center, version = core.center.vector.copy(), core.ledger.version
     (again,) = send(0, 2.0)
-    assert (mind.center.vector == center).all()
-    assert (mind.books.version, mind.books.samples_folded) == (version, 2)
+    assert (core.center.vector == center).all()
+    assert (core.ledger.version, core.ledger.samples_folded) == (version, 2)
     assert again.message.version == version
     send(1, 3.0)
-    assert mind.books.version == version + 1
+    assert core.ledger.version == version + 1
 
 
 def test_S1_one_worker_alone_is_sequential_sgd():

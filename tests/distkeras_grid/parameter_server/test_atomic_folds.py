@@ -348,114 +348,114 @@ def joined(rule, monkeypatch, workers=2, **changes):
         statistics_size=SIZES[1],
         **changes,
     )
-    mind = ServerCore(told, constant(0))
-    return mind, [mind.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
+    core = ServerCore(told, constant(0))
+    return core, [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
 
 
-def get_ready(mind, session):
-    return mind.handle(Received(session, Ready(6, 0.0), constant(0)), 0.0)
+def get_ready(core, session):
+    return core.handle(Received(session, Ready(6, 0.0), constant(0)), 0.0)
 
 
-def mind_of(rule, monkeypatch, **changes):
-    mind, sessions = joined(rule, monkeypatch, **changes)
+def core_of(rule, monkeypatch, **changes):
+    core, sessions = joined(rule, monkeypatch, **changes)
     for session in sessions:
-        get_ready(mind, session)
-    return mind, sessions
+        get_ready(core, session)
+    return core, sessions
 
 
-def send(mind, session, value, sequence=0):
+def send(core, session, value, sequence=0):
     """Send a commit; return the errors with which whoever waits is dismissed."""
     commit = WindowCommit(sequence, 0, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
     vector = constant(value)
-    actions = mind.handle(Received(session, commit, vector, size=size_of(vector)), 0.0)
+    actions = core.handle(Received(session, commit, vector, size=size_of(vector)), 0.0)
     return [type(action.error) for action in actions if isinstance(action, RejectWaiter)]
 
 
-def failures(mind):
-    return [each.error for each in mind.books.update(0).events if getattr(each, "error", None)]
+def failures(core):
+    return [each.error for each in core.ledger.update(0).events if getattr(each, "error", None)]
 
 
 def test_the_driver_is_told_of_a_rule_that_fails(monkeypatch):
-    mind, sessions = mind_of(FailsLater(), monkeypatch)
-    assert send(mind, sessions[0], 1) == [RuleFailedError]
-    assert failures(mind) == ["RuleFailedError"]
-    assert mind.books.samples_folded == 0
+    core, sessions = core_of(FailsLater(), monkeypatch)
+    assert send(core, sessions[0], 1) == [RuleFailedError]
+    assert failures(core) == ["RuleFailedError"]
+    assert core.ledger.samples_folded == 0
     with pytest.raises(RuleFailedError):
-        send(mind, sessions[0], 1)
-    assert failures(mind) == ["RuleFailedError"], "told once"
+        send(core, sessions[0], 1)
+    assert failures(core) == ["RuleFailedError"], "told once"
 
 
 def test_all_of_a_round_are_told_of_a_rule_that_fails(monkeypatch):
-    mind, sessions = mind_of(FailingRound(), monkeypatch)
-    assert send(mind, sessions[0], 1) == []
-    assert send(mind, sessions[1], 1) == [RuleFailedError] * 2
-    assert failures(mind) == ["RuleFailedError"]
+    core, sessions = core_of(FailingRound(), monkeypatch)
+    assert send(core, sessions[0], 1) == []
+    assert send(core, sessions[1], 1) == [RuleFailedError] * 2
+    assert failures(core) == ["RuleFailedError"]
 
 
 def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
     """Neither the driver, which would make a model of it, nor a snapshot of an epoch."""
-    mind, sessions = mind_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
-    send(mind, sessions[0], 1)
+    core, sessions = core_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
+    send(core, sessions[0], 1)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
+        core.handle(Received(DRIVER, FetchCenter(None, 0)), 0.0)
     for session in sessions:
-        mind.handle(Received(session, WorkerFinished()), 0.0)
+        core.handle(Received(session, WorkerFinished()), 0.0)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
+        core.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
     with pytest.raises(RuleFailedError):
-        mind.center.to_state()
+        core.center.to_state()
 
 
 def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):
-    mind, sessions = mind_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
-    mind._snapshots.take([1], constant(3))
-    send(mind, sessions[0], 1)
-    (told,) = mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
+    core, sessions = core_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
+    core._snapshots.take([1], constant(3))
+    send(core, sessions[0], 1)
+    (told,) = core.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)
     np.testing.assert_array_equal(told.vector, constant(3))
 
 
 def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
     """Before, the one that had waited got neither an answer nor an error."""
-    mind, sessions = joined(FailingGreeting(), monkeypatch)
+    core, sessions = joined(FailingGreeting(), monkeypatch)
     monkeypatch.setattr(FailingGreeting, "switch", [True])
-    assert get_ready(mind, sessions[0]) == []
-    actions = get_ready(mind, sessions[1])
+    assert get_ready(core, sessions[0]) == []
+    actions = get_ready(core, sessions[1])
     assert [(a.to, type(a.error)) for a in actions] == [(s, RuleFailedError) for s in sessions]
-    assert failures(mind) == ["RuleFailedError"]
-    again = mind.handle(JoinRequest(0, 1), 0.0)[0].session
+    assert failures(core) == ["RuleFailedError"]
+    again = core.handle(JoinRequest(0, 1), 0.0)[0].session
     with pytest.raises(RuleFailedError):
-        get_ready(mind, again)
+        get_ready(core, again)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-    assert failures(mind) == ["RuleFailedError"], "told once"
+        core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
+    assert failures(core) == ["RuleFailedError"], "told once"
 
 
 def test_a_rule_that_fails_at_a_repetition_ends_the_run(monkeypatch):
-    mind, sessions = mind_of(FailingRepeat(), monkeypatch)
-    assert send(mind, sessions[0], 1) == []
-    assert send(mind, sessions[0], 1) == [RuleFailedError]
-    assert failures(mind) == ["RuleFailedError"]
+    core, sessions = core_of(FailingRepeat(), monkeypatch)
+    assert send(core, sessions[0], 1) == []
+    assert send(core, sessions[0], 1) == [RuleFailedError]
+    assert failures(core) == ["RuleFailedError"]
     with pytest.raises(RuleFailedError):
-        send(mind, sessions[1], 1)
+        send(core, sessions[1], 1)
 
 
 def test_a_rule_that_fails_after_a_skipped_commit_ends_the_run_for_all(monkeypatch):
-    mind, sessions = mind_of(FailingGreeting(), monkeypatch, on_nonfinite="skip")
+    core, sessions = core_of(FailingGreeting(), monkeypatch, on_nonfinite="skip")
     monkeypatch.setattr(FailingGreeting, "switch", [True])
-    assert send(mind, sessions[0], np.nan) == [RuleFailedError]
-    assert failures(mind) == ["RuleFailedError"]
+    assert send(core, sessions[0], np.nan) == [RuleFailedError]
+    assert failures(core) == ["RuleFailedError"]
     with pytest.raises(RuleFailedError):
-        send(mind, sessions[1], 1)
+        send(core, sessions[1], 1)
 
 
 def test_a_refused_fold_is_not_counted_and_the_same_commit_may_come_again(monkeypatch):
-    mind, sessions = mind_of(DownpourRule(), monkeypatch)
-    assert send(mind, sessions[0], HUGE) == []
-    assert send(mind, sessions[1], HUGE) == [NonFiniteCenterError]
-    assert mind.books.samples_folded == 1
-    assert failures(mind) == []
-    assert send(mind, sessions[1], 0) == []
-    assert mind.books.samples_folded == 2
+    core, sessions = core_of(DownpourRule(), monkeypatch)
+    assert send(core, sessions[0], HUGE) == []
+    assert send(core, sessions[1], HUGE) == [NonFiniteCenterError]
+    assert core.ledger.samples_folded == 1
+    assert failures(core) == []
+    assert send(core, sessions[1], 0) == []
+    assert core.ledger.samples_folded == 2
 
 
 def test_the_worker_reads_the_error_of_the_rule(serve, tools, monkeypatch):

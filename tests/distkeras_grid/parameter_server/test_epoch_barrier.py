@@ -1,4 +1,4 @@
-"""Between two epochs workers wait until callbacks have acted: the server's mind alone."""
+"""Between two epochs workers wait until callbacks have acted: the server's core alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RULES = [("sequential", 1, {}), ("averaging", 2, {}), ("elastic_round", 2, {"alp
 
 
 class Team:
-    """A mind and its workers, each of whose rows is a window."""
+    """A core and its workers, each of whose rows is a window."""
 
     def __init__(self, name="averaging", workers=2, parameters=None, **terms):
         rule = {"name": name, "parameters": parameters or {}}
@@ -51,18 +51,18 @@ class Team:
             epochs=EPOCHS,
             **{"epoch_barrier": True, "snapshots_per_epoch": 1, **terms},
         )
-        self.mind = ServerCore(self.spec, np.zeros(SIZE, np.float32))
+        self.core = ServerCore(self.spec, np.zeros(SIZE, np.float32))
         self.sessions = [self.join(seat) for seat in range(workers)]
         for seat in range(workers):
             self.ready(seat)
         self.sequence = 0
 
     def join(self, seat, attempt=0):
-        return self.mind.handle(JoinRequest(seat, attempt), 0.0)[0].session
+        return self.core.handle(JoinRequest(seat, attempt), 0.0)[0].session
 
     def hear(self, seat, message, now=0.0, **parts):
         event = received(self.spec.layout.state_section, self.sessions[seat], message, **parts)
-        return self.mind.handle(event, now)
+        return self.core.handle(event, now)
 
     def ready(self, seat):
         return self.hear(seat, Ready(ROWS, 0.0), vector=np.empty(SIZE, np.float32))
@@ -70,7 +70,7 @@ class Team:
     def commit(self, seat, sequence):
         epoch, window = divmod(sequence, ROWS)
         told = WindowCommit(
-            sequence, self.mind.books.version, 1 + epoch, window, 1, 1, 0.5, {}, 0, 0
+            sequence, self.core.ledger.version, 1 + epoch, window, 1, 1, 0.5, {}, 0, 0
         )
         return self.hear(seat, told, vector=np.ones(SIZE, np.float32))
 
@@ -81,11 +81,11 @@ class Team:
 
     def command(self, **told):
         command = Command(**{"stop": None, "learning_rate": None, **told})
-        _, *sent = self.mind.handle(Received(DRIVER, command), 1.0)
+        _, *sent = self.core.handle(Received(DRIVER, command), 1.0)
         return sent
 
     def poll(self):
-        return self.mind.handle(Received(DRIVER, Poll(0)), 0.0)[0].message
+        return self.core.handle(Received(DRIVER, Poll(0)), 0.0)[0].message
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -93,9 +93,9 @@ def test_an_epochs_last_answer_waits_for_the_driver_and_has_its_rate(rule):
     team = Team(*rule)
     for epoch in range(1, EPOCHS):
         assert len(team.window()) == team.spec.workers
-        assert not team.mind.driver_is_due
+        assert not team.core.driver_is_due
         assert team.window() == []
-        assert team.mind.driver_is_due
+        assert team.core.driver_is_due
         told = team.poll()
         assert sum(isinstance(event, EpochEnded) for event in told.events) == epoch
         assert {seat.doing for seat in told.seats} == {"waiting"}
@@ -103,7 +103,7 @@ def test_an_epochs_last_answer_waits_for_the_driver_and_has_its_rate(rule):
         assert [(each.to.seat, each.message.learning_rate) for each in sent] == [
             (seat, 1 / epoch) for seat in range(team.spec.workers)
         ]
-        assert not team.mind.driver_is_due
+        assert not team.core.driver_is_due
         assert {seat.doing for seat in team.poll().seats} == {""}
     # After the last epoch nobody waits.
     assert [len(team.window()) for _ in range(2)] == [team.spec.workers] * 2
@@ -112,7 +112,7 @@ def test_an_epochs_last_answer_waits_for_the_driver_and_has_its_rate(rule):
 def test_workers_do_not_wait_where_no_callback_may_act():
     team = Team(epoch_barrier=False)
     assert [len(team.window()) for _ in range(ROWS)] == [2, 2]
-    assert not team.mind.driver_is_due
+    assert not team.core.driver_is_due
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -128,7 +128,7 @@ def test_a_worker_that_dies_at_the_end_of_an_epoch_is_told_to_start_with_the_nex
     team = Team(*rule)
     team.window(), team.window()
     gone = team.sessions[0]
-    team.mind.handle(Disconnect(gone), 0.0)
+    team.core.handle(Disconnect(gone), 0.0)
     team.sessions[0] = team.join(0, attempt=1)
     assert team.ready(0) == []
     sent = team.command(learning_rate=0.25, epochs=1)
@@ -141,7 +141,7 @@ def test_an_answer_that_is_lost_at_the_end_of_an_epoch_is_asked_for_again():
     team = Team()
     team.window(), team.window()
     old = team.sessions[0]
-    seat, dismissed = team.mind.handle(JoinRequest(0, 0), 0.0)
+    seat, dismissed = team.core.handle(JoinRequest(0, 0), 0.0)
     assert isinstance(dismissed, RejectWaiter)
     assert dismissed.to == old
     assert isinstance(dismissed.error, FencedError)
@@ -156,11 +156,11 @@ def test_a_server_that_was_replaced_waits_for_the_driver_again():
     """It was saved when the epoch had ended, and the driver acts on that once more."""
     team = Team("sequential", 1)
     team.window(), team.window()
-    parts = team.mind.books.to_saved()
+    parts = team.core.ledger.to_saved()
     assert parts["epochs_ended"] == 1
     again = Team("sequential", 1)
-    again.mind.books._seats[0].samples_folded = again.mind.books._seats[0].next_sequence = ROWS
-    again.mind.books.samples_folded, again.mind.books._epochs_ended = ROWS, 1
+    again.core.ledger._seats[0].samples_folded = again.core.ledger._seats[0].next_sequence = ROWS
+    again.core.ledger.samples_folded, again.core.ledger._epochs_ended = ROWS, 1
     again.sessions[0] = again.join(0, attempt=1)
     assert again.ready(0) == []
     (start,) = again.command(learning_rate=0.5, epochs=1)
@@ -174,12 +174,12 @@ def test_where_workers_make_the_steps_the_next_round_waits():
     answers = [each.message for each in team.window()]
     assert [type(message) for message in answers] == [CommitReply] * 2
     asked = next(seat for seat, message in enumerate(answers) if message.state_wanted)
-    assert not team.mind.driver_is_due
+    assert not team.core.driver_is_due
     (step,) = team.hear(asked, FetchStep(0))
     assert step.message.learning_rate is None
     team.hear(asked, PutOptimizerState(2), vector=np.full(SIZE, 2, np.float32))
-    assert team.mind.driver_is_due
-    center = team.mind.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)[0].vector
+    assert team.core.driver_is_due
+    center = team.core.handle(Received(DRIVER, FetchCenter(1, 0)), 0.0)[0].vector
     np.testing.assert_array_equal(center, 2)
     # Gradients of the next epoch's first round depend on no rate, but the step does.
     assert team.window() == []
@@ -201,7 +201,7 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
         assert answer.message.keep
         team.hear(seat, PutWorkerState(1, 1), took, state=np.zeros(8, np.uint8))
     asked = team.window()
-    _, *more = team.mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    _, *more = team.core.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert (len(asked), len(more)) == ((0, 2) if took else (2, 0))
     assert [each.message.keep for each in [*asked, *more]] == [True, True]
     for seat in range(2):
@@ -217,8 +217,8 @@ def test_a_checkpoint_does_not_wait_for_workers_that_cannot_answer_before_the_dr
     assert team.window()[0].message.keep
     team.hear(0, PutWorkerState(1, 1), state=np.zeros(8, np.uint8))
     team.window()
-    team.mind.handle(Disconnect(team.sessions[0]), 0.0)
+    team.core.handle(Disconnect(team.sessions[0]), 0.0)
     team.sessions[0] = team.join(0, attempt=1)
     assert team.ready(0) == []
-    team.mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    team.core.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert team.poll().captured

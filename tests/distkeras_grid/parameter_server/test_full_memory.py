@@ -36,21 +36,21 @@ def built(rule="downpour", workers=2, center=None, shelf=None, **terms):
         **terms,
     )
     center = np.ones(SIZE, np.float32) if center is None else center
-    mind = ServerCore(spec, center, shelf)
-    sessions = [mind.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
+    core = ServerCore(spec, center, shelf)
+    sessions = [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
     for session in sessions:
-        mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
-    return spec, mind, sessions
+        core.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+    return spec, core, sessions
 
 
-def send(mind, session, sequence=0, value=0.5, version=0, vector=None, now=1.0):
+def send(core, session, sequence=0, value=0.5, version=0, vector=None, now=1.0):
     sent = np.full(SIZE, value, np.float32) if vector is None else vector
     commit = WindowCommit(sequence, version, 1, sequence, 1, 1, 0.5, {}, 0, 0)
-    return mind.handle(Received(session, commit, sent, 10, size_of(sent)), now)
+    return core.handle(Received(session, commit, sent, 10, size_of(sent)), now)
 
 
-def failures(mind):
-    (told,) = mind.handle(Received(DRIVER, Poll(0)), 2.0)
+def failures(core):
+    (told,) = core.handle(Received(DRIVER, Poll(0)), 2.0)
     return [e for e in told.message.events if isinstance(e, WorkerRecord) and e.error]
 
 
@@ -59,17 +59,17 @@ def dismissed(actions):
     return {action.to: type(action.error) for action in actions}
 
 
-def check_broken(mind, sessions, error, said):
+def check_broken(core, sessions, error, said):
     """Everybody is told, the driver once, and nobody goes on."""
     for session in sessions:
         with pytest.raises(error, match=said):
-            send(mind, session)
-    again = mind.handle(JoinRequest(0, 1), 2.0)[0].session
+            send(core, session)
+    again = core.handle(JoinRequest(0, 1), 2.0)[0].session
     with pytest.raises(error, match=said):
-        mind.handle(Received(again, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 2.0)
+        core.handle(Received(again, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 2.0)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 2.0)
-    (told,) = failures(mind)
+        core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 2.0)
+    (told,) = failures(core)
     assert told.error == error.__name__
     assert said in told.message
 
@@ -83,11 +83,11 @@ class Full(np.ndarray):
 
 def test_a_commit_that_is_in_the_center_and_not_in_the_books_never_counts_twice():
     """Between the two the server keeps a copy of the gradient, for which there is no memory."""
-    _, mind, sessions = built("mean_gradient")
-    assert send(mind, sessions[0], vector=np.full(SIZE, 0.5, np.float32).view(Full)) == []
-    assert dismissed(send(mind, sessions[1])) == dict.fromkeys(sessions, ParameterServerError)
-    assert mind.books.version == 0
-    check_broken(mind, sessions, ParameterServerError, "failed with MemoryError: no room")
+    _, core, sessions = built("mean_gradient")
+    assert send(core, sessions[0], vector=np.full(SIZE, 0.5, np.float32).view(Full)) == []
+    assert dismissed(send(core, sessions[1])) == dict.fromkeys(sessions, ParameterServerError)
+    assert core.ledger.version == 0
+    check_broken(core, sessions, ParameterServerError, "failed with MemoryError: no room")
 
 
 class FullShelf(MemorySnapshotStore):
@@ -100,42 +100,42 @@ class FullShelf(MemorySnapshotStore):
 def test_a_snapshot_for_which_there_is_no_room_ends_an_asynchronous_run():
     """Before, its worker sent the commit again, and the driver waited for the snapshot."""
     terms = {"epochs": 1, "snapshots_per_epoch": 12}
-    _, mind, sessions = built(shelf=FullShelf(), **terms)
+    _, core, sessions = built(shelf=FullShelf(), **terms)
     for number in range(IN_MEMORY):
-        send(mind, sessions[0], number, version=number)
-    (action,) = send(mind, sessions[0], IN_MEMORY, version=IN_MEMORY)
+        send(core, sessions[0], number, version=number)
+    (action,) = send(core, sessions[0], IN_MEMORY, version=IN_MEMORY)
     assert (action.to, type(action.error)) == (sessions[0], ParameterServerError)
-    check_broken(mind, sessions, ParameterServerError, "failed with MemoryError: no room")
+    check_broken(core, sessions, ParameterServerError, "failed with MemoryError: no room")
 
 
 def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
     center = np.ones(SIZE, np.float32).view(Full)
-    _, mind, sessions = built("averaging", center=center)
-    assert send(mind, sessions[0]) == []
-    actions = mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    _, core, sessions = built("averaging", center=center)
+    assert send(core, sessions[0]) == []
+    actions = core.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert [(a.to, type(a.error)) for a in actions] == [
         (DRIVER, ParameterServerError),
         (sessions[0], ParameterServerError),
     ]
-    assert failures(mind) == [], "the driver has it as the answer to its request"
-    assert mind.handle(Disconnect(sessions[1]), 2.0) == [], "told once"
+    assert failures(core) == [], "the driver has it as the answer to its request"
+    assert core.handle(Disconnect(sessions[1]), 2.0) == [], "told once"
     with pytest.raises(ParameterServerError) as caught:
-        send(mind, sessions[0])
+        send(core, sessions[0])
     assert isinstance(caught.value.__cause__, MemoryError)
 
 
 @pytest.mark.parametrize("event", [Disconnect, lambda _: JoinRequest(1, 1)])
 def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goes(event):
     center = np.ones(SIZE, np.float32).view(Full)
-    _, mind, sessions = built("averaging", center=center, kept_limit=64)
-    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
-    assert send(mind, sessions[0]) == []
+    _, core, sessions = built("averaging", center=center, kept_limit=64)
+    core.handle(Received(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    assert send(core, sessions[0]) == []
     # The checkpoint waits for both; the first one has nothing to tell.
-    mind._gathering.lost(0)
-    first, *rest = mind.handle(event(sessions[1]), 1.0)
+    core._gathering.lost(0)
+    first, *rest = core.handle(event(sessions[1]), 1.0)
     assert (first.to.seat, type(first.error)) == (1, ParameterServerError)
     assert dismissed(rest) == {sessions[0]: ParameterServerError}
-    (told,) = failures(mind)
+    (told,) = failures(core)
     assert (told.worker, told.error) == (1, "ParameterServerError")
     with pytest.raises(ParameterServerError, match="MemoryError"):
-        send(mind, sessions[0])
+        send(core, sessions[0])

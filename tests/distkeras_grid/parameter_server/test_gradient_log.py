@@ -210,7 +210,7 @@ def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
 
 
 class Grid:
-    """A mind and two workers, whose batches are of one row each."""
+    """A core and two workers, whose batches are of one row each."""
 
     def __init__(self, quorum=1.0, epochs=EPOCHS, snapshots=1):
         spec = make_spec(
@@ -223,16 +223,16 @@ class Grid:
             snapshots_per_epoch=snapshots,
             quorum=quorum,
         )
-        self.spec, self.mind = spec, ServerCore(spec, vector())
+        self.spec, self.core = spec, ServerCore(spec, vector())
         self.sessions = [self.join(seat, 0) for seat in (0, 1)]
         self.starts = [self.start(session) for session in self.sessions]
 
     def join(self, seat, attempt):
-        return self.mind.handle(JoinRequest(seat, attempt), 0.0)[0].session
+        return self.core.handle(JoinRequest(seat, attempt), 0.0)[0].session
 
     def say(self, session, message, held=None, state=None):
         """Send a message; return what of the answers is for its sender."""
-        actions = self.mind.handle(received(STATE, session, message, held, 0, state), 0.0)
+        actions = self.core.handle(received(STATE, session, message, held, 0, state), 0.0)
         return next((action for action in actions if action.to == session), None)
 
     def start(self, session):
@@ -242,7 +242,7 @@ class Grid:
         """Return the answers to a commit, by worker."""
         epoch, window = divmod(sequence, ROWS // 2)
         commit = WindowCommit(sequence, sequence, 1 + epoch, window, 1, 1, 0.5, {}, 0.0, 0.1)
-        actions = self.mind.handle(Received(self.sessions[seat], commit, vector(1)), 0.0)
+        actions = self.core.handle(Received(self.sessions[seat], commit, vector(1)), 0.0)
         return {action.to.seat: action.message for action in actions}
 
     def round(self, sequence):
@@ -300,7 +300,7 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
 
 
 def kept_steps(grid):
-    return len(grid.mind._replay._steps)
+    return len(grid.core._replay._steps)
 
 
 def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
@@ -332,7 +332,7 @@ def test_who_was_asked_may_die_and_the_next_is_asked():
     grid = Grid()
     grid.round(0)
     assert grid.round(1)[0].state_wanted
-    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
     grid.sessions[0] = grid.join(0, 1)
     grid.start(grid.sessions[0])
     assert grid.round(2)[0].state_wanted
@@ -365,7 +365,7 @@ def test_who_is_to_tell_for_all_may_die_and_its_next_attempt_tells():
     grid = Grid(snapshots=0)
     last, _ = all_rounds(grid)
     grid.say(grid.sessions[1], WorkerFinished())
-    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
     grid.sessions[0] = grid.join(0, 1)
     start = grid.start(grid.sessions[0]).message
     assert (start.version, start.newest) == (0, last)
@@ -392,7 +392,7 @@ def test_a_run_that_its_quorum_has_ended_waits_for_no_weights():
     for sequence in range(2):
         grid.commit(0, sequence)
         grid.commit(1, sequence)
-    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
     assert grid.ended_epochs() == []
     grid.say(grid.sessions[1], WorkerFinished())
     assert grid.ended_epochs() == [1, 2]
@@ -461,17 +461,17 @@ def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
 
 
 def test_nobody_hands_over_a_state_where_workers_make_no_steps():
-    mind = ServerCore(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
-    (seat,) = mind.handle(JoinRequest(0, 0), 0.0)
-    mind.handle(Received(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
+    core = ServerCore(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
+    (seat,) = core.handle(JoinRequest(0, 0), 0.0)
+    core.handle(Received(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
     for message, kept in (
         (PutOptimizerState(0), None),
         (PutOptimizerState(0), state()),
         (FetchState(), None),
     ):
         with pytest.raises(RefusedError):
-            mind.handle(Received(seat.session, message, vector(5), state=kept), 0.0)
-    np.testing.assert_array_equal(mind.center.vector, vector())
+            core.handle(Received(seat.session, message, vector(5), state=kept), 0.0)
+    np.testing.assert_array_equal(core.center.vector, vector())
 
 
 def test_weights_that_nobody_asked_for_are_refused_while_windows_are_left():
@@ -499,7 +499,7 @@ def test_who_was_asked_tells_over_a_new_connection_but_no_new_attempt_does():
     grid = Grid()
     grid.round(0)
     assert grid.round(1)[0].state_wanted
-    grid.mind.handle(Disconnect(grid.sessions[0]), 0.0)
+    grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
     grid.sessions[0] = grid.join(0, 0)
     grid.say(grid.sessions[0], Resume())
     grid.tell(0, 2, 5)

@@ -1,7 +1,7 @@
-"""The server's mind against a model of a few lines, through anything that may happen to it.
+"""The server's core against a model of a few lines, through anything that may happen to it.
 
 Workers join, lose connections, resume, are replaced, send commits twice or wrong, and what they
-keep; the driver has checkpoints taken; time passes; the mind is saved and restored at any step and
+keep; the driver has checkpoints taken; time passes; the core is saved and restored at any step and
 must not notice.
 """
 
@@ -173,7 +173,7 @@ class MindMachine(RuleBasedStateMachine):
             **self.terms,
         )
         self.shelf = MemorySnapshotStore()
-        self.mind = ServerCore(self.spec, np.zeros(SIZE, np.float32), self.shelf)
+        self.core = ServerCore(self.spec, np.zeros(SIZE, np.float32), self.shelf)
         self.workers = [Worker() for _ in range(SEATS)]
         self.center = np.zeros(SIZE, np.float32)
         self.version, self.now, self.open, self.stop = 0, 100.0, False, False
@@ -234,7 +234,7 @@ class MindMachine(RuleBasedStateMachine):
 
     def say(self, session, message, vector=None, state=None):
         section = self.spec.layout.state_section
-        return self.mind.handle(received(section, session, message, vector, 10, state), self.now)
+        return self.core.handle(received(section, session, message, vector, 10, state), self.now)
 
     def those(self, data, condition):
         """Return one of the workers for which a condition holds; none ends the step."""
@@ -253,7 +253,7 @@ class MindMachine(RuleBasedStateMachine):
     def join(self, number, newer):
         worker = self.workers[number]
         attempt = max(0, worker.attempt) + newer
-        first, *rest = self.mind.handle(JoinRequest(number, attempt), self.now)
+        first, *rest = self.core.handle(JoinRequest(number, attempt), self.now)
         # The same attempt may still answer what it was asked over another connection.
         worker.asked &= attempt == worker.attempt
         self.gone(number)
@@ -271,7 +271,7 @@ class MindMachine(RuleBasedStateMachine):
     def join_as_an_older_attempt(self, number):
         if self.workers[number].attempt > 0:
             with pytest.raises(FencedError):
-                self.mind.handle(JoinRequest(number, self.workers[number].attempt - 1), self.now)
+                self.core.handle(JoinRequest(number, self.workers[number].attempt - 1), self.now)
 
     @precondition(lambda self: self.any("joined"))
     @rule(data=st.data())
@@ -444,7 +444,7 @@ class MindMachine(RuleBasedStateMachine):
         worker = self.workers[number]
         if worker.session is None or worker.status == "finished":
             return
-        actions = self.mind.handle(Disconnect(worker.session), self.now)
+        actions = self.core.handle(Disconnect(worker.session), self.now)
         self.gone(number)
         # Its connection is gone: it says no more until it joins again.
         worker.session, worker.status = None, "lost"
@@ -514,16 +514,16 @@ class MindMachine(RuleBasedStateMachine):
     def fetch_kept(self, number):
         worker = self.workers[number]
         if worker.session is not None:
-            self.check_kept(self.mind, worker.session, worker.kept)
+            self.check_kept(self.core, worker.session, worker.kept)
 
-    def check_kept(self, mind, session, kept):
+    def check_kept(self, core, session, kept):
         """What was kept comes back, also to another attempt, as it was sent."""
         event = Received(session, GetWorkerState())
         if kept is None:
             with pytest.raises(RefusedError):
-                mind.handle(event, self.now)
+                core.handle(event, self.now)
             return
-        (answer,) = mind.handle(event, self.now)
+        (answer,) = core.handle(event, self.now)
         assert (answer.to, answer.message) == (session, WorkerStateReply(*kept[:2]))
         np.testing.assert_array_equal(answer.state, state_of(kept[2]))
 
@@ -589,22 +589,22 @@ class MindMachine(RuleBasedStateMachine):
 
     def check_goes_on(self, parts):
         """Let all workers of the checkpoint join another server, and compare what they are told."""
-        mind, moment = ServerCore.resumed(self.spec, parts), self.moment
-        (told,) = mind.handle(Received(DRIVER, FetchCenter(None, 0)), self.now)
+        core, moment = ServerCore.resumed(self.spec, parts), self.moment
+        (told,) = core.handle(Received(DRIVER, FetchCenter(None, 0)), self.now)
         assert told.message.version == moment.version
-        sessions = [mind.handle(JoinRequest(n, 0), self.now)[0].session for n in range(SEATS)]
+        sessions = [core.handle(JoinRequest(n, 0), self.now)[0].session for n in range(SEATS)]
         answers = []
         for session in sessions:
             ready = Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
-            answers += mind.handle(ready, self.now)
+            answers += core.handle(ready, self.now)
         assert sorted(answer.to.seat for answer in answers) == list(range(SEATS))
         for answer in answers:
             seat = answer.to.seat
             np.testing.assert_array_equal(answer.vector, moment.center)
             assert answer.message.next_sequence == moment.sequences[seat]
             assert answer.message.has_kept == (seat in moment.kept)
-            self.check_kept(mind, answer.to, moment.kept.get(seat))
-        return mind, answers
+            self.check_kept(core, answer.to, moment.kept.get(seat))
+        return core, answers
 
     @rule(seconds=st.floats(0.1, 2 * TIMEOUT))
     def time_passes(self, seconds):
@@ -677,7 +677,7 @@ class MindMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self):
-        assert len(vectors_in(self.mind)) <= self.most_vectors
+        assert len(vectors_in(self.core)) <= self.most_vectors
 
     #: The center, one for whoever waits, and what each worker keeps; in a checkpoint again.
     most_vectors = 1 + SEATS + SEATS + 1 + SEATS
@@ -698,7 +698,7 @@ class SnapshotMachine(MindMachine):
 
     @invariant()
     def all_but_a_few_snapshots_are_on_the_shelf(self):
-        assert len(self.mind._snapshots._made) <= IN_MEMORY
+        assert len(self.core._snapshots._made) <= IN_MEMORY
 
     @rule(number=st.integers(0, EPOCHS + 1))
     def fetch_snapshot(self, number):
@@ -943,15 +943,15 @@ class StepsMachine(RoundMachine):
         return {"base": self.base, "state": self.state, "steps": dict(self.steps)}
 
     def check_goes_on(self, parts):
-        mind, answers = super().check_goes_on(parts)
+        core, answers = super().check_goes_on(parts)
         moment, told = self.moment, self.moment.steps
         session, start = answers[0].to, answers[0].message
         assert (start.version, start.has_state) == (told["base"], told["state"] is not None)
         if start.has_state:
-            (answer,) = mind.handle(Received(session, FetchState()), self.now)
+            (answer,) = core.handle(Received(session, FetchState()), self.now)
             np.testing.assert_array_equal(answer.state, state_of(told["state"]))
         for version in range(start.version, moment.version):
-            (step,) = mind.handle(Received(session, FetchStep(version)), self.now)
+            (step,) = core.handle(Received(session, FetchStep(version)), self.now)
             np.testing.assert_array_equal(step.vector, told["steps"][version])
 
 
@@ -1007,7 +1007,7 @@ class Judged:
     @invariant()
     def what_is_skipped_is_not_in_the_center(self):
         assert np.isfinite(self.center).all()
-        assert self.mind.books.version == self.version
+        assert self.core.ledger.version == self.version
 
 
 class JudgedMachine(Judged, MindMachine):
@@ -1081,19 +1081,19 @@ TestJudgedRounds = pytest.mark.full(JudgedRounds.TestCase)
 TestJudgedRounds.settings = LONG
 
 
-def vectors_in(mind):
-    """Return the vectors and states that a mind holds, but for those on the shelf."""
-    center, (saved, states) = mind.center, mind._captured or ({}, [])
-    held = [*mind._gate, *mind._round.values(), *mind._held.values()]
-    replay = mind._replay
+def vectors_in(core):
+    """Return the vectors and states that a core holds, but for those on the shelf."""
+    center, (saved, states) = core.center, core._captured or ({}, [])
+    held = [*core._gate, *core._round.values(), *core._held.values()]
+    replay = core._replay
     steps = [] if replay is None else [step.gradient for step in replay._steps.values()]
     arriving = [] if replay is None else [weights for _, weights in replay._arriving.values()]
     promised = [] if replay is None else [*replay._promised.values(), replay.state]
     found = [
         *(*center._centers, *center._shared, *(each for own in center._own for each in own)),
-        *(*mind._snapshots._made.values(), *mind._telling._known.values()),
+        *(*core._snapshots._made.values(), *core._telling._known.values()),
         *(*steps, *arriving, *promised, *(each.vector for each in held)),
-        *(*(kept.state for kept in mind._keeping.all.values()), *states),
+        *(*(kept.state for kept in core._keeping.all.values()), *states),
         *arrays_of(saved),
     ]
     return [each for each in found if each is not None]
@@ -1106,25 +1106,25 @@ def arrays_of(tree):
     return [array for part in parts for array in arrays_of(part)]
 
 
-def started(mind, workers=2, rows=ROWS):
-    """Let all workers of a mind start; returns their sessions."""
-    sessions = [mind.handle(JoinRequest(n, 0), 0.0)[0].session for n in range(workers)]
+def started(core, workers=2, rows=ROWS):
+    """Let all workers of a core start; returns their sessions."""
+    sessions = [core.handle(JoinRequest(n, 0), 0.0)[0].session for n in range(workers)]
     for session in sessions:
-        mind.handle(Received(session, Ready(rows, 0.1), np.empty(SIZE, np.float32)), 0.0)
+        core.handle(Received(session, Ready(rows, 0.1), np.empty(SIZE, np.float32)), 0.0)
     return sessions
 
 
 def test_a_run_that_begins_without_a_worker_takes_it_when_it_comes():
     spec = make_spec(workers=3, trainable_size=SIZE, rows=3 * ROWS)
-    mind = ServerCore(spec, np.zeros(SIZE, np.float32))
+    core = ServerCore(spec, np.zeros(SIZE, np.float32))
 
     def come(seat):
-        session = mind.handle(JoinRequest(seat, 0), 0.0)[0].session
+        session = core.handle(JoinRequest(seat, 0), 0.0)[0].session
         ready = Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
-        return mind.handle(ready, 0.0)
+        return core.handle(ready, 0.0)
 
     assert come(0) == come(1) == []
-    answer, *starts = mind.handle(Received(DRIVER, Command(None, None, begin=True)), 1.0)
+    answer, *starts = core.handle(Received(DRIVER, Command(None, None, begin=True)), 1.0)
     assert answer.to == DRIVER
     assert [(s.to.seat, type(s.message)) for s in starts] == [(0, Start), (1, Start)]
     (late,) = come(2)
@@ -1133,86 +1133,86 @@ def test_a_run_that_begins_without_a_worker_takes_it_when_it_comes():
 
 def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
     spec = make_spec(workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS)
-    mind = ServerCore(spec, np.zeros(SIZE, np.float32))
-    first, _ = started(mind)
+    core = ServerCore(spec, np.zeros(SIZE, np.float32))
+    first, _ = started(core)
 
     def seat(moment=0):
-        told = mind.handle(Received(DRIVER, Poll(0, moment=moment)), 0.0)[0].message
+        told = core.handle(Received(DRIVER, Poll(0, moment=moment)), 0.0)[0].message
         return next((s for s in told.seats if s.worker == 0), None), told.moment
 
-    mind.handle(Received(first, Heartbeat("training", 7, "node-3", "/logs/3")), 0.0)
+    core.handle(Received(first, Heartbeat("training", 7, "node-3", "/logs/3")), 0.0)
     told, moment = seat()
     assert (told.doing, told.done, told.beats) == ("training", 7, 1)
     assert (told.host, told.log) == ("node-3", "/logs/3")
     # A driver that knows this is told nothing again, until something changes.
     assert seat(moment) == (None, moment)
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-    mind.handle(Received(first, commit, np.ones(SIZE, np.float32)), 1.0)
+    core.handle(Received(first, commit, np.ones(SIZE, np.float32)), 1.0)
     assert seat(moment)[0].doing == "waiting"
-    mind.handle(JoinRequest(0, 1), 2.0)
+    core.handle(JoinRequest(0, 1), 2.0)
     told, _ = seat(moment)
     assert (told.attempt, told.doing, told.beats, told.host) == (1, "", 0, "")
 
 
 def test_the_last_ones_of_a_quorum_do_not_wait_for_who_never_comes_back():
     spec = make_spec(workers=5, rule="averaging", trainable_size=SIZE, rows=5 * ROWS, quorum=0.8)
-    mind = ServerCore(spec, np.zeros(SIZE, np.float32))
-    sessions = started(mind, 5)
-    mind.handle(Disconnect(sessions[4]), 1.0)
+    core = ServerCore(spec, np.zeros(SIZE, np.float32))
+    sessions = started(core, 5)
+    core.handle(Disconnect(sessions[4]), 1.0)
     for session in sessions[:3]:
-        mind.handle(Received(session, WorkerFinished()), 1.0)
+        core.handle(Received(session, WorkerFinished()), 1.0)
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-    (reply,) = mind.handle(Received(sessions[3], commit, np.ones(SIZE, np.float32)), 1.0)
+    (reply,) = core.handle(Received(sessions[3], commit, np.ones(SIZE, np.float32)), 1.0)
     assert isinstance(reply.message, CommitReply)
 
 
 def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
     """Neither its place at the start nor its commit in a round."""
     spec = make_spec(workers=2, rule="averaging", trainable_size=SIZE, rows=2 * ROWS)
-    mind = ServerCore(spec, np.zeros(SIZE, np.float32))
+    core = ServerCore(spec, np.zeros(SIZE, np.float32))
 
     def join():
-        return mind.handle(JoinRequest(0, 0), 0.0)[0].session
+        return core.handle(JoinRequest(0, 0), 0.0)[0].session
 
     def ready(session):
-        return mind.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+        return core.handle(Received(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
 
     def commit(session, sequence):
         sent = WindowCommit(sequence, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-        return mind.handle(Received(session, sent, np.ones(SIZE, np.float32)), 0.0)
+        return core.handle(Received(session, sent, np.ones(SIZE, np.float32)), 0.0)
 
     old, newer = join(), join()
     assert ready(newer) == []
-    assert mind.handle(Disconnect(old), 0.0) == []
-    second = mind.handle(JoinRequest(1, 0), 0.0)[0].session
+    assert core.handle(Disconnect(old), 0.0) == []
+    second = core.handle(JoinRequest(1, 0), 0.0)[0].session
     assert [action.to for action in ready(second)] == [newer, second]
     newest = join()
-    mind.handle(Received(newest, Resume()), 0.0)
+    core.handle(Received(newest, Resume()), 0.0)
     assert commit(newest, 0) == []
-    assert mind.handle(Disconnect(newer), 0.0) == []
+    assert core.handle(Disconnect(newer), 0.0) == []
     assert [action.to for action in commit(second, 0)] == [newest, second]
 
 
 def test_a_snapshot_is_the_center_at_the_commit_that_makes_it_due():
     spec = make_spec(workers=2, trainable_size=SIZE, rows=8, epochs=1, snapshots_per_epoch=2)
-    mind = ServerCore(spec, np.zeros(SIZE, np.float32))
-    sessions = started(mind, rows=4)
+    core = ServerCore(spec, np.zeros(SIZE, np.float32))
+    sessions = started(core, rows=4)
     for number in range(4):
         sent = WindowCommit(number // 2, number, 1, number // 2, 1, 2, 0.5, {}, 0, 0)
         vector = np.ones(SIZE, np.float32)
-        mind.handle(Received(sessions[number % 2], sent, vector, 10, size_of(vector)), 0.0)
+        core.handle(Received(sessions[number % 2], sent, vector, 10, size_of(vector)), 0.0)
     for snapshot, center in ((1, 2), (2, 4)):
-        (told,) = mind.handle(Received(DRIVER, FetchCenter(snapshot, 0)), 0.0)
+        (told,) = core.handle(Received(DRIVER, FetchCenter(snapshot, 0)), 0.0)
         np.testing.assert_array_equal(told.vector, center)
 
 
 def test_the_driver_is_told_why_a_worker_may_not_start():
     spec = make_spec(workers=1, trainable_size=SIZE, rows=ROWS)
-    mind = ServerCore(spec, np.zeros(SIZE, np.float32))
-    session = mind.handle(JoinRequest(0, 0), 0.0)[0].session
+    core = ServerCore(spec, np.zeros(SIZE, np.float32))
+    session = core.handle(JoinRequest(0, 0), 0.0)[0].session
     with pytest.raises(RefusedError):
-        mind.handle(Received(session, Ready(ROWS + 1, 0.1), np.empty(SIZE, np.float32)), 0.0)
-    (told,) = mind.handle(Received(DRIVER, Poll(0)), 0.0)
+        core.handle(Received(session, Ready(ROWS + 1, 0.1), np.empty(SIZE, np.float32)), 0.0)
+    (told,) = core.handle(Received(DRIVER, Poll(0)), 0.0)
     failed = [event for event in told.message.events if event.status == "failed"]
     assert [(event.worker, event.error) for event in failed] == [(0, "RefusedError")]
 
@@ -1230,15 +1230,15 @@ def judged(rule="downpour", workers=2, judge=None, on_nonfinite="stop", **terms)
     return spec, ServerCore(spec, np.ones(SIZE, np.float32))
 
 
-def send(mind, session, sequence, value, loss=0.5, version=0):
+def send(core, session, sequence, value, loss=0.5, version=0):
     vector = np.full(SIZE, value, np.float32)
     commit = WindowCommit(sequence, version, 1, sequence, 1, 1, loss, {}, 0, 0)
     event = Received(session, commit, vector, 10, size_of(vector))
-    return mind.handle(event, 1.0)
+    return core.handle(event, 1.0)
 
 
-def events(mind, kind):
-    (told,) = mind.handle(Received(DRIVER, Poll(0)), 0.0)
+def events(core, kind):
+    (told,) = core.handle(Received(DRIVER, Poll(0)), 0.0)
     return [event for event in told.message.events if isinstance(event, kind)]
 
 
@@ -1247,110 +1247,110 @@ def test_the_answer_to_a_skipped_commit_is_the_center_also_the_second_time(name)
     """Workers with weights of their own would keep them, and send them again."""
     parameters = {"elastic": {"alpha": 0.5}}.get(name, {})
     rule = {"name": name, "parameters": parameters}
-    _, mind = judged(rule, workers=1, on_nonfinite="skip")
-    (session,) = started(mind, 1)
+    _, core = judged(rule, workers=1, on_nonfinite="skip")
+    (session,) = started(core, 1)
     for _ in range(2):
-        (reply,) = send(mind, session, 0, np.nan)
+        (reply,) = send(core, session, 0, np.nan)
         assert reply.message.skipped
         np.testing.assert_array_equal(reply.vector, np.ones(SIZE))
-    (skip,) = events(mind, SkippedRecord)
+    (skip,) = events(core, SkippedRecord)
     assert (skip.worker, skip.epoch, skip.window, skip.samples, skip.norm) == (0, 1, 0, 1, None)
-    (reply,) = send(mind, session, 1, 2)
+    (reply,) = send(core, session, 1, 2)
     assert not reply.message.skipped
 
 
 def test_a_poisoned_worker_is_named_with_its_host():
-    _, mind = judged(judge=Outliers())
-    first, second = started(mind)
-    mind.handle(Received(second, Heartbeat("training", 1, "node-7", "")), 0.0)
-    replies = [*send(mind, first, 0, 0.5), *send(mind, second, 0, 1e6)]
+    _, core = judged(judge=Outliers())
+    first, second = started(core)
+    core.handle(Received(second, Heartbeat("training", 1, "node-7", "")), 0.0)
+    replies = [*send(core, first, 0, 0.5), *send(core, second, 0, 1e6)]
     assert [(reply.to, reply.message.skipped) for reply in replies] == [
         (first, False),
         (second, True),
     ]
-    (skip,) = events(mind, SkippedRecord)
+    (skip,) = events(core, SkippedRecord)
     assert (skip.worker, skip.host, skip.norm) == (1, "node-7", pytest.approx(2e6))
-    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, 1.5))
+    np.testing.assert_array_equal(core.center.vector, np.full(SIZE, 1.5))
 
 
 def test_an_outlier_may_stop_the_run():
-    _, mind = judged(judge=Outliers(on_outlier="stop"))
-    first, second = started(mind)
-    send(mind, first, 0, 0.5)
-    (dismissed,) = send(mind, second, 0, 1e6)
+    _, core = judged(judge=Outliers(on_outlier="stop"))
+    first, second = started(core)
+    send(core, first, 0, 0.5)
+    (dismissed,) = send(core, second, 0, 1e6)
     assert (dismissed.to, type(dismissed.error)) == (second, OutlierError)
     with pytest.raises(OutlierError, match="Worker 1, epoch 1, window 0"):
-        send(mind, first, 0, 0.5)
-    (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
+        send(core, first, 0, 0.5)
+    (failed,) = (event for event in events(core, WorkerRecord) if event.status == "failed")
     assert (failed.worker, failed.error) == (1, "OutlierError")
 
 
 @pytest.mark.parametrize("poisoned", range(3))
 def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poisoned):
-    _, mind = judged("averaging", judge=Outliers(on_outlier="stop"), workers=3)
-    for seat, session in enumerate(started(mind, 3)):
-        send(mind, session, 0, 1e6 if seat == poisoned else 0.5)
-    (failed,) = (event for event in events(mind, WorkerRecord) if event.status == "failed")
+    _, core = judged("averaging", judge=Outliers(on_outlier="stop"), workers=3)
+    for seat, session in enumerate(started(core, 3)):
+        send(core, session, 0, 1e6 if seat == poisoned else 0.5)
+    (failed,) = (event for event in events(core, WorkerRecord) if event.status == "failed")
     assert (failed.worker, failed.error) == (poisoned, "OutlierError")
 
 
 def test_a_run_that_an_outlier_has_stopped_is_not_saved_and_its_center_can_be_had():
-    _, mind = judged(judge=Outliers(on_outlier="stop"))
-    first, second = started(mind)
-    send(mind, first, 0, 0.5)
-    send(mind, second, 0, 1e6)
+    _, core = judged(judge=Outliers(on_outlier="stop"))
+    first, second = started(core)
+    send(core, first, 0, 0.5)
+    send(core, second, 0, 1e6)
     with pytest.raises(OutlierError):
-        send(mind, first, 0, 0.5)
+        send(core, first, 0, 0.5)
     with pytest.raises(RefusedError):
-        mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+        core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
     # Nothing of the outlier is in it, so the user may have it.
-    (told,) = mind.handle(Received(DRIVER, FetchCenter(None, 0)), 1.0)
+    (told,) = core.handle(Received(DRIVER, FetchCenter(None, 0)), 1.0)
     np.testing.assert_array_equal(told.vector, np.full(SIZE, 1.5))
 
 
 @pytest.mark.parametrize("rule", ["downpour", "averaging"])
 def test_a_window_that_the_users_function_is_against_is_skipped(rule):
-    _, mind = judged(rule)
-    first, second = started(mind)
+    _, core = judged(rule)
+    first, second = started(core)
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0, reason="too far")
     vector = np.full(SIZE, 7, np.float32)
     replies = [
-        *mind.handle(Received(second, commit, vector, 10, size_of(vector)), 1.0),
-        *send(mind, first, 0, 0.5),
+        *core.handle(Received(second, commit, vector, 10, size_of(vector)), 1.0),
+        *send(core, first, 0, 0.5),
     ]
     assert {reply.to: reply.message.skipped for reply in replies} == {first: False, second: True}
-    (skip,) = events(mind, SkippedRecord)
+    (skip,) = events(core, SkippedRecord)
     assert (skip.worker, skip.reason, skip.norm) == (1, "too far", None)
     expected = 0.5 if rule == "averaging" else 1.5
-    np.testing.assert_array_equal(mind.center.vector, np.full(SIZE, expected))
+    np.testing.assert_array_equal(core.center.vector, np.full(SIZE, expected))
 
 
 def test_a_learning_rate_that_is_set_begins_the_comparison_anew():
-    _, mind = judged(judge=Outliers(), workers=1)
-    (session,) = started(mind, 1)
-    send(mind, session, 0, 0.01)
-    mind.handle(Received(DRIVER, Command(None, 0.5)), 1.0)
-    (reply,) = send(mind, session, 1, 5.0, version=1)
+    _, core = judged(judge=Outliers(), workers=1)
+    (session,) = started(core, 1)
+    send(core, session, 0, 0.01)
+    core.handle(Received(DRIVER, Command(None, 0.5)), 1.0)
+    (reply,) = send(core, session, 1, 5.0, version=1)
     assert not reply.message.skipped
 
 
 def test_a_center_that_would_overflow_skips_the_commit_where_nothing_is_to_stop():
-    _, mind = judged(workers=1, on_nonfinite="skip")
-    (session,) = started(mind, 1)
-    send(mind, session, 0, 3e38)
-    (reply,) = send(mind, session, 1, 3e38, version=1)
+    _, core = judged(workers=1, on_nonfinite="skip")
+    (session,) = started(core, 1)
+    send(core, session, 0, 3e38)
+    (reply,) = send(core, session, 1, 3e38, version=1)
     assert reply.message.skipped
-    assert np.isfinite(mind.center.vector).all()
+    assert np.isfinite(core.center.vector).all()
 
 
 def test_a_checkpoint_has_what_was_seen():
     """A server that goes on finds at once what its predecessor would have found."""
-    spec, mind = judged(judge=Outliers(), workers=1)
-    (session,) = started(mind, 1)
+    spec, core = judged(judge=Outliers(), workers=1)
+    (session,) = started(core, 1)
     for sequence in range(3):
-        send(mind, session, sequence, 1, version=sequence)
-    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+        send(core, session, sequence, 1, version=sequence)
+    core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    (part,) = core.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
     again = ServerCore.resumed(spec, [pack(part.tree)])
     (session,) = started(again, 1)
     (large,) = send(again, session, 3, 1e6, version=3)
@@ -1387,10 +1387,10 @@ def no_workers(center):
     [no_centers, another_type, another_size, not_finite, not_finite_of_a_worker, no_workers],
 )
 def test_a_saved_center_that_cannot_be_is_refused(damage):
-    spec, mind = judged("energy_matching", workers=1)
-    started(mind, 1)
-    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+    spec, core = judged("energy_matching", workers=1)
+    started(core, 1)
+    core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    (part,) = core.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
     tree = unpack(pack(part.tree))
     ServerCore.resumed(spec, [pack(tree)])
     damage(tree["center"])
@@ -1399,10 +1399,10 @@ def test_a_saved_center_that_cannot_be_is_refused(damage):
 
 
 def test_a_saved_center_without_workers_is_not_dealt_anew():
-    _, mind = judged(workers=1)
-    started(mind, 1)
-    mind.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = mind.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
+    _, core = judged(workers=1)
+    started(core, 1)
+    core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    (part,) = core.handle(Received(DRIVER, FetchPart(1, 0)), 1.0)
     tree = unpack(pack(part.tree))
     tree["center"]["own"] = []
     with pytest.raises(DataError):
@@ -1410,10 +1410,10 @@ def test_a_saved_center_without_workers_is_not_dealt_anew():
 
 
 def test_members_that_begin_with_weights_of_their_own_are_no_outliers():
-    _, mind = judged("member", judge=Outliers(), own_start=True)
-    first, second = started(mind)
-    send(mind, first, 0, 1.001)
-    (reply,) = send(mind, second, 0, 9.0)
+    _, core = judged("member", judge=Outliers(), own_start=True)
+    first, second = started(core)
+    send(core, first, 0, 1.001)
+    (reply,) = send(core, second, 0, 9.0)
     assert not reply.message.skipped
-    (reply,) = send(mind, second, 1, 9.5, version=1)
+    (reply,) = send(core, second, 1, 9.5, version=1)
     assert reply.message.skipped

@@ -364,7 +364,7 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
         exchange(client, {0, 1, 2}, 1)
         running.gather()
         number = captured(running, events=events)
-        folded = unpack(next(running.parts(number)))["books"]["samples_folded"]
+        folded = unpack(next(running.parts(number)))["ledger"]["samples_folded"]
         # What is in the checkpoint has been told, and the rest is told after it.
         windows = [event.window for event in events if isinstance(event, WindowRecord)]
         assert windows == list(range(folded))
@@ -415,7 +415,7 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
         )
         exchange(client, {0, 1}, 0)
         running.gather()
-        monkeypatch.setattr(several.services[1]._coordinator._mind.center, "fold", failing)
+        monkeypatch.setattr(several.services[1]._coordinator._core.center, "fold", failing)
         hear, heard = running._hear, []
 
         def late(shard, timeout):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ConfigurationError, DataError
-from distkeras_grid.parameter_server.checkpoint_state import SavedBooks, SavedSeat
+from distkeras_grid.parameter_server.checkpoint_state import SavedLedger, SavedSeat
 from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.shards import (
     EventMerger,
@@ -177,21 +177,21 @@ class TestJoined:
         assert joined.same_epoch
 
 
-def books(*sequences, epochs=0):
+def ledger(*sequences, epochs=0):
     seats = [SavedSeat(4, "", sequence, sequence, 0) for sequence in sequences]
-    return SavedBooks(sum(sequences), sum(sequences), 0, False, None, epochs, False, seats)
+    return SavedLedger(sum(sequences), sum(sequences), 0, False, None, epochs, False, seats)
 
 
 def test_servers_of_a_checkpoint_are_as_far_as_the_first_or_further():
-    assert lag(books(1, 2), books(1, 4)) == {0: 0, 1: 2}
+    assert lag(ledger(1, 2), ledger(1, 4)) == {0: 0, 1: 2}
     with pytest.raises(DataError):
-        lag(books(1, 2), books(2, 1))
+        lag(ledger(1, 2), ledger(2, 1))
 
 
 def test_servers_of_a_checkpoint_are_in_the_same_epoch():
     """A server that is ahead would not make the snapshot of its last epoch again."""
     with pytest.raises(DataError, match="epochs"):
-        lag(books(1, 2), books(1, 3, epochs=1))
+        lag(ledger(1, 2), ledger(1, 3, epochs=1))
 
 
 def test_each_server_receives_its_own_parts_of_a_checkpoint():

@@ -9,7 +9,7 @@ from msgspec import convert, structs
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
-from distkeras_grid.parameter_server.checkpoint_state import SavedBooks
+from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.messages import Heartbeat, WindowCommit
 from distkeras_grid.parameter_server.state import Ledger, PendingCommit
 from distkeras_grid.records import (
@@ -129,7 +129,7 @@ def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its
     ]
     assert state.update(0).seats[0].tries == 2
     # Also in another execution of the run.
-    saved = msgspec.convert(state.to_saved(), SavedBooks)
+    saved = msgspec.convert(state.to_saved(), SavedLedger)
     again = Ledger.from_saved(make_spec(trainable_size=4, rows=100, epochs=3), saved)
     again.join(0, 3)
     assert again.update(0).seats[0].tries == 3
@@ -648,11 +648,11 @@ def test_states_of_metrics_are_added_by_epochs_each_once():
     fold(state, one)
     assert not state.admit(one), "it was folded before"
     state.repeat(one)
-    again = Ledger.from_saved(state._spec, convert(state.to_saved(), SavedBooks))
+    again = Ledger.from_saved(state._spec, convert(state.to_saved(), SavedLedger))
     (_, seat) = begin(again, [4, 4])
-    for books, session in ((state, second), (again, seat)):
-        fold(books, arrive(session, 0, samples=4, state=state_of(2, 30)))
-        assert sums(books) == [(3, 40)]
+    for ledger, session in ((state, second), (again, seat)):
+        fold(ledger, arrive(session, 0, samples=4, state=state_of(2, 30)))
+        assert sums(ledger) == [(3, 40)]
     assert [event.sources for event in kinds(state, EpochEnded)] == [{}]
     fold(state, arrive(second, 1, samples=4, epoch=2, window=0, state=state_of(5, 0)))
     fold(state, arrive(first, 1, samples=4, epoch=2, window=0, state=state_of(0.5, 1)))
@@ -681,7 +681,7 @@ def test_a_checkpoint_without_states_leaves_its_epoch_without_a_sum():
     state = make(seats=1, rows=8, epochs=2)
     (session,) = begin(state, [8])
     fold(state, arrive(session, 0, samples=4, state=state_of(1)))
-    saved = convert({**state.to_saved(), "metrics": None}, SavedBooks)
+    saved = convert({**state.to_saved(), "metrics": None}, SavedLedger)
     state = Ledger.from_saved(state._spec, saved)
     (session,) = begin(state, [8])
     for sequence, epoch in ((1, 1), (2, 2)):

@@ -109,21 +109,21 @@ SIZE, ROWS = 4, 10
 
 
 class Server:
-    """A mind with one worker, which trains windows of one row."""
+    """A core with one worker, which trains windows of one row."""
 
     def __init__(self, **changes):
         options = {"trainable_size": SIZE, "rows": ROWS, "kept_limit": 64, **changes}
-        self.mind = ServerCore(make_spec(**options), np.zeros(SIZE, np.float32))
+        self.core = ServerCore(make_spec(**options), np.zeros(SIZE, np.float32))
         self.now = 1.0
 
     def tell(self, session, message, **parts):
         self.now += 1.0
-        *_, answer = self.mind.handle(Received(session, message, **parts), self.now)
+        *_, answer = self.core.handle(Received(session, message, **parts), self.now)
         assert isinstance(answer, SendReply)
         return answer
 
     def start(self, attempt=0):
-        seat, *_ = self.mind.handle(JoinRequest(0, attempt), self.now)
+        seat, *_ = self.core.handle(JoinRequest(0, attempt), self.now)
         answer = self.tell(seat.session, Ready(ROWS, 0.0), vector=np.empty(SIZE, np.float32))
         return seat.session, answer.message
 
@@ -159,8 +159,8 @@ def test_a_worker_that_was_asked_may_answer_over_another_connection():
     server = Server()
     session, _ = server.start()
     assert server.commit(session, 0).keep
-    server.mind.handle(Disconnect(session), server.now)
-    seat, *_ = server.mind.handle(JoinRequest(0, 0), server.now)
+    server.core.handle(Disconnect(session), server.now)
+    seat, *_ = server.core.handle(JoinRequest(0, 0), server.now)
     server.tell(seat.session, Resume())
     server.keep(seat.session, 1, 1, content=5)
     _, start = server.start(attempt=1)
@@ -206,7 +206,7 @@ def test_an_attempt_with_other_rows_is_refused():
     ready = {"vector": np.empty(SIZE, np.float32)}
 
     def join(attempt, digest):
-        seat, *_ = server.mind.handle(JoinRequest(0, attempt), server.now)
+        seat, *_ = server.core.handle(JoinRequest(0, attempt), server.now)
         return server.tell(seat.session, Ready(ROWS, 0.0, digest), **ready)
 
     join(0, "0" * 16)

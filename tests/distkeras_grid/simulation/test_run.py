@@ -249,12 +249,12 @@ def test_what_was_held_back_is_lost_with_its_worker():
     found = sparse(DownpourRule(), [3], run=False, outages=[Outage(0, at=5.5, seconds=1.0)])
     worker = found.workers[0]
     while worker.attempt < 1:
-        held_back = worker._mind._accumulator
+        held_back = worker._core._accumulator
         found.advance()
     assert (held_back.residual != 0).any()
-    while worker._mind.phase == "starting":
+    while worker._core.phase == "starting":
         found.advance()
-    assert (worker._mind._accumulator.residual == 0).all()
+    assert (worker._core._accumulator.residual == 0).all()
 
 
 def test_who_was_late_is_told_of_each_step_in_its_own_bytes():

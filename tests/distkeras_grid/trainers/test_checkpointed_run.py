@@ -31,7 +31,7 @@ from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.trainers.server_deaths import ServerDeaths
 from distkeras_grid.worker.loop import train
-from distkeras_grid.worker.seat import worker_mind
+from distkeras_grid.worker.seat import new_worker_core
 from tests.invariants.small_runs import BATCH, DGC, SEAT_ROWS, SIZE, learner_of
 from tests.leaks import WORKER
 from tests.local_files import LocalFiles
@@ -80,8 +80,8 @@ class Launch:
                 engine = learner_of(rule, self._kind)
                 start = client.ready(SEAT_ROWS)
                 plan = policy_of(spec.schedule, SEAT_ROWS, seat)
-                mind = worker_mind(spec, rule, engine.layout, plan, seat)
-                train(mind, engine, client, start, Rows())
+                core = new_worker_core(spec, rule, engine.layout, plan, seat)
+                train(core, engine, client, start, Rows())
         except GridError:
             return
 

@@ -57,7 +57,7 @@ class Server:
     def capture(self):
         self.captured += 1
         samples = self.history.samples if self.samples is None else self.samples
-        self.parts_now = [pack({"books": {"samples_folded": samples}}), pack({"own": {}})]
+        self.parts_now = [pack({"ledger": {"samples_folded": samples}}), pack({"own": {}})]
         return self.update()
 
     def update(self):

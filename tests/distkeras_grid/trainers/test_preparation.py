@@ -38,14 +38,14 @@ WINDOW = WindowRecord(
 class Server:
     """As the driver's end of a server, without one."""
 
-    def __init__(self, mind):
-        self.mind = mind
+    def __init__(self, core):
+        self.core = core
 
     def reconnect(self):
         pass
 
     def center(self, seat=0):
-        (told,) = self.mind.handle(Received(DRIVER, FetchCenter(None, seat)), 0.0)
+        (told,) = self.core.handle(Received(DRIVER, FetchCenter(None, seat)), 0.0)
         return told.vector
 
 
@@ -53,15 +53,15 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
     monkeypatch.setitem(RULES, FailsLater.name, FailsLater)
     settings = make_settings(rule=FailsLater(), rows=1, trainable_size=CHUNK + 1)
     spec, history = settings.spec, History()
-    mind = ServerCore(spec, np.zeros(spec.size, np.float32))
-    session = mind.handle(JoinRequest(0, 0), 0.0)[0].session
-    mind.handle(Received(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
+    core = ServerCore(spec, np.zeros(spec.size, np.float32))
+    session = core.handle(JoinRequest(0, 0), 0.0)[0].session
+    core.handle(Received(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
     sent = Received(session, make_commit(0), np.ones(spec.size, np.float32))
-    (dismissed,) = mind.handle(sent, 0.0)
+    (dismissed,) = core.handle(sent, 0.0)
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)
     run = TrainingJob(settings, None, {}, observer, history, {}, 0.0)
-    with pytest.raises(RuleFailedError) as raised, run._leaving(Server(mind)):
+    with pytest.raises(RuleFailedError) as raised, run._leaving(Server(core)):
         raise dismissed.error
     assert run.left is None
     assert len(raised.value.__notes__) == 1
@@ -78,8 +78,8 @@ def failing_run():
 
 def test_the_center_is_kept_if_only_a_worker_could_not_reach_the_server(failing_run):
     spec = failing_run.spec
-    mind = ServerCore(spec, np.ones(spec.size, np.float32))
-    with pytest.raises(ServerUnreachableError), failing_run._leaving(Server(mind)):
+    core = ServerCore(spec, np.ones(spec.size, np.float32))
+    with pytest.raises(ServerUnreachableError), failing_run._leaving(Server(core)):
         raise ServerUnreachableError("No way to 10.0.0.7. Worker 0 was given up for that.")
     assert failing_run.left is not None
 

@@ -8,7 +8,7 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, GridError, NonFiniteLossError
 from distkeras_grid.rules import LocalSteps
 from distkeras_grid.simulation.learners import QuadraticLearner
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
 from distkeras_grid.worker.task import check_state
 from tests.specs import make_spec
@@ -26,7 +26,7 @@ def test_a_state_that_is_handed_over_is_taken_over_bit_for_bit():
     one.apply(np.array([1.0, 1e-30], np.float32), START.copy())
     state = shared_state(one, version=1)
     assert (state.dtype, state.nbytes) == (np.uint8, 8)
-    apply_action(minds.LoadOptimizerState(state), other)
+    apply_action(cores.LoadOptimizerState(state), other)
     np.testing.assert_array_equal(other.step_state()[0], one.step_state()[0])
     assert (other.step_state()[0] != 0).all()
 
@@ -41,7 +41,7 @@ def test_a_state_that_is_not_finite_is_not_handed_over(value):
 
 def test_a_question_is_no_order():
     with pytest.raises(GridError):
-        apply_action(minds.RequestState(), engine())
+        apply_action(cores.RequestState(), engine())
 
 
 def test_an_optimizer_that_is_laid_out_otherwise_is_refused_before_the_start():

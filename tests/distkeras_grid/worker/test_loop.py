@@ -149,11 +149,11 @@ class Server:
         kept = None
         if self._compression:
             kept = partial(Accumulator, self._compression, KERNEL, workers=1)
-        mind = self.mind(engine, plan, accumulator=kept, **options)
+        core = self.core(engine, plan, accumulator=kept, **options)
         first = first_state(engine)
-        return train(mind, engine, client, start, rows, after_window, first=first)
+        return train(core, engine, client, start, rows, after_window, first=first)
 
-    def mind(self, engine, plan=None, **options):
+    def core(self, engine, plan=None, **options):
         return WorkerCore(0, self.rule, engine.layout, plan or planned(), **options)
 
     def window_events(self):
@@ -239,7 +239,7 @@ def test_an_attempt_that_lost_its_seat_ends_with_nothing_folded(stack, spool):
     start = client.ready(ROWS)
     server.worker(attempt=2)
     with pytest.raises(FencedError, match="newer connection"):
-        train(server.mind(engine), engine, client, start, spool)
+        train(server.core(engine), engine, client, start, spool)
     assert engine.windows == 1
     assert not server.window_events()
 
@@ -250,7 +250,7 @@ def test_stop_ends_the_training_after_the_window_that_hears_it(stack, spool):
     start = client.ready(ROWS)
     server.driver.command(stop=True)
     engine = CountingEngine()
-    assert train(server.mind(engine), engine, client, start, spool) == 4
+    assert train(server.core(engine), engine, client, start, spool) == 4
     assert engine.windows == 1
 
 
@@ -260,7 +260,7 @@ def test_a_new_learning_rate_holds_from_the_next_window_on(stack, spool):
     start = client.ready(ROWS)
     server.driver.command(learning_rate=10.0)
     engine = CountingEngine()
-    train(server.mind(engine, first(planned(), 2)), engine, client, start, spool)
+    train(server.core(engine, first(planned(), 2)), engine, client, start, spool)
     assert sorted(server.driver.center()) == [1, 1, 1, 1, 10, 10, 10]
 
 

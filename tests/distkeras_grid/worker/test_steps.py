@@ -80,7 +80,7 @@ class Run:
             self._service.address, driver_key(self.key), "test", self.size, 5
         )
         stack.callback(self.driver.close)
-        self.engines, self.minds = {}, {}
+        self.engines, self.cores = {}, {}
 
     def join(self, number, attempt=0):
         address = self._service.address
@@ -107,14 +107,14 @@ class Run:
         spool.append(pa.record_batch(columns))
         spool.seal()
         own = self.engines[number] = engine(self.optimizer)
-        self.minds[number] = mind_of(
+        self.cores[number] = core_of(
             number, own, lambda plan: troubled(paced(plan), client, most, break_before)
         )
         with suppress(Death):
-            train(self.minds[number], own, client, start, spool)
+            train(self.cores[number], own, client, start, spool)
 
 
-def mind_of(number, own, chosen=iter):
+def core_of(number, own, chosen=iter):
     policy = EpochSampler(
         rows=SEAT_ROWS, batch_size=BATCH, window=1, epochs=EPOCHS, seat=number, shuffle=False
     )
@@ -235,9 +235,9 @@ def test_a_worker_that_was_lost_for_a_while_goes_on_where_the_others_are(stack, 
         run.seat(1, most=1, break_before=0, paced=lambda plan: after(wait, plan))
 
     beside_a_whole_run(run, second)
-    mind = run.minds[1]
-    assert mind.version == EPOCHS * STEPS
-    np.testing.assert_array_equal(mind.before, run.driver.center())
+    core = run.cores[1]
+    assert core.version == EPOCHS * STEPS
+    np.testing.assert_array_equal(core.before, run.driver.center())
 
 
 def after(wait, plan):
@@ -260,9 +260,9 @@ def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack
             run.train(1, client, start, most=0)
 
     beside_a_whole_run(run, second)
-    mind = run.minds[1]
-    assert mind.version == EPOCHS * STEPS
-    np.testing.assert_array_equal(mind.before, run.driver.center())
+    core = run.cores[1]
+    assert core.version == EPOCHS * STEPS
+    np.testing.assert_array_equal(core.before, run.driver.center())
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from distkeras_grid.rules import (
     SequentialRule,
 )
 from distkeras_grid.weights import Variable, WeightLayout
-from distkeras_grid.worker import worker_core as minds
+from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.worker_core import WorkerCore
 from distkeras_grid.worker.worker_state import WorkerState
 
@@ -36,7 +36,7 @@ LAYOUT = WeightLayout((Variable("x", (3,)),), (Variable("mean", (1,)),))
 CENTER = np.array([1, 2, 3, 4], np.float32)
 
 
-def mind(rule=None, **options):
+def core(rule=None, **options):
     policy = EpochSampler(rows=ROWS, batch_size=BATCH, window=WINDOW, epochs=EPOCHS, seat=3)
     return WorkerCore(3, rule or DownpourRule(), LAYOUT, policy, **options)
 
@@ -47,15 +47,15 @@ def start(sequence=0, version=0, newest=None, has_state=False, rate=None, stop=F
 
 
 def started(**said):
-    return minds.Started(start(**said), CENTER)
+    return cores.Started(start(**said), CENTER)
 
 
 def computed(loss=0.5, steps=2):
-    return minds.Computed(WindowResult(steps, 4, loss, {"accuracy": 0.25}), 7.0, 0.5)
+    return cores.Computed(WindowResult(steps, 4, loss, {"accuracy": 0.25}), 7.0, 0.5)
 
 
 def replied(version, stop=False, rate=None, state_version=0, wanted=False):
-    return minds.Replied(CommitReply(version, stop, rate, state_version, wanted))
+    return cores.Replied(CommitReply(version, stop, rate, state_version, wanted))
 
 
 def kinds(actions):
@@ -65,16 +65,16 @@ def kinds(actions):
 def exchanged(worker, version, **said):
     """Let a window be computed and answered; return what comes then."""
     (exchange,) = worker.handle(computed())
-    assert isinstance(exchange, minds.Exchange)
+    assert isinstance(exchange, cores.Exchange)
     return worker.handle(replied(version, **said))
 
 
 def test_a_worker_computes_and_exchanges_until_its_windows_end():
-    worker = mind()
+    worker = core()
     begin, compute = worker.handle(started(sequence=1))
-    assert begin == minds.SetScheduleOffset(2)
+    assert begin == cores.SetScheduleOffset(2)
     numbers = []
-    while isinstance(compute, minds.Compute):
+    while isinstance(compute, cores.Compute):
         numbers.append(compute.window.sequence)
         (compute,) = exchanged(worker, version=0)
     assert numbers == [1, 2, 3, 4, 5]
@@ -83,7 +83,7 @@ def test_a_worker_computes_and_exchanges_until_its_windows_end():
 
 
 def test_a_commit_tells_its_window_and_what_the_rule_proposes():
-    worker = mind()
+    worker = core()
     *_, compute = worker.handle(started(sequence=4, version=9))
     np.testing.assert_array_equal(compute.before, CENTER)
     compute.after[:] = [2, 2, 2, 7]
@@ -108,7 +108,7 @@ def test_a_function_of_the_users_sees_the_window_before_it_is_sent():
         seen.append((loss, metrics, sent.tolist()))
         return "too far"
 
-    worker = mind(validate=validate)
+    worker = core(validate=validate)
     *_, compute = worker.handle(started())
     compute.after[:] = [2, 2, 2, 7]
     (exchange,) = worker.handle(computed())
@@ -117,7 +117,7 @@ def test_a_function_of_the_users_sees_the_window_before_it_is_sent():
 
 
 def test_a_function_of_the_users_that_raises_ends_the_worker_before_anything_is_sent():
-    worker = mind(validate=lambda *_: 1 / 0)
+    worker = core(validate=lambda *_: 1 / 0)
     *_, compute = worker.handle(started())
     compute.after[:] = 0
     with pytest.raises(JudgeFailedError, match="ZeroDivisionError"):
@@ -126,7 +126,7 @@ def test_a_function_of_the_users_that_raises_ends_the_worker_before_anything_is_
 
 def test_what_is_sent_lies_where_it_was_asked_for():
     memory = np.empty(LAYOUT.size, np.float32)
-    worker = mind(outgoing=memory)
+    worker = core(outgoing=memory)
     *_, compute = worker.handle(started())
     compute.after[:] = [2, 2, 2, 7]
     (exchange,) = worker.handle(computed())
@@ -135,7 +135,7 @@ def test_what_is_sent_lies_where_it_was_asked_for():
 
 
 def test_an_elastic_worker_goes_on_from_its_own_weights():
-    worker = mind(ElasticRule(0.5))
+    worker = core(ElasticRule(0.5))
     *_, compute = worker.handle(started())
     compute.after[:] = [8, 8, 8, 8]
     (exchange,) = worker.handle(computed())
@@ -145,49 +145,49 @@ def test_an_elastic_worker_goes_on_from_its_own_weights():
 
 
 def test_stop_ends_before_the_next_window():
-    worker = mind()
+    worker = core()
     worker.handle(started())
     assert kinds(exchanged(worker, 1, stop=True)) == ["FinishWorker"]
-    assert kinds(mind().handle(started(stop=True))) == ["SetScheduleOffset", "FinishWorker"]
+    assert kinds(core().handle(started(stop=True))) == ["SetScheduleOffset", "FinishWorker"]
 
 
 def test_a_learning_rate_comes_before_the_window_that_it_is_for():
-    worker = mind()
+    worker = core()
     first = worker.handle(started(rate=0.25))
-    assert (first[-2], first[-1].window.sequence) == (minds.SetLearningRate(0.25), 0)
+    assert (first[-2], first[-1].window.sequence) == (cores.SetLearningRate(0.25), 0)
     second = exchanged(worker, 1, rate=0.5)
-    assert (second[0], second[-1].window.sequence) == (minds.SetLearningRate(0.5), 1)
+    assert (second[0], second[-1].window.sequence) == (cores.SetLearningRate(0.5), 1)
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
 def test_a_loss_that_is_not_finite_is_not_sent(loss):
-    worker = mind()
+    worker = core()
     worker.handle(started())
     with pytest.raises(NonFiniteLossError):
         worker.handle(computed(loss))
 
 
 def skipped(version):
-    return minds.Replied(CommitReply(version, stop=False, learning_rate=0.25, skipped=True))
+    return cores.Replied(CommitReply(version, stop=False, learning_rate=0.25, skipped=True))
 
 
 @pytest.mark.parametrize(
     "rule", [DownpourRule(), AveragingRule(), ElasticRule(0.5), SequentialRule()]
 )
 def test_after_a_skipped_window_a_worker_begins_anew_from_the_center(rule):
-    worker = mind(rule, sends_all=True)
+    worker = core(rule, sends_all=True)
     *_, compute = worker.handle(started())
     compute.after[:] = np.nan
     (exchange,) = worker.handle(computed(np.nan))
     exchange.reply[:] = [5, 6, 7, 8]
     renew, begin, rate, compute = worker.handle(skipped(4))
-    assert (renew, begin, rate.value) == (minds.ResetEngine(), minds.SetScheduleOffset(2), 0.25)
+    assert (renew, begin, rate.value) == (cores.ResetEngine(), cores.SetScheduleOffset(2), 0.25)
     np.testing.assert_array_equal(compute.before, [5, 6, 7, 8])
     assert (worker.version, compute.window.sequence) == (4, 1)
 
 
 def test_a_skipped_gradient_leaves_weights_and_optimizer_as_they_are():
-    worker = mind(MeanGradientRule(), sends_all=True)
+    worker = core(MeanGradientRule(), sends_all=True)
     worker.handle(started())
     worker.handle(computed(np.inf))
     (compute,) = worker.handle(skipped(0))
@@ -207,7 +207,7 @@ def test_nothing_of_a_skipped_window_is_held_back(loss, value):
         accumulator=lambda: Accumulator(settings, layout, 1),
         sends_all=True,
     )
-    *_, compute = worker.handle(minds.Started(start(), np.zeros(12, np.float32)))
+    *_, compute = worker.handle(cores.Started(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
     exchanged(worker, 1)
     worker.after[:] = value
@@ -215,17 +215,17 @@ def test_nothing_of_a_skipped_window_is_held_back(loss, value):
     assert np.isnan(exchange.payload).sum() == np.count_nonzero(exchange.payload) == 1
     exchange.reply[:] = 0
     worker.handle(skipped(1))
-    assert not minds.residual_of(worker._accumulator)["residual"].any()
+    assert not cores.residual_of(worker._accumulator)["residual"].any()
 
 
 @pytest.mark.parametrize(("value", "error"), [(1.0, RefusedError), (np.nan, NonFiniteLossError)])
 def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, error):
-    worker = mind()
+    worker = core()
     *_, compute = worker.handle(started())
     compute.after[:] = value
     worker.handle(computed())
     with pytest.raises(error):
-        worker.handle(minds.CommitRejected(RefusedError("no")))
+        worker.handle(cores.CommitRejected(RefusedError("no")))
 
 
 def test_what_is_held_back_begins_anew_with_each_attempt_only():
@@ -235,11 +235,11 @@ def test_what_is_held_back_begins_anew_with_each_attempt_only():
     worker = WorkerCore(
         0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
-    *_, compute = worker.handle(minds.Started(start(), np.zeros(12, np.float32)))
+    *_, compute = worker.handle(cores.Started(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
     (exchange,) = worker.handle(computed())
     assert np.count_nonzero(exchange.payload) == 2
-    assert np.count_nonzero(minds.residual_of(worker._accumulator)["residual"]) == 9
+    assert np.count_nonzero(cores.residual_of(worker._accumulator)["residual"]) == 9
 
 
 def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
@@ -250,64 +250,64 @@ def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
     worker = WorkerCore(
         0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
-    *_, compute = worker.handle(minds.Started(start(), center))
+    *_, compute = worker.handle(cores.Started(start(), center))
     compute.after[:] = np.arange(12)
     exchanged(worker, 3)
-    worker.handle(minds.CommitRejected(RefusedError("not kept")))
-    worker.handle(minds.Started(start(sequence=1, version=3), center))
-    assert np.count_nonzero(minds.residual_of(worker._accumulator)["residual"]) == 9
+    worker.handle(cores.CommitRejected(RefusedError("not kept")))
+    worker.handle(cores.Started(start(sequence=1, version=3), center))
+    assert np.count_nonzero(cores.residual_of(worker._accumulator)["residual"]) == 9
 
 
 # -- the steps of the rounds --------------------------------------------------------------------
 
 
 def test_a_worker_makes_all_steps_that_it_has_not_made():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     *_, compute = worker.handle(started())
     worker.handle(computed())
     (fetch,) = worker.handle(replied(2, rate=0.125))
     # The rate comes with the step that it is for.
     assert (kinds([fetch]), fetch.version) == (["RequestStep"], 0)
     assert fetch.out is compute.after
-    order, apply, fetch = worker.handle(minds.StepFetched(Step(0.125)))
-    assert order == minds.SetLearningRate(0.125)
+    order, apply, fetch = worker.handle(cores.StepFetched(Step(0.125)))
+    assert order == cores.SetLearningRate(0.125)
     assert (apply.gradient is compute.after, apply.weights is compute.before) == (True, True)
     assert fetch.version == 1
-    apply, compute = worker.handle(minds.StepFetched(Step(None)))
+    apply, compute = worker.handle(cores.StepFetched(Step(None)))
     assert kinds([apply, compute]) == ["Apply", "Compute"]
     assert worker.version == 2
 
 
 def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     (fetch,) = worker.handle(started(sequence=2, version=4, newest=5, has_state=True))
-    assert fetch == minds.RequestState()
+    assert fetch == cores.RequestState()
     state = np.array([1, 2], np.uint8)
-    order, fetch = worker.handle(minds.StateFetched(state))
+    order, fetch = worker.handle(cores.StateFetched(state))
     assert (kinds([order]), order.state is state) == (["LoadOptimizerState"], True)
     assert (kinds([fetch]), fetch.version) == (["RequestStep"], 4)
-    *_, compute = worker.handle(minds.StepFetched(Step(None)))
+    *_, compute = worker.handle(cores.StepFetched(Step(None)))
     assert compute.window.sequence == 2
 
 
 def test_a_state_that_is_refused_ends_the_attempt():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started(version=4, has_state=True))
     # Nothing was computed yet, and nothing says what lies in the memory for it.
     worker.payload[:] = np.nan
     with pytest.raises(RefusedError):
-        worker.handle(minds.CommitRejected(RefusedError("none was promised")))
+        worker.handle(cores.CommitRejected(RefusedError("none was promised")))
 
 
 def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 3)
-    refusal = minds.CommitRejected(RefusedError("not kept"))
+    refusal = cores.CommitRejected(RefusedError("not kept"))
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
     again = started(sequence=1, version=2, newest=3, has_state=True)
     assert kinds(worker.handle(again)) == ["RequestState"]
-    *_, fetch = worker.handle(minds.StateFetched(np.empty(0, np.uint8)))
+    *_, fetch = worker.handle(cores.StateFetched(np.empty(0, np.uint8)))
     assert fetch.version == 2
     # It has got on, so it may begin again.
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
@@ -317,10 +317,10 @@ def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
 
 def test_a_worker_that_begins_again_is_asked_anew_and_may_begin_again_once_more():
     """Where the optimizer has no state, the weights alone are a new start."""
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 3, wanted=True)
-    refusal = minds.CommitRejected(RefusedError("not kept"))
+    refusal = cores.CommitRejected(RefusedError("not kept"))
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
     assert kinds(worker.handle(started(sequence=1, version=2, newest=3))) == ["RequestStep"]
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
@@ -329,32 +329,32 @@ def test_a_worker_that_begins_again_is_asked_anew_and_may_begin_again_once_more(
 
 
 def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, wanted=True)
-    apply, hand_over = worker.handle(minds.StepFetched(Step(None)))
+    apply, hand_over = worker.handle(cores.StepFetched(Step(None)))
     assert (kinds([apply]), hand_over.version) == (["Apply"], 1)
-    assert kinds(worker.handle(minds.HandedOver())) == ["Compute"]
+    assert kinds(worker.handle(cores.HandedOver())) == ["Compute"]
     exchanged(worker, 2, stop=True)
-    *_, hand_over = worker.handle(minds.StepFetched(Step(None)))
+    *_, hand_over = worker.handle(cores.StepFetched(Step(None)))
     assert (kinds([hand_over]), hand_over.version) == (["StoreOptimizerState"], 2)
-    assert kinds(worker.handle(minds.HandedOver())) == ["FinishWorker"]
+    assert kinds(worker.handle(cores.HandedOver())) == ["FinishWorker"]
 
 
 def test_nothing_is_handed_over_at_the_end_that_the_server_has():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, stop=True, state_version=1)
-    assert kinds(worker.handle(minds.StepFetched(Step(None)))) == ["Apply", "FinishWorker"]
+    assert kinds(worker.handle(cores.StepFetched(Step(None)))) == ["Apply", "FinishWorker"]
 
 
 def test_weights_that_are_not_finite_are_not_handed_over():
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, wanted=True)
     worker.before[1] = np.nan
     with pytest.raises(NonFiniteLossError):
-        worker.handle(minds.StepFetched(Step(None)))
+        worker.handle(cores.StepFetched(Step(None)))
 
 
 # -- misused -----------------------------------------------------------------------------------
@@ -362,22 +362,22 @@ def test_weights_that_are_not_finite_are_not_handed_over():
 
 def test_what_was_asked_of_a_worker_is_forgotten_when_it_joins_again():
     """The server asks anew, and refuses what it has not asked for."""
-    worker = mind(MeanGradientRule())
+    worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 3, wanted=True)
-    worker.handle(minds.CommitRejected(RefusedError("not kept")))
+    worker.handle(cores.CommitRejected(RefusedError("not kept")))
     assert kinds(worker.handle(started(sequence=1, version=3))) == ["Compute"]
 
 
 @pytest.mark.parametrize(
     "event",
-    [computed(), replied(1), minds.StepFetched(Step(None)), minds.HandedOver()],
+    [computed(), replied(1), cores.StepFetched(Step(None)), cores.HandedOver()],
     ids=lambda event: type(event).__name__,
 )
 def test_what_nobody_asked_for_is_an_error(event):
     with pytest.raises(GridError):
-        mind().handle(event)
-    done = mind()
+        core().handle(event)
+    done = core()
     done.handle(started(stop=True))
     with pytest.raises(GridError):
         done.handle(event)
@@ -389,45 +389,45 @@ def own_state(before=(5, 6, 7, 8), offset=0, held_back=None):
 
 
 def recalled(sequence, version, **own):
-    return minds.Recalled(sequence, version, own_state(**own))
+    return cores.Recalled(sequence, version, own_state(**own))
 
 
 def test_a_worker_keeps_its_state_before_the_next_window():
-    worker = mind()
+    worker = core()
     worker.handle(started())
     worker.handle(computed())
-    (keep,) = worker.handle(minds.Replied(CommitReply(4, False, None, keep=True)))
+    (keep,) = worker.handle(cores.Replied(CommitReply(4, False, None, keep=True)))
     assert (keep.sequence, keep.version, keep.held_back) == (1, 4, None)
     assert np.shares_memory(keep.before, worker.before)
-    rate, compute = worker.handle(minds.WorkerStateStored(GoOn(stop=False, learning_rate=0.5)))
-    assert (rate, compute.window.sequence) == (minds.SetLearningRate(0.5), 1)
+    rate, compute = worker.handle(cores.WorkerStateStored(GoOn(stop=False, learning_rate=0.5)))
+    assert (rate, compute.window.sequence) == (cores.SetLearningRate(0.5), 1)
     (compute,) = exchanged(worker, 5)
     assert compute.window.sequence == 2
 
 
 def test_a_worker_that_has_kept_its_state_may_be_told_to_stop():
-    worker = mind()
+    worker = core()
     worker.handle(started())
     worker.handle(computed())
-    worker.handle(minds.Replied(CommitReply(4, False, None, keep=True)))
-    assert kinds(worker.handle(minds.WorkerStateStored(GoOn(stop=True, learning_rate=None)))) == [
+    worker.handle(cores.Replied(CommitReply(4, False, None, keep=True)))
+    assert kinds(worker.handle(cores.WorkerStateStored(GoOn(stop=True, learning_rate=None)))) == [
         "FinishWorker"
     ]
 
 
 def test_a_worker_without_windows_keeps_nothing():
-    worker = mind()
+    worker = core()
     worker.handle(started(sequence=2 * PER_EPOCH - 1))
     worker.handle(computed())
-    assert kinds(worker.handle(minds.Replied(CommitReply(1, False, None, keep=True)))) == [
+    assert kinds(worker.handle(cores.Replied(CommitReply(1, False, None, keep=True)))) == [
         "FinishWorker"
     ]
 
 
 def beginning(rule, start, event, **options):
-    """Let another attempt start; return its mind, and what it does with what it recalls."""
-    worker = mind(rule, **options)
-    assert kinds(worker.handle(minds.Started(start, CENTER))) == ["RestoreWorkerState"]
+    """Let another attempt start; return its core, and what it does with what it recalls."""
+    worker = core(rule, **options)
+    assert kinds(worker.handle(cores.Started(start, CENTER))) == ["RestoreWorkerState"]
     return worker, worker.handle(event)
 
 
@@ -449,7 +449,7 @@ def test_a_state_of_now_is_taken_with_its_weights_whatever_the_rule(rule):
 def test_after_an_older_state_the_center_counts_and_schedules_go_on():
     worker, orders = beginning(DownpourRule(), kept_start(4, 9), recalled(2, 5, offset=1))
     # Windows of 2, 2, 1, 2 batches: after the kept ones come 3 more.
-    assert orders[1:3] == [minds.SetScheduleOffset(1 + 3), minds.SetLearningRate(0.25)]
+    assert orders[1:3] == [cores.SetScheduleOffset(1 + 3), cores.SetLearningRate(0.25)]
     np.testing.assert_array_equal(orders[-1].before, CENTER)
     assert (orders[-1].window.sequence, worker.version) == (4, 9)
 
@@ -466,11 +466,11 @@ def test_a_worker_alone_repeats_what_it_has_lost_and_sends_only_what_is_due():
     sequences = []
     compute = orders[-1]
     np.testing.assert_array_equal(compute.before, [5, 6, 7, 8])
-    while isinstance(compute, minds.Compute):
+    while isinstance(compute, cores.Compute):
         sequences.append(compute.window.sequence)
         compute.after[:] = sequences[-1]
         (compute,) = worker.handle(computed())
-        if isinstance(compute, minds.Compute):
+        if isinstance(compute, cores.Compute):
             np.testing.assert_array_equal(compute.before, np.full(4, sequences[-1]))
     assert (sequences, compute.commit.sequence, worker.samples) == ([2, 3, 4], 4, 4)
 
@@ -478,13 +478,13 @@ def test_a_worker_alone_repeats_what_it_has_lost_and_sends_only_what_is_due():
 def test_windows_are_trained_again_with_the_rates_of_their_epochs():
     start = kept_start(5, 5, rates=((1, 0.5), (2, 0.25)))
     worker, (*orders, compute) = beginning(SequentialRule(), start, recalled(1, 1))
-    rates = [[order.value for order in orders if isinstance(order, minds.SetLearningRate)][-1]]
-    while isinstance(compute, minds.Compute):
+    rates = [[order.value for order in orders if isinstance(order, cores.SetLearningRate)][-1]]
+    while isinstance(compute, cores.Compute):
         *orders, compute = worker.handle(computed())
         rates += [order.value for order in orders]
     assert (compute.commit.sequence, rates) == (5, [0.5, 0.5, 0.25, 0.25, 0.25])
     *orders, _ = worker.handle(replied(6, rate=0.125))
-    assert orders == [minds.SetLearningRate(0.125)]
+    assert orders == [cores.SetLearningRate(0.125)]
 
 
 def test_where_workers_make_the_steps_an_older_state_gives_only_what_is_the_workers_own():
@@ -501,10 +501,10 @@ def test_what_was_held_back_comes_again_only_if_nothing_was_sent_since(sequence,
     def dgc():
         return Accumulator(DeepGradientCompression(0.9, warm_up_epochs=0), LAYOUT, 1)
 
-    held = {name: np.ones_like(array) for name, array in minds.residual_of(dgc()).items()}
+    held = {name: np.ones_like(array) for name, array in cores.residual_of(dgc()).items()}
     event = recalled(sequence, version, held_back=held)
     worker, _ = beginning(DownpourRule(), kept_start(4, 9), event, accumulator=dgc)
-    for array in minds.residual_of(worker._accumulator).values():
+    for array in cores.residual_of(worker._accumulator).values():
         np.testing.assert_array_equal(array, np.full_like(array, kept))
 
 
@@ -519,7 +519,7 @@ def test_a_state_of_another_model_is_refused():
 @pytest.mark.parametrize(("sequence", "stop"), [(4, True), (2 * PER_EPOCH, False)])
 def test_a_worker_that_has_nothing_left_to_do_recalls_nothing(sequence, stop):
     told = Start(sequence, 9, 9, False, None, stop, has_kept=True)
-    assert kinds(mind().handle(minds.Started(told, CENTER))) == [
+    assert kinds(core().handle(cores.Started(told, CENTER))) == [
         "SetScheduleOffset",
         "FinishWorker",
     ]

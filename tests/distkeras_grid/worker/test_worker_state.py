@@ -157,9 +157,9 @@ class Seat:
         start = client.ready(ROWS)
         held = accumulators(self.compression, engine.layout, workers=1)
         plan = Chosen(PLAN, windows)
-        mind = WorkerCore(0, self.rule, engine.layout, plan, accumulator=held)
+        core = WorkerCore(0, self.rule, engine.layout, plan, accumulator=held)
         with suppress(Death):
-            train(mind, engine, client, start, Rows())
+            train(core, engine, client, start, Rows())
         client.close()
 
     def parts(self):
@@ -314,11 +314,11 @@ def test_only_the_last_checkpoint_can_be_fetched(stack):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda tree: tree["books"].update(version=-1),
-        lambda tree: tree["books"].update(samples_folded=3),
-        lambda tree: tree["books"]["seats"].append(tree["books"]["seats"][0]),
-        lambda tree: tree["books"].update(epochs_ended=EPOCHS + 1),
-        lambda tree: tree["books"].pop("stop"),
+        lambda tree: tree["ledger"].update(version=-1),
+        lambda tree: tree["ledger"].update(samples_folded=3),
+        lambda tree: tree["ledger"]["seats"].append(tree["ledger"]["seats"][0]),
+        lambda tree: tree["ledger"].update(epochs_ended=EPOCHS + 1),
+        lambda tree: tree["ledger"].pop("stop"),
         lambda tree: tree["center"].update(centers=[np.ones(SIZE + 1, np.float32)]),
         lambda tree: tree["center"].update(shared=[np.ones(SIZE, np.float32)]),
         lambda tree: tree.update(kept={}),

@@ -1,4 +1,4 @@
-"""The server's mind with a rule that raises, or an outlier that stops the run.
+"""The server's core with a rule that raises, or an outlier that stops the run.
 
 Whoever waits is told, the driver is told once, and nobody is given a center that is folded by half.
 """
@@ -99,7 +99,7 @@ class MistakenMean(AveragingRule):
 
 
 class Broke(Exception):
-    """The run has ended with an event: who sent it, what the mind answered, what it raised."""
+    """The run has ended with an event: who sent it, what the core answered, what it raised."""
 
     def __init__(self, session, actions, error=None):
         self.session, self.actions, self.error = session, actions, error
@@ -184,7 +184,7 @@ class Breaking:
         with pytest.raises(RefusedError):
             self.say(DRIVER, FetchCenter(None, 0))
         with pytest.raises(RuleFailedError):
-            self.mind.center.to_state()
+            self.core.center.to_state()
 
     def check_nobody_goes_on(self):
         with pytest.raises(RefusedError):
@@ -196,7 +196,7 @@ class Breaking:
                 )
                 with pytest.raises(self.error):
                     self.say(worker.session, sent, np.ones(SIZE, np.float32))
-        session = self.mind.handle(JoinRequest(0, 10**6), self.now)[0].session
+        session = self.core.handle(JoinRequest(0, 10**6), self.now)[0].session
         with pytest.raises(self.error):
             self.say(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
         assert self.say(DRIVER, Command(True, None, begin=True))
@@ -204,8 +204,8 @@ class Breaking:
             worker = self.workers[number]
             if worker.status == "running":
                 assert self.say(worker.session, WorkerFinished())[0].to == worker.session
-        assert not self.mind._gate
-        assert not self.mind._round
+        assert not self.core._gate
+        assert not self.core._round
 
 
 class FailingRule(Breaking):
