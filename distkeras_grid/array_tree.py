@@ -46,7 +46,7 @@ _TYPES = {
 }
 
 
-class _Described(msgspec.Struct, frozen=True, array_like=True):
+class _ArrayHeader(msgspec.Struct, frozen=True, array_like=True):
     """Type and shape of an array."""
 
     dtype: str
@@ -55,7 +55,7 @@ class _Described(msgspec.Struct, frozen=True, array_like=True):
 
 class _Header(msgspec.Struct, frozen=True, array_like=True):
     tree: dict[str, Any]
-    arrays: tuple[_Described, ...]
+    arrays: tuple[_ArrayHeader, ...]
 
 
 def pack(tree: Mapping[str, Any]) -> Packed:
@@ -72,7 +72,7 @@ def pack(tree: Mapping[str, Any]) -> Packed:
     """
     arrays: list[NDArray[Any]] = []
     plain = _plain(tree, arrays)
-    described = tuple(_Described(str(array.dtype), array.shape) for array in arrays)
+    described = tuple(_ArrayHeader(str(array.dtype), array.shape) for array in arrays)
     header = msgspec.msgpack.encode(_Header(plain, described))
     places = list(_places(described, len(header)))
     data = np.zeros(places[-1].stop if places else _START.size + len(header), np.uint8)
@@ -101,7 +101,7 @@ def unpack(data: Packed) -> dict[str, Any]:
         raise DataError(f"This is not a packed tree: {error}.") from error
 
 
-def _arrays(data: Packed, described: Sequence[_Described], length: int) -> list[NDArray[Any]]:
+def _arrays(data: Packed, described: Sequence[_ArrayHeader], length: int) -> list[NDArray[Any]]:
     for each in described:
         if each.dtype not in _TYPES or any(count < 0 for count in each.shape):
             raise DataError(f"A packed tree has no arrays such as {each.dtype}{each.shape}.")
@@ -115,7 +115,7 @@ def _arrays(data: Packed, described: Sequence[_Described], length: int) -> list[
     ]
 
 
-def _places(described: Sequence[_Described], length: int) -> Iterator[slice]:
+def _places(described: Sequence[_ArrayHeader], length: int) -> Iterator[slice]:
     """Yield the bytes of each array."""
     end = _START.size + length
     for each in described:

@@ -48,14 +48,14 @@ from distkeras_grid.parameter_server.messages import (
     Message,
     PayloadKind,
 )
-from distkeras_grid.parameter_server.server_core import DRIVER, Received, ServerCore
+from distkeras_grid.parameter_server.server_core import DRIVER, Incoming, ServerCore
 from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.spark.folder_lease import LeaseRecord, read_sign
 from distkeras_grid.spark.tables import read_tables
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.checkpointing import SavedDriver
+from distkeras_grid.trainers.checkpoint_writer import SavedDriver
 from distkeras_grid.worker.worker_state import WorkerState
 from tests.distkeras_grid.parameter_server import test_connection
 from tests.fuzzing import Target
@@ -196,8 +196,8 @@ SPEC = make_spec("energy_matching", trainable_size=SIZE, workers=2)
 
 def _saved_server() -> bytes:
     core = ServerCore(SPEC, np.ones(SIZE, np.float32))
-    core.handle(Received(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-    (part,) = core.handle(Received(DRIVER, FetchPart(1, 0)), 0.0)
+    core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
+    (part,) = core.handle(Incoming(DRIVER, FetchPart(1, 0)), 0.0)
     return array_tree.pack(part.tree).tobytes()
 
 

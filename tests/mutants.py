@@ -94,7 +94,7 @@ SUITES = {
         PRODUCT,
     ),
     "trainers/retry_policy.py": ("trainers/test_retry_policy.py",),
-    "trainers/checkpointing.py": ("trainers/test_checkpointing.py",),
+    "trainers/checkpoint_writer.py": ("trainers/test_checkpoint_writer.py",),
     "trainers/resume.py": ("trainers/test_resume.py",),
     "cli/lock.py": ("cli/test_lock.py",),
     "../data_prep/publication.py": ("../data_prep/test_publication.py",),

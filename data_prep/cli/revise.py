@@ -72,11 +72,11 @@ def revise_tiles(
     path = given[0]
     if labels is not None:
         table = parse_table(storage.read_text(path), path)
-        change = _Publishing(
+        change = _Publisher(
             lambda known: annotate_tiled(known, table, path, new_classes=new_classes)
         )
     elif split is not None:
-        change = _Publishing(
+        change = _Publisher(
             lambda known: resplit(known, path, seed, allow_empty=allow_empty),
             split=split,
             seed=seed,
@@ -84,14 +84,14 @@ def revise_tiles(
     else:
         reasons = parse_list(storage.read_text(path), path)
         what = exclude if excluded is not None else include
-        change = _Publishing(lambda known: what(known, reasons, path))
+        change = _Publisher(lambda known: what(known, reasons, path))
     manifest = publish_tables(storage, data, change, say)
     for label, name in change.emptied:
         say(f"class {label} has no tile in {name} any more")
     return change.counts, manifest
 
 
-class _Publishing:
+class _Publisher:
     """Makes the next manifest from the revised tables; keeps what it changes."""
 
     def __init__(self, change: Callable[[DataSet], EditResult], **settings: Any) -> None:

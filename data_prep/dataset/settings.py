@@ -91,7 +91,7 @@ class TilingSettings:
     normalise : str, optional
         ``min-max``, ``percentile:LOW:HIGH`` or ``standard``: bring the values of each image to one
         range. ``macenko``: bring the stains of histology to those of a reference. See
-        `data_prep.images.intensity.Normalising`.
+        `data_prep.images.intensity.Normalization`.
     keep : str, optional
         Conditions such as ``bg_fraction<0.9,focus>=0.01``, which tiles must meet; others are not
         stored. See `data_prep.geometry.filters.parse_filter`.

@@ -80,7 +80,7 @@ from data_prep.splits.duplicate_pairs import (
     remap_pairs,
     to_json,
 )
-from data_prep.splits.fingerprint_cache import FingerprintFile, Renamed
+from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.folds import renamed
 from data_prep.splits.labels import Annotation, annotate_each, class_names, differing_by_case
@@ -397,7 +397,7 @@ class _UpdateRun:
         plain, said, broken, comparison = self._compare(before, known, listed, prints)
         stored = frozenset(prints)
         found = self._look(comparison.candidates, listed, said, prints)
-        fresh = Renamed({digest: digest for digest in prints if digest not in stored}, prints)
+        fresh = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
         classes = before.image.classes if before and not self._settings.new_classes else ()
         said = annotated(plain, said, match_previous(known, comparison.standing, found), classes)
         image = before.image if before else self._new_image(found, said, comparison.problems)

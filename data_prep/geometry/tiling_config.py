@@ -9,7 +9,7 @@ from data_prep.geometry.filters import Condition
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import ZoneRules
 from data_prep.geometry.tiler import Tile
-from data_prep.images.intensity import Normalising
+from data_prep.images.intensity import Normalization
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
 
@@ -36,7 +36,9 @@ class TilingConfig:
     # Whether fingerprints, which find pictures of the same place, are computed, too
     fingerprints: bool = False
     max_pixels: int = MAX_PIXELS  # Larger images that can only be decoded as a whole are refused
-    normalising: Normalising | None = None  # How the values of each image are brought to one range
+    normalising: Normalization | None = (
+        None  # How the values of each image are brought to one range
+    )
     keep: tuple[Condition, ...] = ()  # Conditions that tiles must meet; other tiles are dropped
 
     def path_of(self, uri: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.images.chunked_image import BAND_BYTES, ChunkedImage
 from data_prep.images.content_hash import PixelDigest, pixel_digest
-from data_prep.images.intensity import Found, Normalising, count_values, table_of
+from data_prep.images.intensity import Found, Normalization, count_values, table_of
 from data_prep.images.open_image import REGION_BYTES
 from data_prep.images.plane_selection import Pixels, as_channels
 from data_prep.images.stain_normalization import NUMBERS
@@ -49,7 +49,7 @@ class ImageStats:
 def survey(
     pixels: Pixels | ChunkedImage,
     channels: int | None = None,
-    normalising: Normalising | None = None,
+    normalising: Normalization | None = None,
 ) -> ImageStats:
     """Look at all pixels of an image.
 
@@ -79,7 +79,7 @@ def _survey_bands(
     dtype: np.dtype[Any],
     bands: Iterator[Pixels],
     channels: int,
-    normalising: Normalising | None,
+    normalising: Normalization | None,
 ) -> ImageStats:
     height, width, own = shape
     shrink = max(1, math.ceil(math.sqrt(height * width / SMALL_PIXELS)))

@@ -32,7 +32,7 @@ Found = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Normalising:
+class Normalization:
     """How the value range, or the stains, of an image are found."""
 
     # ``min-max``: the smallest and the largest value. ``percentile``: the values at two
@@ -60,7 +60,7 @@ class Normalising:
         Examples
         --------
         >>> counts = np.bincount([10, 20, 20, 30])
-        >>> Normalising("percentile", 25, 75).range_of(counts)
+        >>> Normalization("percentile", 25, 75).range_of(counts)
         (10.0, 20.0)
         """
         levels = np.arange(len(counts), dtype=np.float64)
@@ -77,13 +77,13 @@ class Normalising:
         return low, high
 
 
-def parse_normalising(text: str | None) -> Normalising | None:
+def parse_normalising(text: str | None) -> Normalization | None:
     """Read the method of normalising.
 
     Examples
     --------
     >>> parse_normalising("percentile:1:99")
-    Normalising(method='percentile', low=1.0, high=99.0)
+    Normalization(method='percentile', low=1.0, high=99.0)
     """
     if text is None:
         return None
@@ -92,7 +92,7 @@ def parse_normalising(text: str | None) -> Normalising | None:
         method == PERCENTILE and len(numbers) == 2
     ):
         try:
-            found = Normalising(method, *map(float, numbers))
+            found = Normalization(method, *map(float, numbers))
         except ValueError:
             found = None
         if found is not None and 0 <= found.low < found.high <= 100:

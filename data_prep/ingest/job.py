@@ -14,7 +14,7 @@ from data_prep.ingest.plan import Found, IngestPlan, make_plan
 from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.settings import GLOBS, IngestSettings
 from data_prep.ingest.stages import (
-    Reading,
+    ImageReading,
     find_files,
     fit,
     read_rows,
@@ -64,7 +64,7 @@ IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIG
 
 
 @dataclass(frozen=True)
-class Ingested:
+class IngestResult:
     """The result of an ingest."""
 
     manifest: dict[str, Any] = described(repr=False)  # The content of ``_dataset.json``
@@ -105,7 +105,7 @@ def ingest_images(
 
 def ingest_folder(
     settings: IngestSettings, *, spark: SparkSession | None = None, say: Say = lambda _: None
-) -> Ingested:
+) -> IngestResult:
     """Do what `ingest_images` does, and return what was left out, too."""
     session = spark or build_session("distkeras_grid ingest")
     check_executors(session, TILING_PACKAGES)
@@ -127,7 +127,7 @@ def ingest_folder(
         for source, reason in sorted((plan.left_out | hidden).items()):
             say(f"  left out: {source}: {reason}")
         look = settings.look(plan.shape)
-        reading = Reading(settings.format, look, plan.classes, plan.has_groups)
+        reading = ImageReading(settings.format, look, plan.classes, plan.has_groups)
         field = settings.field(look, plan.classes)
         _check_space(plan, field, storage.free_space(settings.output), settings.output)
         rows = read_rows(session, files, plan, reading)
@@ -146,7 +146,7 @@ def ingest_folder(
         manifest = _manifest(plan, field)
         storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
     say(f"wrote {plan.rows:,} images to {settings.output}")
-    return Ingested(manifest, hidden)
+    return IngestResult(manifest, hidden)
 
 
 def _look(

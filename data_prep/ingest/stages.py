@@ -73,7 +73,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ImageReading:
     """How files become rows."""
 
     kind: str
@@ -126,7 +126,7 @@ def _looker(kind: str) -> Callable[[Batches], Batches]:
 
 
 def read_rows(
-    spark: SparkSession, files: DataFrame, plan: IngestPlan, reading: Reading
+    spark: SparkSession, files: DataFrame, plan: IngestPlan, reading: ImageReading
 ) -> DataFrame:
     """Return all rows with uint8 pixels, one partition for each task, in the plan's order."""
     from pyspark.sql import functions as F
@@ -151,7 +151,7 @@ def read_rows(
     )
 
 
-def _reader(reading: Reading) -> Callable[[Batches], Batches]:
+def _reader(reading: ImageReading) -> Callable[[Batches], Batches]:
     def read(batches: Batches) -> Batches:
         import cv2
 
@@ -163,7 +163,7 @@ def _reader(reading: Reading) -> Callable[[Batches], Batches]:
     return read
 
 
-def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
+def read_unit(content: bytes, row: dict[str, Any], reading: ImageReading) -> Batches:
     """Yield the rows of one unit.
 
     `content`: bytes of the unit's file.
@@ -182,7 +182,7 @@ def read_unit(content: bytes, row: dict[str, Any], reading: Reading) -> Batches:
         at += len(pixels)
 
 
-def images_of(content: bytes, unit: IngestTask, reading: Reading) -> Iterator[NDArray[Any]]:
+def images_of(content: bytes, unit: IngestTask, reading: ImageReading) -> Iterator[NDArray[Any]]:
     """Yield the images of a unit as they are in its file, some at a time.
 
     Shape of the result: (n, height, width, 1 or 3).
@@ -206,7 +206,7 @@ def record_batch(
     labels: tuple[int, ...],
     unit: IngestTask,
     at: int,
-    reading: Reading,
+    reading: ImageReading,
 ) -> pa.RecordBatch:
     """Return images of one file, from item `at` on, as rows."""
     import pyarrow as pa
@@ -296,7 +296,7 @@ def _passed(batches: Iterable[NDArray[np.uint8]], mean: Floats, basis: Any) -> F
 
 
 def transform_rows(
-    rows: DataFrame, reading: Reading, transform: Transform, field: Field
+    rows: DataFrame, reading: ImageReading, transform: Transform, field: Field
 ) -> DataFrame:
     """Return the rows with transformed pixels."""
     shared = rows.sparkSession.sparkContext.broadcast(transform)

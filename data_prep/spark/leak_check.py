@@ -13,7 +13,7 @@ from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.spark.presplit_folder import ScanResult, look_at_folder
 from data_prep.splits.duplicate_pairs import describe_cut_short
-from data_prep.splits.fingerprint_cache import Renamed
+from data_prep.splits.fingerprint_cache import NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.leakage import Leak, LeakRecord, find_leaks
 from data_prep.splits.near_duplicates import DuplicatePair, find_near_duplicates
@@ -140,7 +140,7 @@ def _tiles(
                 "near-duplicates cannot be judged. Run tile --update, which makes them, or check "
                 "without them (--near-duplicates off)."
             )
-        fingerprints = Renamed({each.source: str(each.content) for each in tiled}, stored)
+        fingerprints = NameChange({each.source: str(each.content) for each in tiled}, stored)
     return ScanResult(pictures, fingerprints, {})
 
 

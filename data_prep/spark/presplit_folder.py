@@ -24,7 +24,7 @@ from data_prep.spark.driver import executor_errors, load_contents, run_in_batche
 from data_prep.spark.passes import Reader, content_of, image_rows, one_image_a_batch
 from data_prep.spark.progress import task_progress
 from data_prep.splits.fingerprint import fingerprint
-from data_prep.splits.fingerprint_cache import FingerprintFile, Renamed
+from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.labels import compile_pattern
 from data_prep.splits.leakage import LeakRecord
 from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
@@ -118,7 +118,7 @@ def look_at_folder(
         alone = sum(picture.group is None for picture in pictures)
         say(f"{alone:,} of {len(pictures):,} images have no group")
     names = {name: listed[name].uri for name in digests if near_duplicates}
-    return ScanResult(pictures, Renamed(names, prints), unreadable)
+    return ScanResult(pictures, NameChange(names, prints), unreadable)
 
 
 def _looked(

@@ -152,7 +152,7 @@ def _first_of_each(
 
 
 @dataclass(frozen=True, slots=True)
-class _Proposed:
+class _CandidatePairs:
     """Pairs that one kind of evidence proposes."""
 
     pairs: NDArray[np.int64]  # As ``smaller * pictures + larger``, each once
@@ -186,12 +186,12 @@ def _tally_features(
     return few, crowd, crowded
 
 
-def _by_few(tally: VoteCounter) -> _Proposed:
+def _by_few(tally: VoteCounter) -> _CandidatePairs:
     pairs, votes = tally.counted(LEAST_VOTES)
-    return _Proposed(pairs, votes, np.zeros(len(pairs)))
+    return _CandidatePairs(pairs, votes, np.zeros(len(pairs)))
 
 
-def _by_crowd(tally: VoteCounter) -> _Proposed:
+def _by_crowd(tally: VoteCounter) -> _CandidatePairs:
     """Return, of each picture, the `LINKS` pairs with later ones that have most votes.
 
     So features that all pictures have cost few comparisons, however many they are. In a series each
@@ -199,7 +199,7 @@ def _by_crowd(tally: VoteCounter) -> _Proposed:
     """
     pairs, votes = tally.counted(LEAST_VOTES)
     best = np.sort(_first_of_each(pairs // len(tally.cut_short), votes, LINKS))
-    return _Proposed(pairs[best], votes[best], np.full(len(best), LEAST_SHARE))
+    return _CandidatePairs(pairs[best], votes[best], np.full(len(best), LEAST_SHARE))
 
 
 def _shared_keys(
@@ -313,11 +313,11 @@ def _tally_hashes(
     return tally
 
 
-def _by_hash(tally: VoteCounter, crowded: NDArray[np.bool_]) -> _Proposed:
+def _by_hash(tally: VoteCounter, crowded: NDArray[np.bool_]) -> _CandidatePairs:
     pairs, votes = tally.counted()
     one, other = np.divmod(pairs, len(crowded))
     shares = np.where(crowded[one] & crowded[other], LEAST_SHARE, 0.0)
-    return _Proposed(pairs, votes, shares)
+    return _CandidatePairs(pairs, votes, shares)
 
 
 def _once(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from data_prep.splits.fingerprint_cache import Renamed
+from data_prep.splits.fingerprint_cache import NameChange
 from data_prep.splits.near_duplicates import DuplicatePair, DuplicateSearch, find_near_duplicates
 
 # At most this many pairs are printed; the manifest has all.
@@ -27,7 +27,7 @@ def find_duplicate_pairs(
     `new`: digests of the pixels; only pairs with one of these are looked for. Default: all.
     """
     paths = {content: path for content, path in names.items() if fingerprints.get(content)}
-    named = Renamed({path: content for content, path in paths.items()}, fingerprints)
+    named = NameChange({path: content for content, path in paths.items()}, fingerprints)
     wanted = None if new is None else {path for content, path in paths.items() if content in new}
     return find_near_duplicates(named, wanted, [(pair.one, pair.other) for pair in known])
 

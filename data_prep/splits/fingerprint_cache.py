@@ -59,12 +59,12 @@ class FingerprintFile(Mapping[str, bytes]):
         return len(self._places)
 
 
-class Renamed(Mapping[str, bytes]):
+class NameChange(Mapping[str, bytes]):
     """Fingerprints under other names.
 
     Examples
     --------
-    >>> Renamed({"first.tif": "a"}, {"a": b"fingerprint"})["first.tif"]
+    >>> NameChange({"first.tif": "a"}, {"a": b"fingerprint"})["first.tif"]
     b'fingerprint'
     """
 

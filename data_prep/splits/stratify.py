@@ -43,7 +43,7 @@ def assign_groups(units: Sequence[SplitGroup], fractions: Mapping[str, float]) -
     >>> assign_groups(specimens, {"train": 0.6, "validation": 0.2, "test": 0.2})
     ['train', 'validation', 'test']
     """
-    filling = _Filling(units, fractions)
+    filling = _GroupAssignment(units, fractions)
     present = Counter(name for unit in units for name in unit.classes)
     # The rarest class of a unit decides: the other classes have more units to choose from.
     rarest: dict[str, list[int]] = {}
@@ -60,7 +60,7 @@ def assign_groups(units: Sequence[SplitGroup], fractions: Mapping[str, float]) -
     return [str(split) for split in filling.splits]
 
 
-class _Filling:
+class _GroupAssignment:
     """The splits while they are filled."""
 
     def __init__(self, units: Sequence[SplitGroup], fractions: Mapping[str, float]) -> None:

@@ -94,7 +94,7 @@ class WebFiles:
 
     def read(self, uri: str) -> bytes:
         """Return the content of a small file."""
-        from distkeras_grid.webhdfs.reading import read_file
+        from distkeras_grid.webhdfs.range_reader import read_file
 
         return read_file(uri, seconds=WEB_SECONDS)
 

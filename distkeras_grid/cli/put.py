@@ -13,7 +13,7 @@ from distkeras_grid.cli.parser import verb_parser
 
 if TYPE_CHECKING:
     from distkeras_grid.tickets import Keytab
-    from distkeras_grid.webhdfs.pool import Transferred
+    from distkeras_grid.webhdfs.pool import TransferResult
 
 DESCRIPTION = """\
 Copy files and folders to HDFS over HTTP (WebHDFS), without Java and Hadoop on this machine.
@@ -104,7 +104,7 @@ def put(flags: argparse.Namespace) -> None:
     print_result(summary("sent", done, f"in {flags.target}"))
 
 
-def summary(verb: str, done: Transferred, where: str) -> str:
+def summary(verb: str, done: TransferResult, where: str) -> str:
     """Return the last line of a transfer."""
     from distkeras_grid.progress import format_bytes
 

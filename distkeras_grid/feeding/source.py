@@ -188,7 +188,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class ClassWeighted:
+class ClassWeightedSource:
     """The rows of another source, weighted by the class of their only label.
 
     Class weights become sample weights here, on the host, as in Keras' own ``fit``.
@@ -196,7 +196,7 @@ class ClassWeighted:
     Examples
     --------
     >>> rows = ArraySource([np.zeros((2, 1))], [np.array([0, 1])], np.array([2.0, 3.0]))
-    >>> (block,) = ClassWeighted(rows, {1: 0.5}).blocks([np.array([[0, 1]])])
+    >>> (block,) = ClassWeightedSource(rows, {1: 0.5}).blocks([np.array([[0, 1]])])
     >>> block.weight.tolist()
     [[2.0, 1.5]]
     """
@@ -248,7 +248,7 @@ class ClassWeighted:
 
 def weighted_by(source: RowSource, class_weight: Mapping[int, float] | None) -> RowSource:
     """Return a source whose rows have the weights of their classes, or the source for None."""
-    return source if class_weight is None else ClassWeighted(source, class_weight)
+    return source if class_weight is None else ClassWeightedSource(source, class_weight)
 
 
 def classes_of(label: NDArray[Any]) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from distkeras_grid.inference.class_expressions import (
     single_number,
     true_class,
 )
-from distkeras_grid.inference.vote_counts import Counted, class_names, has_scores, tallies_of
+from distkeras_grid.inference.vote_counts import VoteCounts, class_names, has_scores, tallies_of
 from distkeras_grid.metrics import confusion_from_counts
 from distkeras_grid.spark.groups import GROUP_COLUMN, SOURCE_COLUMN
 
@@ -143,14 +143,14 @@ class AccuracyEvaluator:
         by = default_units(df.columns) if by is None else list(by)
         return self.report_of(self.count(df, by), df, by, classes=classes, combine=combine)
 
-    def count(self, df: DataFrame, by: Sequence[str]) -> Counted:
+    def count(self, df: DataFrame, by: Sequence[str]) -> VoteCounts:
         """Count the rows for `report_of`; this is the Spark job."""
         check_columns(df, (self.prediction_col, self.label_col, *by))
         return tallies_of(df, self.prediction_col, self.label_col, by)
 
     def report_of(
         self,
-        counts: Counted,
+        counts: VoteCounts,
         df: DataFrame,
         by: Sequence[str],
         *,

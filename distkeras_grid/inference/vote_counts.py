@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Counted:
+class VoteCounts:
     """What was counted."""
 
     # Tallies of the rows that have a label and a prediction
@@ -45,7 +45,7 @@ class Counted:
 
 def tallies_of(
     df: DataFrame, prediction_col: str, label_col: str, by: Sequence[str] = ()
-) -> Counted:
+) -> VoteCounts:
     """Count rows by unit, label and class."""
     from pyspark.sql import functions as F
 
@@ -78,7 +78,7 @@ def tallies_of(
             tallies.append(ClassCounts(tuple(unit), label, named, votes, score))
     if has_scores(df, prediction_col):
         _check_lengths(prediction_col, told)
-    return Counted(tallies, rows, unlabelled, unpredicted, any(table["is_number"]))
+    return VoteCounts(tallies, rows, unlabelled, unpredicted, any(table["is_number"]))
 
 
 def has_scores(df: DataFrame, prediction_col: str) -> bool:

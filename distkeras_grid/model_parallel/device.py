@@ -15,8 +15,8 @@ from distkeras_grid.model_parallel.duplex_channel import Duplex
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.messages import (
     Backward,
+    DeviceFailure,
     Echo,
-    Failed,
     FinishDevice,
     Forward,
     ForwardResult,
@@ -123,7 +123,7 @@ def serve(channel: ArrayChannel, computer: RequestHandler) -> bool:
         return False
     except Exception as error:
         text = str(error)[:LONGEST_FAILURE]
-        duplex.send(Failed(error=type(error).__name__, message=text))
+        duplex.send(DeviceFailure(error=type(error).__name__, message=text))
         raise
     finally:
         duplex.finish(FINISH_SECONDS)

@@ -12,7 +12,7 @@ import msgspec
 
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.duplex_channel import Duplex
-from distkeras_grid.model_parallel.messages import Failed, FinishDevice
+from distkeras_grid.model_parallel.messages import DeviceFailure, FinishDevice
 from distkeras_grid.parameter_server.array_channel import ArrayChannel
 
 #: A message and the arrays that followed it.
@@ -74,7 +74,7 @@ class DeviceConnection:
         self._duplex.finish(FINISH_SECONDS)
 
     def _took(self, message: msgspec.Struct, arrays: list[Array]) -> None:
-        if isinstance(message, Failed):
+        if isinstance(message, DeviceFailure):
             self.drop(f"{message.error}: {message.message}")
             return
         with self._lock:

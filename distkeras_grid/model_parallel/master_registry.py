@@ -19,22 +19,22 @@ import numpy as np
 from distkeras_grid.errors import RefusedError, RemoteProtocolError
 from distkeras_grid.model_parallel.messages import (
     VOCABULARY,
-    Acknowledged,
+    Acknowledgement,
     Announce,
     FetchModel,
     Locate,
-    Located,
     ModelArchive,
+    PartLocation,
     Release,
     Report,
     Welcome,
 )
 from distkeras_grid.parameter_server.array_channel import BROKEN, ArrayChannel
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.byte_packing import as_bytes, as_numbers
 from distkeras_grid.parameter_server.client_handshake import connect_and_authenticate
 from distkeras_grid.parameter_server.listener import HandshakeListener
 from distkeras_grid.parameter_server.messages import WorkerHello
+from distkeras_grid.parameter_server.packed_bytes import as_bytes, as_numbers
 from distkeras_grid.parameter_server.settings import BindAddress, ServerAddress
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 from distkeras_grid.parameter_server.transports import Listener, unreachable
@@ -88,9 +88,11 @@ class MasterRegistry:
             with self._lock:
                 known, released = self._master, self._released
             if known is None:
-                return Located(released=released)
+                return PartLocation(released=released)
             at = known[1]
-            return Located(host=at.host, port=at.port, unix_path=at.unix_path, released=released)
+            return PartLocation(
+                host=at.host, port=at.port, unix_path=at.unix_path, released=released
+            )
         if hello.seat != MASTER:
             raise RefusedError(f"Only the master may say so. Received: {message!r}.")
         if isinstance(message, Announce):
@@ -104,7 +106,7 @@ class MasterRegistry:
                     self._released = True
         elif isinstance(message, Report):
             self._told(message)
-        return Acknowledged()
+        return Acknowledgement()
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,14 @@ class RegistryClient:
 
     def master(self) -> ServerAddress | None:
         """Return where the master is; None if that is not known yet."""
-        found = self._ask(Locate(), Located)
+        found = self._ask(Locate(), PartLocation)
         return (
             None if found.host is None else ServerAddress(found.host, found.port, found.unix_path)
         )
 
     def released(self) -> bool:
         """Return whether a master has released all devices, also for later attempts."""
-        return self._ask(Locate(), Located).released
+        return self._ask(Locate(), PartLocation).released
 
     def model(self) -> bytes:
         """Return this device's part of the model, as an archive."""
@@ -170,15 +172,15 @@ class RegistryClient:
     def announce(self, address: ServerAddress) -> None:
         """Announce that this task is the master, and where it listens."""
         message = Announce(host=address.host, port=address.port, unix_path=address.unix_path)
-        self._ask(message, Acknowledged)
+        self._ask(message, Acknowledgement)
 
     def release(self) -> None:
         """Tell that this task needs no devices, nor do later attempts of it."""
-        self._ask(Release(), Acknowledged)
+        self._ask(Release(), Acknowledgement)
 
     def report(self, report: Report) -> None:
         """Send what the user should know."""
-        self._ask(report, Acknowledged)
+        self._ask(report, Acknowledgement)
 
     def _ask(self, message: msgspec.Struct, expected: type[_Answer]) -> _Answer:
         try:

@@ -66,7 +66,7 @@ class Echo(ArrayMessage, frozen=True):
     """Send these arrays back; this measures the line."""
 
 
-class Failed(ArrayMessage, frozen=True):
+class DeviceFailure(ArrayMessage, frozen=True):
     """The device cannot compute what was asked; `error` is the class name of the exception."""
 
     error: Name
@@ -89,7 +89,7 @@ class Locate(ArrayMessage, frozen=True):
     """The device asks where the master is."""
 
 
-class Located(ArrayMessage, frozen=True):
+class PartLocation(ArrayMessage, frozen=True):
     """The master is at this address; it is not known yet if there is no host."""
 
     host: Name | None = None  # host and port and unix_path: As in `Announce`
@@ -116,7 +116,7 @@ class Report(ArrayMessage, frozen=True):
     passes: Annotated[tuple[TimedPass, ...], msgspec.Meta(max_length=MOST_PASSES)] = ()
 
 
-class Acknowledged(ArrayMessage, frozen=True):
+class Acknowledgement(ArrayMessage, frozen=True):
     """The driver has recorded the message."""
 
 
@@ -133,7 +133,7 @@ class TowerBackward(ArrayMessage, frozen=True):
     call: Count  # Number of the pass
 
 
-class Stepped(ArrayMessage, frozen=True):
+class StepReply(ArrayMessage, frozen=True):
     """The tower has taken its step; gradients and step took `seconds`."""
 
     seconds: Seconds
@@ -207,16 +207,16 @@ _MESSAGES: tuple[type[ArrayMessage], ...] = (
     InputGradient,
     KernelGradient,
     Echo,
-    Failed,
+    DeviceFailure,
     FinishDevice,
     Announce,
     Locate,
-    Located,
+    PartLocation,
     Report,
-    Acknowledged,
+    Acknowledgement,
     TowerForward,
     TowerBackward,
-    Stepped,
+    StepReply,
     StartDevice,
     PutWeights,
     PutState,

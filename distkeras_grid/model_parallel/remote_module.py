@@ -17,7 +17,7 @@ from distkeras_grid.errors import ConfigurationError, RemoteProtocolError
 from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.duplex_channel import Duplex
 from distkeras_grid.model_parallel.messages import (
-    Acknowledged,
+    Acknowledgement,
     DeviceScheduleOffset,
     FetchWeights,
     ForwardResult,
@@ -28,7 +28,7 @@ from distkeras_grid.model_parallel.messages import (
     StartDevice,
     TowerState,
 )
-from distkeras_grid.parameter_server.byte_packing import as_bytes, as_numbers
+from distkeras_grid.parameter_server.packed_bytes import as_bytes, as_numbers
 from distkeras_grid.worker.worker_state import check_same
 
 
@@ -80,22 +80,22 @@ class RemoteModule(ABC):
         match message, arrays:
             case PutWeights(), [weights]:
                 set_flat_weights(self.model, weights)
-                duplex.send(Acknowledged())
+                duplex.send(Acknowledgement())
             case StartDevice(), []:
                 self._begin()
-                duplex.send(Acknowledged())
+                duplex.send(Acknowledgement())
             case DeviceScheduleOffset(), []:
                 self._offset.assign(message.steps)
-                duplex.send(Acknowledged())
+                duplex.send(Acknowledgement())
             case PutState(), [held]:
                 self._restore(unpack(as_bytes(held, message.size)))
-                duplex.send(Acknowledged())
+                duplex.send(Acknowledgement())
             case GetDeviceState(), []:
                 packed = pack(self._state())
                 duplex.send(TowerState(size=packed.size), [as_numbers(packed)])
             case SetRate(), []:
                 self._set_rate(message.value)
-                duplex.send(Acknowledged())
+                duplex.send(Acknowledgement())
             case FetchWeights(), []:
                 duplex.send(ForwardResult(seconds=0.0), [get_flat_weights(self.model)])
             case _:

@@ -23,7 +23,7 @@ from distkeras_grid.model_parallel.messages import (
     StartDevice,
     TowerState,
 )
-from distkeras_grid.parameter_server.byte_packing import as_bytes, as_numbers
+from distkeras_grid.parameter_server.packed_bytes import as_bytes, as_numbers
 from distkeras_grid.spec import LimitsSpec
 from distkeras_grid.weights import Vector
 

@@ -17,7 +17,7 @@ from distkeras_grid.model_parallel.messages import (
     InputGradient,
     StageBackward,
     StageStep,
-    Stepped,
+    StepReply,
     TowerForward,
 )
 from distkeras_grid.model_parallel.remote_module import RemoteModule
@@ -85,7 +85,7 @@ class StageComputer(RemoteModule):
                 duplex.send(InputGradient(seconds=time.perf_counter() - clock), dx)
             case StageStep(), []:
                 self._apply(self._gradients.take())
-                duplex.send(Stepped(seconds=time.perf_counter() - clock))
+                duplex.send(StepReply(seconds=time.perf_counter() - clock))
             case _:
                 return False
         return True

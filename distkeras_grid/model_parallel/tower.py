@@ -13,7 +13,7 @@ from distkeras_grid.model_parallel.arithmetic import Array
 from distkeras_grid.model_parallel.duplex_channel import Duplex
 from distkeras_grid.model_parallel.messages import (
     ForwardResult,
-    Stepped,
+    StepReply,
     TowerBackward,
     TowerForward,
 )
@@ -33,7 +33,7 @@ class TowerComputer(RemoteModule):
                 duplex.send(ForwardResult(seconds=time.perf_counter() - clock), [y])
             case TowerBackward(), [dy]:
                 self._backward(message, dy)
-                duplex.send(Stepped(seconds=time.perf_counter() - clock))
+                duplex.send(StepReply(seconds=time.perf_counter() - clock))
             case _:
                 return False
         return True

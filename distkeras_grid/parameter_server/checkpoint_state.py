@@ -68,11 +68,11 @@ class CheckpointBarrier:
         self.pending = False
 
 
-class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _SavedStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a server's state, with its types."""
 
 
-class SavedSeat(_Saved, frozen=True):
+class SavedSeat(_SavedStruct, frozen=True):
     """What is known about a seat, independent of the attempt that has it."""
 
     rows: Count | None
@@ -83,7 +83,7 @@ class SavedSeat(_Saved, frozen=True):
     tries: Count = 0
 
 
-class SavedLedger(_Saved, frozen=True):
+class SavedLedger(_SavedStruct, frozen=True):
     """The ledger, without sessions and events.
 
     Older checkpoints have no `metrics`, or no `rates`.
@@ -101,7 +101,7 @@ class SavedLedger(_Saved, frozen=True):
     rates: list[tuple[Count, Rate]] = []
 
 
-class SavedCenter(_Saved, frozen=True):
+class SavedCenter(_SavedStruct, frozen=True):
     """The center, and the vectors of its rule."""
 
     centers: list[Array]
@@ -109,14 +109,14 @@ class SavedCenter(_Saved, frozen=True):
     own: list[list[Array]]
 
 
-class SavedStep(_Saved, frozen=True):
+class SavedStep(_SavedStruct, frozen=True):
     """A step that workers carry out."""
 
     gradient: Array
     rate: Rate | None
 
 
-class SavedReplay(_Saved, frozen=True):
+class SavedReplay(_SavedStruct, frozen=True):
     """The shared optimizer's state, and the steps since."""
 
     version: Count
@@ -124,14 +124,14 @@ class SavedReplay(_Saved, frozen=True):
     steps: dict[str, SavedStep]
 
 
-class SavedKept(_Saved, frozen=True):
+class SavedWorkerState(_SavedStruct, frozen=True):
     """When a seat's worker sent its state; the state itself is another part."""
 
     sequence: Count
     version: Count
 
 
-class SavedServer(_Saved, frozen=True):
+class SavedServer(_SavedStruct, frozen=True):
     """The state of a server between two executions of a run.
 
     `judging` is what was seen of folded commits, where they are measured.
@@ -140,7 +140,7 @@ class SavedServer(_Saved, frozen=True):
     ledger: SavedLedger
     center: SavedCenter
     replay: SavedReplay | None
-    kept: dict[str, SavedKept]
+    kept: dict[str, SavedWorkerState]
     judging: RunningStatistics | None = None
 
     @classmethod
@@ -199,7 +199,7 @@ class SavedServer(_Saved, frozen=True):
             and all(map(is_finite, [*center.centers, *vectors]))
         )
 
-    def _fits(self, name: str, kept: SavedKept) -> bool:
+    def _fits(self, name: str, kept: SavedWorkerState) -> bool:
         if not (name.isascii() and name.isdigit() and int(name) < len(self.ledger.seats)):
             return False
         seat = self.ledger.seats[int(name)]
@@ -252,6 +252,6 @@ def _is(array: Array, shape: tuple[int, ...], dtype: type) -> bool:
     return (array.shape, array.dtype) == (shape, np.dtype(dtype))
 
 
-def kept_in_order(kept: Mapping[str, SavedKept]) -> list[int]:
+def kept_in_order(kept: Mapping[str, SavedWorkerState]) -> list[int]:
     """Return the seats whose states follow the server's own, in the order of the parts."""
     return sorted(map(int, kept))

@@ -49,7 +49,6 @@ from distkeras_grid.parameter_server.messages import (
     GetWorkerState,
     GoOn,
     Heartbeat,
-    MemoryShared,
     Message,
     OptimizerState,
     Poll,
@@ -60,12 +59,13 @@ from distkeras_grid.parameter_server.messages import (
     ResumeReply,
     SeatStatus,
     ShareMemory,
+    ShareMemoryReply,
     Start,
     Step,
     TransportName,
     WindowCommit,
-    WorkerFailed,
-    WorkerFinished,
+    WorkerEnd,
+    WorkerError,
     WorkerHello,
     WorkerStateReply,
     WorkerWelcome,
@@ -318,7 +318,7 @@ class WorkerClient:
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
-        self._again(lambda: self._conversation.ask(WorkerFinished(), Done))
+        self._again(lambda: self._conversation.ask(WorkerEnd(), Done))
 
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
@@ -329,12 +329,12 @@ class WorkerClient:
         """
         # File names in another encoding may contain lone surrogates, which cannot be sent.
         said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
-        failure = WorkerFailed(kind, said[:LONGEST_FAILURE])
+        failure = WorkerError(kind, said[:LONGEST_FAILURE])
         with self._turn:
             # A worker that has just taken the seat may report a failure without resuming.
             self._running = self._interrupted = False
             try:
-                if not self._conversation.channel.connection.may_send(WorkerFailed):
+                if not self._conversation.channel.connection.may_send(WorkerError):
                     RetryBudget(RECONNECT_SECONDS, known=True).connect(self._open_again)
                 self._again(lambda: self._conversation.ask(failure, Done))
             except ParameterServerError:
@@ -390,7 +390,7 @@ class WorkerClient:
             return
         try:
             file = self._conversation.swap_files(
-                ShareMemory(), self._own.file, MemoryShared, seconds
+                ShareMemory(), self._own.file, ShareMemoryReply, seconds
             )
             channel.connection.lend(self._own.vector, self._borrowed(file))
         except RefusedError:

@@ -23,10 +23,10 @@ from distkeras_grid.parameter_server.messages import (
     Close,
     DriverHello,
     Endpoint,
+    Keepalive,
     Message,
     Proof,
-    Rejected,
-    StillWaiting,
+    Rejection,
     WorkerHello,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
@@ -159,7 +159,7 @@ class ClientSession:
             answer = self._receive(seconds)
             if isinstance(answer, expected):
                 return answer
-            if not isinstance(answer, StillWaiting):
+            if not isinstance(answer, Keepalive):
                 raise RemoteProtocolError(f"{expected.__name__} is expected. Received: {answer!r}.")
 
     def _send(self, send: Callable[[], None]) -> None:
@@ -177,7 +177,7 @@ class ClientSession:
             raise unreachable(self.address, error) from error
         if answer is None:
             raise unreachable(self.address, ConnectionResetError("the server closed it"))
-        if isinstance(answer, Rejected):
+        if isinstance(answer, Rejection):
             raise RefusedError(answer.message)
         if isinstance(answer, Close):
             named = error_named(answer.error, answer.message, ParameterServerError)

@@ -62,7 +62,7 @@ def encode(message: Message, payload: int = 0, content: PayloadKind = PayloadKin
 
     Examples
     --------
-    >>> from distkeras_grid.parameter_server.messages import WorkerFinished
+    >>> from distkeras_grid.parameter_server.messages import WorkerEnd
     >>> encode(WorkerFinished()).hex()
     '444b4750090b000001000000000000000000000080'
     """

@@ -152,7 +152,7 @@ class ShareMemory(Message, frozen=True):
     carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.FILE,)
 
 
-class MemoryShared(Message, frozen=True):
+class ShareMemoryReply(Message, frozen=True):
     """The server has mapped the worker's memory, and lends its own for the answers."""
 
     sender: ClassVar[Endpoint] = Endpoint.SERVER
@@ -169,7 +169,7 @@ class Heartbeat(Message, frozen=True):
     log: Place
 
 
-class StillWaiting(Message, frozen=True):
+class Keepalive(Message, frozen=True):
     """The server is alive and waits for other seats; the answer is still to come."""
 
     sender: ClassVar[Endpoint] = Endpoint.SERVER
@@ -329,13 +329,13 @@ class WorkerStateReply(Message, frozen=True):
     version: Count
 
 
-class WorkerFinished(Message, frozen=True):
+class WorkerEnd(Message, frozen=True):
     """The worker has no windows left."""
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
 
 
-class WorkerFailed(Message, frozen=True):
+class WorkerError(Message, frozen=True):
     """The worker gives up; `error` is the class name of the exception."""
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
@@ -467,7 +467,7 @@ class CenterReply(Message, frozen=True):
     version: Count
 
 
-class Rejected(Message, frozen=True):
+class Rejection(Message, frozen=True):
     """The request was refused and has changed nothing; the conversation continues."""
 
     sender: ClassVar[Endpoint] = Endpoint.SERVER
@@ -491,19 +491,19 @@ MESSAGES: tuple[type[Message], ...] = (
     WorkerWelcome,
     DriverWelcome,
     Ready,
-    StillWaiting,
+    Keepalive,
     Start,
     WindowCommit,
     CommitReply,
-    WorkerFinished,
-    WorkerFailed,
+    WorkerEnd,
+    WorkerError,
     Poll,
     CenterUpdate,
     Command,
     Done,
     FetchCenter,
     CenterReply,
-    Rejected,
+    Rejection,
     Close,
     FetchStep,
     Step,
@@ -520,6 +520,6 @@ MESSAGES: tuple[type[Message], ...] = (
     CheckpointPart,
     Heartbeat,
     ShareMemory,
-    MemoryShared,
+    ShareMemoryReply,
     GoOn,
 )

@@ -71,8 +71,8 @@ from distkeras_grid.parameter_server.messages import (
     Start,
     Step,
     WindowCommit,
-    WorkerFailed,
-    WorkerFinished,
+    WorkerEnd,
+    WorkerError,
     WorkerStateReply,
 )
 from distkeras_grid.parameter_server.messages import (
@@ -101,7 +101,7 @@ class JoinRequest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Received:
+class Incoming:
     """A complete message has arrived."""
 
     sender: ConnectionId
@@ -128,7 +128,7 @@ def received(
     vector: Vector | None = None,
     bytes_up: int = 0,
     state: NDArray[np.uint8] | None = None,
-) -> Received:
+) -> Incoming:
     """Return the event of a message, after a look at the numbers that came with it."""
     size = None
     if state is not None and isinstance(message, PutOptimizerState):
@@ -139,7 +139,7 @@ def received(
         size = Magnitude.LARGE if section.is_finite(state) else Magnitude.NOT_FINITE
     elif vector is not None and isinstance(message, WindowCommit | PutOptimizerState):
         size = size_of(vector)
-    return Received(sender, message, vector, bytes_up, size, state)
+    return Incoming(sender, message, vector, bytes_up, size, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Disconnect:
     sender: ConnectionId
 
 
-Event: TypeAlias = JoinRequest | Received | Disconnect
+Event: TypeAlias = JoinRequest | Incoming | Disconnect
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ Action: TypeAlias = SeatGrant | SendReply | RejectWaiter
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiter:
     """A session that waits for an answer, with its commit if it sent one."""
 
     session: ConnectionId
@@ -218,17 +218,17 @@ class ServerCore:
             self._replay = GradientLog(spec.layout.state_section.nbytes)
         # Seats that were asked for weights and state, and have not told them.
         self._asked: set[int] = set()
-        self._gate: list[_Waiting] = []
+        self._gate: list[_Waiter] = []
         # Answers that wait at the end of an epoch until the driver's callbacks have acted.
         self._held: dict[int, SendReply] = {}
         # Commits of a round.
-        self._round: dict[int, _Waiting] = {}
+        self._round: dict[int, _Waiter] = {}
         judge = spec.exchange.judge
         self._judging = CommitFilter(judge, self._rule.traits, spec.layout.sections)
         self._telling = self._new_telling()
         # What has ended the run: no commit is folded any more, and nobody starts.
         self._broken: ParameterServerError | None = None
-        self._handlers: Mapping[type[Message], Callable[[Received, float], list[Action]]] = {
+        self._handlers: Mapping[type[Message], Callable[[Incoming, float], list[Action]]] = {
             Ready: self._ready,
             Resume: self._resume,
             Heartbeat: self._beat,
@@ -238,8 +238,8 @@ class ServerCore:
             PutOptimizerState: self._hand_over,
             PutWorkerState: self._keep,
             GetWorkerState: self._fetch_kept,
-            WorkerFinished: self._finish,
-            WorkerFailed: self._fail,
+            WorkerEnd: self._finish,
+            WorkerError: self._fail,
             Poll: self._poll,
             Command: self._command,
             BeginCheckpoint: self._gather,
@@ -264,7 +264,7 @@ class ServerCore:
 
     def _process(self, event: Event, now: float) -> list[Action]:
         self.ledger.now = now
-        if isinstance(event, Received):
+        if isinstance(event, Incoming):
             actions = self._handlers[type(event.message)](event, now)
         elif isinstance(event, JoinRequest):
             actions = self._join(event)
@@ -304,7 +304,7 @@ class ServerCore:
         self._stop_gathering(session.seat)
         return [SeatGrant(session), *self._drop(session.seat)]
 
-    def _ready(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _ready(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         if self._broken is not None:
             raise self._broken
         session, message = event.sender, _said(event, Ready)
@@ -315,16 +315,16 @@ class ServerCore:
         except RefusedError as error:
             self.ledger.log_failure(session, type(error).__name__, str(error))
             raise
-        self._gate.append(_Waiting(session, _vector(event)))
+        self._gate.append(_Waiter(session, _vector(event)))
         return self._open_gate()
 
-    def _resume(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _resume(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
         resumed = self.ledger.resume(session, _said(event, Resume).road)
         self._telling.forget(session.seat)
         return [SendReply(session, resumed)]
 
-    def _beat(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _beat(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         self.ledger.hear(event.sender, _said(event, Heartbeat))
         return [SendReply(event.sender, Done())]
 
@@ -351,7 +351,7 @@ class ServerCore:
             actions.append(SendReply(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
-    def _finish(self, event: Received, now: float) -> list[Action]:
+    def _finish(self, event: Incoming, now: float) -> list[Action]:
         due = self.ledger.finish(event.sender, now)
         self._snap(due)
         if self._replay is not None:
@@ -363,8 +363,8 @@ class ServerCore:
             self._snapshots.arrive(self.ledger.version, self.center.vector)
         return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
 
-    def _fail(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
-        message = _said(event, WorkerFailed)
+    def _fail(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+        message = _said(event, WorkerError)
         self.ledger.fail(event.sender, message.error, message.message)
         self._stop_gathering(event.sender.seat)
         return [SendReply(event.sender, Done())]
@@ -450,11 +450,11 @@ class ServerCore:
 
     # Commits
 
-    def _commit(self, event: Received, now: float) -> list[Action]:
+    def _commit(self, event: Incoming, now: float) -> list[Action]:
         if self._broken is not None:
             raise self._broken
         arrival = PendingCommit(event.sender, _said(event, WindowCommit), event.bytes_up)
-        entry = _Waiting(event.sender, _vector(event), arrival, event.size)
+        entry = _Waiter(event.sender, _vector(event), arrival, event.size)
         if not self.ledger.admit(arrival):
             return self._repeat(entry, self.ledger.repeat(arrival), now)
         entry.reason = self.ledger.check_finite(arrival, event.finite) or arrival.commit.reason
@@ -480,7 +480,7 @@ class ServerCore:
         self._round.clear()
         return self._judge(entries, now)
 
-    def _judge(self, entries: list[_Waiting], now: float) -> list[Action]:
+    def _judge(self, entries: list[_Waiter], now: float) -> list[Action]:
         """Fold the commits that may be folded, and skip the others.
 
         A commit that is skipped counts as come: its round does not wait for another one.
@@ -495,7 +495,7 @@ class ServerCore:
         folded = self._fold(taken, now) if taken else []
         return folded + self._skip(skipped, now)
 
-    def _find_outliers(self, entries: list[_Waiting]) -> None:
+    def _find_outliers(self, entries: list[_Waiter]) -> None:
         """Measure commits, and note which are outliers."""
         judging = self._judging
         if judging.outliers is None:
@@ -520,7 +520,7 @@ class ServerCore:
                     "because on_outlier is 'stop'. Look at the rows of this worker."
                 )
 
-    def _skip(self, entries: list[_Waiting], now: float) -> list[Action]:
+    def _skip(self, entries: list[_Waiter], now: float) -> list[Action]:
         """Answer commits that are not folded because of what is in them."""
         actions: list[Action] = []
         for at, entry in enumerate(entries):
@@ -536,7 +536,7 @@ class ServerCore:
             actions += self._begin_anew(entry, reply, now)
         return actions
 
-    def _begin_anew(self, entry: _Waiting, reply: CommitReply, now: float) -> list[Action]:
+    def _begin_anew(self, entry: _Waiter, reply: CommitReply, now: float) -> list[Action]:
         """Answer a commit that was skipped with the center, whatever the rule replies."""
         seat = entry.session.seat
         answer = replace(self._dated(reply), keep=self._asks(seat, now))
@@ -551,7 +551,7 @@ class ServerCore:
         size = self._tell(entry)
         return [SendReply(entry.session, answer, entry.vector, size)]
 
-    def _fold(self, entries: list[_Waiting], now: float) -> list[Action]:
+    def _fold(self, entries: list[_Waiter], now: float) -> list[Action]:
         """Fold one commit or a whole round; return the answers to all senders."""
         if self._broken is not None:
             return self._not_folded(entries, self._broken)
@@ -584,7 +584,7 @@ class ServerCore:
             actions.append(SendReply(entry.session, answer, self._sent(entry), size))
         return actions
 
-    def _move_center(self, entries: list[_Waiting], arrivals: list[PendingCommit]) -> None:
+    def _move_center(self, entries: list[_Waiter], arrivals: list[PendingCommit]) -> None:
         infos = [self.ledger.info(arrival) for arrival in arrivals]
         vectors = [entry.vector for entry in entries]
         if isinstance(self._rule, AsynchronousRule):
@@ -594,7 +594,7 @@ class ServerCore:
             self.center.combine(vectors, infos, sizes)
 
     def _not_folded(
-        self, entries: list[_Waiting], error: ParameterServerError, by: _Waiting | None = None
+        self, entries: list[_Waiter], error: ParameterServerError, by: _Waiter | None = None
     ) -> list[Action]:
         """Say why nothing was folded, or nobody starts.
 
@@ -612,7 +612,7 @@ class ServerCore:
         self._gate, self._round, self._held = [], {}, {}
         return [RejectWaiter(session, self._broken) for session in sessions]
 
-    def _repeat(self, entry: _Waiting, reply: CommitReply, now: float) -> list[Action]:
+    def _repeat(self, entry: _Waiter, reply: CommitReply, now: float) -> list[Action]:
         """Answer a commit that is not folded with the current center."""
         if reply.skipped:
             return self._begin_anew(entry, reply, now)
@@ -630,11 +630,11 @@ class ServerCore:
             return False
         return self._keeping.asks(seat, now, wanted=self._gathering.asks(seat))
 
-    def _tell(self, entry: _Waiting) -> int:
+    def _tell(self, entry: _Waiter) -> int:
         """Replace a reply by what is sent of it; return the number of bytes."""
         return self._telling.tell(entry.session.seat, entry.vector)
 
-    def _sent(self, entry: _Waiting) -> Vector | None:
+    def _sent(self, entry: _Waiter) -> Vector | None:
         return entry.vector if self._rule.traits.reply_has_vector else None
 
     def _new_telling(self) -> DeltaEncoder:
@@ -680,19 +680,19 @@ class ServerCore:
         workers = self._spec.workers
         return self._spec.quorum_of(workers) == workers and not self.ledger.stop
 
-    def _fetch_step(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_step(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         self.ledger.check(event.sender)
         version = _said(event, FetchStep).version
         step = self._replaying().step(event.sender.seat, version)
         size = self._telling.bytes_of(step.gradient)
         return [SendReply(event.sender, Step(step.learning_rate, version), step.gradient, size)]
 
-    def _fetch_state(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_state(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         self.ledger.check(event.sender)
         found = self._replaying().promised(event.sender.seat)
         return [SendReply(event.sender, OptimizerState(), size=found.nbytes, state=found)]
 
-    def _hand_over(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _hand_over(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         session, version = event.sender, _said(event, PutOptimizerState).version
         self.ledger.check(session)
         replay = self._replaying()
@@ -708,7 +708,7 @@ class ServerCore:
             replay.forget(self.ledger.version)
         return [SendReply(session, Done())]
 
-    def _check_told(self, event: Received, version: int, replay: GradientLog) -> None:
+    def _check_told(self, event: Incoming, version: int, replay: GradientLog) -> None:
         """Refuse weights or state that a worker cannot have, or was not asked for."""
         seat = event.sender.seat
         if version > self.ledger.version or not event.finite:
@@ -738,7 +738,7 @@ class ServerCore:
 
     # What workers keep
 
-    def _keep(self, event: Received, now: float) -> list[Action]:
+    def _keep(self, event: Incoming, now: float) -> list[Action]:
         session, message = event.sender, _said(event, PutWorkerState)
         self.ledger.check(session)
         due = self.ledger.next_sequence(session.seat)
@@ -763,7 +763,7 @@ class ServerCore:
         rate = None if self._replay is not None else self.ledger.learning_rate
         return [SendReply(session, GoOn(self.ledger.stop, rate))]
 
-    def _fetch_kept(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_kept(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
         self.ledger.check(session)
         kept = self._keeping.of(session.seat)
@@ -776,7 +776,7 @@ class ServerCore:
 
     # The driver
 
-    def _poll(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _poll(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, Poll)
         self._snapshots.forget_given(None)
         missing = self._snapshots.first_epoch_missing
@@ -789,7 +789,7 @@ class ServerCore:
             update = replace(update, captured=number)
         return [SendReply(DRIVER, update)]
 
-    def _command(self, event: Received, now: float) -> list[Action]:
+    def _command(self, event: Incoming, now: float) -> list[Action]:
         message, before = _said(event, Command), self.ledger.learning_rate
         self._snapshots.forget_given(None)
         self.ledger.command(message.stop, message.learning_rate, message.epochs)
@@ -800,7 +800,7 @@ class ServerCore:
         going = [*self._begin_epoch(now), *self._open_gate()]
         return [SendReply(DRIVER, Done()), *going, *self._close_round(now)]
 
-    def _fetch_center(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_center(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, FetchCenter)
         self._snapshots.forget_given(message.snapshot)
         if not 0 <= message.seat < self._spec.workers:
@@ -822,7 +822,7 @@ class ServerCore:
 
     # Checkpoints
 
-    def _gather(self, event: Received, now: float) -> list[Action]:
+    def _gather(self, event: Incoming, now: float) -> list[Action]:
         if self._broken is not None:
             raise RefusedError(f"There is no center to save. Received: {self._broken}")
         at_once = _said(event, BeginCheckpoint).at_once or not self._spec.layout.kept_limit
@@ -868,7 +868,7 @@ class ServerCore:
         # The driver's own state must be that of the same moment.
         self.ledger.events.hold()
 
-    def _fetch_part(self, event: Received, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_part(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
         asked = _said(event, FetchPart)
         tree, states = self._captured or ({}, [])
         if not tree or asked.number != self._gathering.number or asked.part > len(states):
@@ -910,7 +910,7 @@ class ServerCore:
 _Said = TypeVar("_Said", bound=Message)
 
 
-def _said(event: Received, kind: type[_Said]) -> _Said:
+def _said(event: Incoming, kind: type[_Said]) -> _Said:
     """Return the message, which the table of handlers has chosen by its kind."""
     if not isinstance(event.message, kind):
         raise ProtocolError(f"{kind.__name__} is expected. Received: {event.message!r}.")
@@ -926,7 +926,7 @@ def _sender(event: Event) -> ConnectionId:
     )
 
 
-def _vector(event: Received) -> Vector:
+def _vector(event: Incoming) -> Vector:
     if event.vector is None:
         raise ProtocolError(f"{event.message!r} needs a vector. Received: none.")
     return event.vector

@@ -35,12 +35,12 @@ from distkeras_grid.parameter_server.messages import (
     DriverHello,
     DriverWelcome,
     Endpoint,
-    MemoryShared,
+    Keepalive,
     Message,
     Proof,
-    Rejected,
+    Rejection,
     ShareMemory,
-    StillWaiting,
+    ShareMemoryReply,
     WorkerHello,
     WorkerWelcome,
 )
@@ -205,9 +205,9 @@ class Service:
                         continue
                     answer = self._answer(channel, session, message)
                 except RefusedError as error:
-                    if not channel.connection.may_send(Rejected):
+                    if not channel.connection.may_send(Rejection):
                         raise
-                    channel.send(Rejected(str(error)))
+                    channel.send(Rejection(str(error)))
                     continue
                 if answer is None:
                     return
@@ -236,7 +236,7 @@ class Service:
         channel.connection.vector = own.vector
         channel.connection.lend(own.vector, theirs)
         try:
-            channel.send_file(MemoryShared(), own.file)
+            channel.send_file(ShareMemoryReply(), own.file)
         finally:
             own.close()
 
@@ -278,7 +278,7 @@ class Service:
             if channel.peer_is_gone():
                 return None
             if time.monotonic() - told > KEEPALIVE_SECONDS:
-                channel.send(StillWaiting())
+                channel.send(Keepalive())
                 told = time.monotonic()
         return answer
 
@@ -290,7 +290,7 @@ class Service:
             try:
                 answer = self._coordinator.drive(message)
             except RefusedError as error:
-                channel.send(Rejected(str(error)))
+                channel.send(Rejection(str(error)))
             else:
                 state = answer.state if answer.tree is None else pack(answer.tree)
                 channel.send(answer.message, answer.vector, state)

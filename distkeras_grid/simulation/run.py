@@ -42,15 +42,15 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Start,
     Step,
-    WorkerFinished,
+    WorkerEnd,
 )
 from distkeras_grid.parameter_server.run_monitor import RunMonitor
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Action,
     Disconnect,
+    Incoming,
     JoinRequest,
-    Received,
     RejectWaiter,
     SeatGrant,
     SendReply,
@@ -316,7 +316,7 @@ class Simulation:
 
     def _finish(self, worker: SimulatedWorker, session: ConnectionId) -> None:
         worker.session = None
-        self._hear(session, WorkerFinished())
+        self._hear(session, WorkerEnd())
 
     def _later(self, at: float, kind: str, session: ConnectionId) -> None:
         self._queue.add(at, kind, session.seat, session.attempt)
@@ -402,7 +402,7 @@ class Simulation:
         return None if center is None else self._evaluate(center.copy())
 
     def _driver_asks(self, message: Message) -> SendReply:
-        first, *rest = self._core.handle(Received(DRIVER, message), self.now)
+        first, *rest = self._core.handle(Incoming(DRIVER, message), self.now)
         if isinstance(first, RejectWaiter):
             raise first.error
         self._do(rest)

@@ -103,7 +103,7 @@ class SimulatedWorker:
     def start(self, message: Start, center: Vector) -> None:
         """Begin at the window that the server wants, from the center."""
         self._known = center.copy()
-        self._tell(cores.Started(message, center))
+        self._tell(cores.StartAnswer(message, center))
 
     def take(self, message: CommitReply, reply: Vector | None, wire: SimulatedWire) -> None:
         """Take the rule's reply to a commit over, if the rule has one."""
@@ -111,7 +111,7 @@ class SimulatedWorker:
             wire.carry(reply)
             DeltaDecoder(self._spec.compression, self._known).hear(reply)
             np.copyto(self._core.before, reply)
-        self._tell(cores.Replied(message))
+        self._tell(cores.CommitAnswer(message))
 
     def take_step(self, message: Step, gradient: Vector, wire: SimulatedWire) -> None:
         """Make the step of a round that was asked for."""
@@ -119,11 +119,11 @@ class SimulatedWorker:
             raise GridError(f"Worker {self._number} has asked for no step.")
         np.copyto(self.wanted.out, gradient)
         wire.carry(self.wanted.out)
-        self._tell(cores.StepFetched(message))
+        self._tell(cores.StepAnswer(message))
 
     def take_state(self, state: NDArray[np.uint8]) -> None:
         """Take over the optimizer's state that was asked for."""
-        self._tell(cores.StateFetched(state))
+        self._tell(cores.StateAnswer(state))
 
     def shared_state(self, version: int) -> NDArray[np.uint8]:
         """Return the optimizer's state that is handed over."""
@@ -145,7 +145,7 @@ class SimulatedWorker:
         action = self.wanted
         blocks = self.rows.blocks(action.window.blocks)
         result = self._learner.run(action.before, blocks, action.after)
-        wanted = self._tell(cores.Computed(result, self.started, self.seconds))
+        wanted = self._tell(cores.WindowAnswer(result, self.started, self.seconds))
         if not isinstance(wanted, cores.Exchange):
             raise GridError(f"Worker {self._number} has a window and does not send it.")
         # A copy, so that the core can use its memory for the next commit.
@@ -164,7 +164,7 @@ class SimulatedWorker:
 
     def refuse(self, error: RefusedError) -> None:
         """Hear that the server refuses what was sent or asked for; raises what ends the worker."""
-        self._tell(cores.CommitRejected(error))
+        self._tell(cores.RejectionAnswer(error))
 
     def _tell(self, event: cores.Event) -> cores.Action:
         *orders, wanted = self._core.handle(event)

@@ -98,7 +98,7 @@ class FileAccess:
     mode: int  # Permission bits, with the sticky bit
 
 
-class Hidden(NamedTuple):
+class HiddenFiles(NamedTuple):
     """What a listing by Spark does not show, full paths, sorted."""
 
     files: list[str]  # files and directories: Those whose names begin with ``_`` or ``.``
@@ -232,7 +232,7 @@ class Storage:
 
     def find_hidden(
         self, uri: str, glob: str, known: Iterable[str], without: Collection[str] = ()
-    ) -> Hidden:
+    ) -> HiddenFiles:
         """Return what Spark passes over below `uri`, and directories that cannot be opened.
 
         Spark and Hadoop pass over names that begin with ``_`` or ``.``. A directory that this user
@@ -240,7 +240,7 @@ class Storage:
         """
         hadoop = self._jvm.org.apache.hadoop.fs
         pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
-        found = Hidden([], [], [])
+        found = HiddenFiles([], [], [])
         with translated("list", uri):
             file_system, path = self._open(uri)
             inside = _directories_below(str(path.toString()), known)
@@ -256,7 +256,7 @@ class Storage:
                     if entry.isDirectory() or pattern.matches(there.getName()):
                         found[entry.isDirectory()].append(str(there.toString()))
                 waiting += self._directories_in(file_system, here, inside, without)
-        return Hidden(*map(sorted, found))
+        return HiddenFiles(*map(sorted, found))
 
     def _entries(self, file_system: Any, path: Any, root: Any, *names: Any) -> Any:
         """Return the entries of a directory; None if it cannot be opened, and is not the root."""

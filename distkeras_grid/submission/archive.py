@@ -24,7 +24,7 @@ from distkeras_grid.submission.environment import (
     package_members,
     stdlib_members,
 )
-from distkeras_grid.submission.installed_packages import Installed, needed_distributions
+from distkeras_grid.submission.installed_packages import InstalledPackages, needed_distributions
 from distkeras_grid.submission.interpreter import private_libraries, relocatable, this_interpreter
 from distkeras_grid.submission.parallel_gzip import ParallelGzip
 
@@ -44,7 +44,7 @@ class Environment:
     """An environment that can be packed."""
 
     interpreter: Interpreter
-    distributions: tuple[Installed, ...]
+    distributions: tuple[InstalledPackages, ...]
 
     @property
     def name(self) -> str:
@@ -177,10 +177,10 @@ def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], o
                 entry = tarfile.TarInfo(member.name)
                 entry.size, entry.mtime = status.st_size, DATE
                 entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
-                archive.addfile(entry, _Counted(source, advance))
+                archive.addfile(entry, _CountingWriter(source, advance))
 
 
-class _Counted:
+class _CountingWriter:
     """A file that counts the bytes read from it."""
 
     def __init__(self, file: BinaryIO, advance: Callable[[int], object]) -> None:

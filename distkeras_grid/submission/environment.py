@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from distkeras_grid.errors import EnvironmentMismatchError
-from distkeras_grid.submission.installed_packages import Installed
+from distkeras_grid.submission.installed_packages import InstalledPackages
 
 # Increase this when archives of the same packages are built in another way.
 LAYOUT = 1
@@ -63,7 +63,7 @@ class Member:
     source: Path  # Path of the file on this machine
 
 
-def archive_name(interpreter: Interpreter, distributions: Iterable[Installed]) -> str:
+def archive_name(interpreter: Interpreter, distributions: Iterable[InstalledPackages]) -> str:
     """Return the archive's file name, with a digest of everything that decides its content."""
     content = {
         "layout": LAYOUT,
@@ -102,7 +102,7 @@ def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
     return not any(path.is_relative_to(folder) for folder in pruned)
 
 
-def package_members(site_packages: PurePosixPath, each: Installed) -> list[Member]:
+def package_members(site_packages: PurePosixPath, each: InstalledPackages) -> list[Member]:
     """Return the files of a distribution that go into the archive."""
     members = []
     for path in each.files:

@@ -36,7 +36,7 @@ class _Origin(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledPackages:
     """A distribution as it is installed here."""
 
     name: str  # name and version: Name and version, as in its metadata
@@ -56,7 +56,7 @@ def needed_distributions(
     extra_packages: Sequence[str] = (),
     find: Find = metadata.distribution,
     backend: str = "tensorflow",
-) -> list[Installed]:
+) -> list[InstalledPackages]:
     """Return all distributions that a job needs, sorted by name."""
     roots = [parse_package(text) for text in extra_packages]
     wanted = {canonicalize_name(root.name) for root in roots}
@@ -134,7 +134,7 @@ def closure(
     return found
 
 
-def installed(distribution: metadata.Distribution) -> Installed:
+def installed(distribution: metadata.Distribution) -> InstalledPackages:
     """Return what a distribution consists of, by its RECORD."""
     name, version = str(distribution.name), distribution.version
     if distribution.read_text("RECORD") is None or _is_editable(distribution):
@@ -148,7 +148,7 @@ def installed(distribution: metadata.Distribution) -> Installed:
     told = sorted(f"{path} {known.value}" for path in inside if (known := listed[path]))
     record = hashlib.sha256("\n".join(told).encode()).hexdigest()
     folder = Path(str(distribution.locate_file("")))
-    return Installed(name, version, folder, tuple(inside), record)
+    return InstalledPackages(name, version, folder, tuple(inside), record)
 
 
 def _requirements(distribution: metadata.Distribution, extra: str) -> list[Requirement]:

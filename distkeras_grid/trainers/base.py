@@ -39,7 +39,7 @@ from distkeras_grid.trainers.arguments import (
     checked_servers,
     checked_whole,
 )
-from distkeras_grid.trainers.checkpointing import checked_every
+from distkeras_grid.trainers.checkpoint_writer import checked_every
 from distkeras_grid.trainers.defaults import CommunicationWindow, choose_window
 from distkeras_grid.trainers.local_data import local_draft
 from distkeras_grid.trainers.preparation import TrainingJob, prepare
@@ -54,7 +54,7 @@ from distkeras_grid.trainers.run_request import (
 from distkeras_grid.trainers.run_status import RunProgress, run_progress
 from distkeras_grid.trainers.saved_run import save as save_run
 from distkeras_grid.trainers.server_deaths import ServerDeaths
-from distkeras_grid.trainers.simulated import SimulatedRun, simulate
+from distkeras_grid.trainers.simulation import SimulatedRun, simulate
 from distkeras_grid.trainers.spec_builder import described_arguments
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.rules import Rule
-    from distkeras_grid.trainers.checkpointing import SavedObserver
+    from distkeras_grid.trainers.checkpoint_writer import SavedObserver
     from distkeras_grid.weights import Vector, WeightLayout
 
 

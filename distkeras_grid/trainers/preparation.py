@@ -42,7 +42,7 @@ from distkeras_grid.spark.worker_jobs import WorkerJobs
 from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate, link_speed
 from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import CallbackRunner
-from distkeras_grid.trainers.checkpointing import (
+from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
     CheckpointInterval,
     ResumedRun,

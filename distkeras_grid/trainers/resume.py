@@ -20,7 +20,7 @@ from distkeras_grid.trainers.model_bundle import CompiledModel
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
-    from distkeras_grid.trainers.checkpointing import ResumedRun
+    from distkeras_grid.trainers.checkpoint_writer import ResumedRun
     from distkeras_grid.trainers.run_request import RunRequest
 
 

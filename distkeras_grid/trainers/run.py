@@ -45,7 +45,7 @@ from distkeras_grid.records import (
     WorkerRecord,
 )
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.checkpointing import LAST_SECONDS
+from distkeras_grid.trainers.checkpoint_writer import LAST_SECONDS
 from distkeras_grid.trainers.losses import Losses, loss_line
 from distkeras_grid.trainers.retry_policy import RetryPolicy
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.spark.worker_jobs import WorkerJobs
     from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate
-    from distkeras_grid.trainers.checkpointing import Checkpointer
+    from distkeras_grid.trainers.checkpoint_writer import Checkpointer
     from distkeras_grid.trainers.prometheus import PrometheusExporter
     from distkeras_grid.weights import Vector
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distkeras_grid.rules import Rule
     from distkeras_grid.spec import DraftSpec
     from distkeras_grid.trainers.arguments import ClassWeight
-    from distkeras_grid.trainers.checkpointing import CheckpointInterval
+    from distkeras_grid.trainers.checkpoint_writer import CheckpointInterval
     from distkeras_grid.trainers.defaults import CommunicationWindow
 
 

@@ -35,9 +35,9 @@ from distkeras_grid.webhdfs.responses import (
     decode_truth,
 )
 from distkeras_grid.webhdfs.retry_policy import (
+    AttemptFailure,
     HttpError,
     NetworkErrorKind,
-    TryFailed,
     Unreachable,
     is_for_exclusion,
     is_transient,
@@ -203,12 +203,12 @@ class WebHdfsConnection:
         """
         began = time.monotonic()
         tries = 0
-        last: TryFailed | None = None
+        last: AttemptFailure | None = None
         try:
             while True:
                 try:
                     result = attempt()
-                except TryFailed as failure:
+                except AttemptFailure as failure:
                     tries += 1
                     # Why a DataNode was left out says more than that it was needed.
                     last = last if last and is_for_exclusion(failure) else failure
@@ -264,7 +264,7 @@ class WebHdfsConnection:
                 return self._request(
                     method, f"{self._namenodes[0]}{PREFIX}{quote(path)}", parameters
                 )
-            except TryFailed as failure:
+            except AttemptFailure as failure:
                 left -= 1
                 if not try_other_namenode(failure):
                     raise
@@ -311,13 +311,13 @@ class WebHdfsConnection:
         message = told.message if told else content.decode("utf-8", "replace")
         raise HttpError(url, message, told.exception if told else None, answer.status_code)
 
-    def _datanode(self, failure: TryFailed) -> str | None:
+    def _datanode(self, failure: AttemptFailure) -> str | None:
         """Return the DataNode that failed, None if it was a NameNode."""
         host = urlsplit(failure.url)
         namenodes = {urlsplit(url).netloc for url in self.address.urls}
         return host.hostname if host.netloc not in namenodes else None
 
-    def _explained(self, action: str, path: str, failure: TryFailed) -> StorageError:
+    def _explained(self, action: str, path: str, failure: AttemptFailure) -> StorageError:
         if action in READING and may_be_lost(failure) and (error := self._lost(action, path)):
             return error
         return explain(
@@ -336,7 +336,7 @@ class WebHdfsConnection:
             with closing(answer):
                 told = _read_all(answer, time.monotonic() + TIMEOUTS[1])
             return lost(action, path, decode_blocks(told))
-        except (TryFailed, ValueError):
+        except (AttemptFailure, ValueError):
             # An older server may not know the question. The failure itself is told then.
             return None
 

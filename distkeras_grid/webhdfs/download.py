@@ -13,7 +13,7 @@ from distkeras_grid.webhdfs.addresses import find_address, parse_path
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
 from distkeras_grid.webhdfs.local_files import LocalFiles
-from distkeras_grid.webhdfs.pool import ConnectionPool, Transferred, check_threads
+from distkeras_grid.webhdfs.pool import ConnectionPool, TransferResult, check_threads
 from distkeras_grid.webhdfs.transfer_plan import transfer_root
 from distkeras_grid.webhdfs.transfer_status import TransferStatus, transfer_progress
 from distkeras_grid.webhdfs.transfers import THREADS, Transfer, TransferEndpoints, look, prepare
@@ -28,7 +28,7 @@ def download(
     overwrite: bool = False,
     kerberos: bool | Keytab | None = None,
     stream: TextIO | None = None,
-) -> Transferred:
+) -> TransferResult:
     """Copy a file or a folder from HDFS, over HTTP.
 
     Each file is written under a hidden name, compared with HDFS' own checksum, and renamed: it
@@ -61,7 +61,7 @@ def download(
     Examples
     --------
     >>> download("/runs/first", "models", url="http://namenode:9870")    # doctest: +SKIP
-    Transferred(files=3, size=1204321, same_files=0, same_size=0, seconds=0.3)
+    TransferResult(files=3, size=1204321, same_files=0, same_size=0, seconds=0.3)
     """
     check_threads(threads)
     place = parse_path(source)

@@ -18,9 +18,9 @@ from distkeras_grid.tickets import Keytab, ticket_advice
 from distkeras_grid.webhdfs.responses import FileBlock
 from distkeras_grid.webhdfs.retry_policy import (
     BUSY,
+    AttemptFailure,
     HttpError,
     NetworkErrorKind,
-    TryFailed,
     Unreachable,
 )
 
@@ -40,7 +40,7 @@ EXISTS = ("FileAlreadyExistsException", "PathIsNotEmptyDirectoryException")
 def explain(
     action: str,
     path: str,
-    failure: TryFailed,
+    failure: AttemptFailure,
     *,
     namenodes: Collection[str],
     kerberos: bool | Keytab,
@@ -68,7 +68,7 @@ def explain(
     return failure
 
 
-def may_be_lost(failure: TryFailed) -> bool:
+def may_be_lost(failure: AttemptFailure) -> bool:
     """Tell whether a file could not be read because a block of it is damaged or gone.
 
     A DataNode that meets a damaged block in the middle of an answer only ends the connection.

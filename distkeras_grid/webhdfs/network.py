@@ -146,7 +146,7 @@ class _InTime:
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Turn errors of `requests` and of the network below it into `TryFailed`."""
+    """Turn errors of `requests` and of the network below it into `AttemptFailure`."""
     import requests
     import urllib3
 

@@ -18,7 +18,7 @@ GIVE_UP = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Transferred:
+class TransferResult:
     """The result of a transfer."""
 
     files: int  # files and size: Transferred, and their bytes
@@ -58,7 +58,7 @@ class ConnectionPool:
         self,
         items: Sequence[TransferItem],
         transfer: Callable[[WebHdfsConnection, TransferItem, Meter], bool],
-    ) -> Transferred:
+    ) -> TransferResult:
         """Transfer files."""
         self._files = len(items)
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="webhdfs")
@@ -75,7 +75,7 @@ class ConnectionPool:
         if self._failed:
             done = len(self._failed) + len(self._same) + len(self._sent)
             raise failure(self._failed, files=len(items), not_tried=len(items) - done)
-        return Transferred(
+        return TransferResult(
             len(self._sent),
             sum(self._sent),
             len(self._same),

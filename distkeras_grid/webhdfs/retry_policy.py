@@ -29,7 +29,7 @@ class NetworkErrorKind(Enum):
     BROKEN = "broken"
 
 
-class TryFailed(StorageError):
+class AttemptFailure(StorageError):
     """One try of an operation failed; `Connection` repeats it or says why it does not."""
 
     def __init__(self, url: str, message: str) -> None:
@@ -38,7 +38,7 @@ class TryFailed(StorageError):
         self.message = message
 
 
-class HttpError(TryFailed):
+class HttpError(AttemptFailure):
     """A server answered that it will not.
 
     `exception`: class name of Java's exception; None where the answer was not one of WebHDFS.
@@ -50,7 +50,7 @@ class HttpError(TryFailed):
         self.status = status
 
 
-class Unreachable(TryFailed):
+class Unreachable(AttemptFailure):
     """A connection was not made, or broke before the whole answer had come."""
 
     def __init__(self, url: str, message: str, trouble: NetworkErrorKind) -> None:
@@ -59,7 +59,7 @@ class Unreachable(TryFailed):
 
 
 def next_pause(
-    failure: TryFailed, *, tries: int, seconds: float, budget: float, patient: bool
+    failure: AttemptFailure, *, tries: int, seconds: float, budget: float, patient: bool
 ) -> float | None:
     """Return how long to wait before the next try [s], None if there is none.
 
@@ -80,7 +80,7 @@ def next_pause(
     return pause if seconds + pause <= budget else None
 
 
-def is_transient(failure: TryFailed) -> bool:
+def is_transient(failure: AttemptFailure) -> bool:
     """Tell whether the same question may be answered a moment later."""
     if isinstance(failure, HttpError):
         told = f"{failure.exception}: {failure.message}"
@@ -89,12 +89,12 @@ def is_transient(failure: TryFailed) -> bool:
     return True
 
 
-def is_for_exclusion(failure: TryFailed) -> bool:
+def is_for_exclusion(failure: AttemptFailure) -> bool:
     """Tell whether HDFS says no more than that the DataNode that was left out is needed."""
     return isinstance(failure, HttpError) and "not excluded nodes contain" in failure.message
 
 
-def try_other_namenode(failure: TryFailed) -> bool:
+def try_other_namenode(failure: AttemptFailure) -> bool:
     """Tell whether another NameNode may answer what this one did not."""
     return isinstance(failure, Unreachable) or (
         isinstance(failure, HttpError) and failure.exception in NOT_ACTIVE

@@ -36,7 +36,7 @@ class TransferEndpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """The bytes and checksum of a copied file."""
 
     size: int  # Bytes
@@ -123,12 +123,12 @@ class Transfer:
 
     def _copy(
         self, sides: TransferEndpoints, item: TransferItem, hidden: str, meter: Meter
-    ) -> Copied:
+    ) -> CopyResult:
         source, target = sides.source, sides.target
         kept = _kept(source, item.source, item.opaque)
         layout = kept.layout if kept else self._layout
 
-        def attempt() -> Copied:
+        def attempt() -> CopyResult:
             meter.reset()
             digest = FileDigest(layout)
             counted = self._through(meter)
@@ -137,7 +137,7 @@ class Transfer:
             copied = FileChecksum(layout, digest.digest())
             if kept is not None and kept != copied:
                 raise StorageError(_differs(item, sides))
-            return Copied(digest.size, copied, is_proven=kept is not None)
+            return CopyResult(digest.size, copied, is_proven=kept is not None)
 
         # One of the two tries again, that on HDFS.
         return source.again(
@@ -145,7 +145,7 @@ class Transfer:
         )
 
     def _verify(
-        self, sides: TransferEndpoints, item: TransferItem, path: str, copied: Copied
+        self, sides: TransferEndpoints, item: TransferItem, path: str, copied: CopyResult
     ) -> None:
         """Compare what is at a path of the target with what was read."""
         there = sides.target.present(path)
@@ -165,7 +165,7 @@ class Transfer:
         item: TransferItem,
         path: str,
         there: ExistingEntry,
-        copied: Copied,
+        copied: CopyResult,
     ) -> bool:
         """Tell whether a file at the target has the bytes that were read."""
         ours = copied.checksum
@@ -179,7 +179,7 @@ class Transfer:
         return kept.digest == digest_of(sides.source, item.source, kept.layout, self._through(None))
 
     def _publish(
-        self, sides: TransferEndpoints, item: TransferItem, hidden: str, copied: Copied
+        self, sides: TransferEndpoints, item: TransferItem, hidden: str, copied: CopyResult
     ) -> None:
         """Give a file its name.
 
@@ -200,7 +200,9 @@ class Transfer:
                     "has ended."
                 ) from error
 
-    def _is_published(self, sides: TransferEndpoints, item: TransferItem, copied: Copied) -> bool:
+    def _is_published(
+        self, sides: TransferEndpoints, item: TransferItem, copied: CopyResult
+    ) -> bool:
         """Tell whether the target has the bytes that were read under its own name."""
         there = sides.target.present(item.target)
         if there is None or there.is_directory or there.size != copied.size:

@@ -15,7 +15,7 @@ from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.hdfs_files import HdfsFiles
 from distkeras_grid.webhdfs.hidden_names import is_hidden
 from distkeras_grid.webhdfs.local_files import LocalFiles
-from distkeras_grid.webhdfs.pool import ConnectionPool, Transferred, check_threads
+from distkeras_grid.webhdfs.pool import ConnectionPool, TransferResult, check_threads
 from distkeras_grid.webhdfs.transfer_plan import TransferItem, check_names, transfer_root
 from distkeras_grid.webhdfs.transfer_status import (
     TransferProgress,
@@ -34,7 +34,7 @@ def upload(
     overwrite: bool = False,
     kerberos: bool | Keytab | None = None,
     stream: TextIO | None = None,
-) -> Transferred:
+) -> TransferResult:
     """Copy files and folders to HDFS, over HTTP.
 
     Each file is written under a hidden name, compared by HDFS' own checksum, and renamed: it
@@ -78,7 +78,7 @@ def upload(
     Examples
     --------
     >>> upload("images", "/raw", url="http://namenode:9870")             # doctest: +SKIP
-    Transferred(files=3000, size=45000000000, same_files=0, same_size=0, seconds=410.2)
+    TransferResult(files=3000, size=45000000000, same_files=0, same_size=0, seconds=410.2)
     """
     check_threads(threads)
     given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)

@@ -65,17 +65,19 @@ def train(
             event = _ask(last, engine, client)
 
 
-def _started(start: Start, client: AnyClient, greet: Greet | None) -> cores.Started:
+def _started(start: Start, client: AnyClient, greet: Greet | None) -> cores.StartAnswer:
     if greet is not None:
         greet(start, client.vector)
-    return cores.Started(start, client.vector)
+    return cores.StartAnswer(start, client.vector)
 
 
-def compute(action: cores.Compute, engine: Engine, blocks: Iterator[RowBlock]) -> cores.Computed:
+def compute(
+    action: cores.Compute, engine: Engine, blocks: Iterator[RowBlock]
+) -> cores.WindowAnswer:
     """Let an engine train a window; return the result."""
     started, clock = time.time(), time.perf_counter()
     result = engine.run(action.before, blocks, action.after)
-    return cores.Computed(result, started, time.perf_counter() - clock)
+    return cores.WindowAnswer(result, started, time.perf_counter() - clock)
 
 
 def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event:
@@ -83,21 +85,23 @@ def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event
     try:
         match action:
             case cores.Exchange(commit, payload, reply):
-                return cores.Replied(client.exchange(commit, payload, reply))
+                return cores.CommitAnswer(client.exchange(commit, payload, reply))
             case cores.RequestStep(version, out):
-                return cores.StepFetched(client.fetch_step(version, out))
+                return cores.StepAnswer(client.fetch_step(version, out))
             case cores.RequestState():
-                return cores.StateFetched(client.fetch_state())
+                return cores.StateAnswer(client.fetch_state())
             case cores.StoreOptimizerState(version, weights):
                 client.hand_over(version, weights, shared_state(engine, version))
                 return cores.HandedOver()
             case cores.StoreWorkerState(sequence, version, before, offset, held_back):
                 own = WorkerState(before, offset, held_back, dict(engine.state()))
-                return cores.WorkerStateStored(client.keep(sequence, version, own.to_bytes()))
+                return cores.StoreAnswer(client.keep(sequence, version, own.to_bytes()))
             case cores.RestoreWorkerState():
                 kept, data = client.recall()
-                return cores.Recalled(kept.sequence, kept.version, WorkerState.from_bytes(data))
+                return cores.RestoreAnswer(
+                    kept.sequence, kept.version, WorkerState.from_bytes(data)
+                )
             case _:
                 raise GridError(f"{type(action).__name__} is nothing to ask a server.")
     except RefusedError as refusal:
-        return cores.CommitRejected(refusal)
+        return cores.RejectionAnswer(refusal)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartAnswer:
     """The server lets the worker start from a center; this can happen again after `Reconnect`."""
 
     start: Start  # The server's answer
@@ -47,7 +47,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class WindowAnswer:
     """The engine has trained a window; the resulting weights are in ``Compute.after``."""
 
     result: WindowResult  # What the engine tells of it
@@ -59,21 +59,21 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Replied:
+class CommitAnswer:
     """The server has the commit; its reply is in ``Exchange.reply``, unless the rule has none."""
 
     message: CommitReply
 
 
 @dataclass(frozen=True, slots=True)
-class StepFetched:
+class StepAnswer:
     """The mean gradient of a round is in ``RequestStep.out``."""
 
     step: Step
 
 
 @dataclass(frozen=True, slots=True)
-class StateFetched:
+class StateAnswer:
     """Another worker's optimizer state has arrived, as `RequestState` asked."""
 
     # Shape ``(nbytes,)``, ``uint8``; the engine's ``step_section`` is its layout
@@ -86,14 +86,14 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStateStored:
+class StoreAnswer:
     """The server keeps what `StoreWorkerState` asked it to."""
 
     message: GoOn
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RestoreAnswer:
     """What an earlier attempt kept has arrived, as `RestoreWorkerState` asked."""
 
     sequence: int  # Number of the window that was due then
@@ -102,22 +102,22 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRejected:
+class RejectionAnswer:
     """The server has refused the request, and nothing has changed."""
 
     error: RefusedError
 
 
 Event: TypeAlias = (
-    Started
-    | Computed
-    | Replied
-    | StepFetched
-    | StateFetched
+    StartAnswer
+    | WindowAnswer
+    | CommitAnswer
+    | StepAnswer
+    | StateAnswer
     | HandedOver
-    | WorkerStateStored
-    | Recalled
-    | CommitRejected
+    | StoreAnswer
+    | RestoreAnswer
+    | RejectionAnswer
 )
 
 # -- actions: what is to be done ----------------------------------------------------------------
@@ -144,7 +144,7 @@ class ResetEngine:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptimizerState:
-    """Order: continue with this optimizer state, which came with `StateFetched`."""
+    """Order: continue with this optimizer state, which came with `StateAnswer`."""
 
     state: NDArray[np.uint8] = field(repr=False)
 
@@ -169,7 +169,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Request: train a window. Its result is `Computed`."""
+    """Request: train a window. Its result is `WindowAnswer`."""
 
     window: Window
     before: Vector = field(repr=False)
@@ -178,7 +178,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Request: send a commit. Its result is `Replied` or `CommitRejected`."""
+    """Request: send a commit. Its result is `CommitAnswer` or `RejectionAnswer`."""
 
     commit: WindowCommit
     payload: Vector = field(repr=False)
@@ -187,7 +187,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """Request: fetch the step after a version. Its result is `StepFetched` or `CommitRejected`."""
+    """Request: fetch the step after a version. Its result is `StepAnswer` or `RejectionAnswer`."""
 
     version: int
     out: Vector = field(repr=False)
@@ -195,7 +195,7 @@ class RequestStep:
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """Request: fetch the optimizer state. Its result is `StateFetched` or `CommitRejected`."""
+    """Request: fetch the optimizer state. Its result is `StateAnswer` or `RejectionAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class StoreOptimizerState:
 
 @dataclass(frozen=True, slots=True)
 class StoreWorkerState:
-    """Request: store the states of worker and engine. Its result is `WorkerStateStored`."""
+    """Request: store the states of worker and engine. Its result is `StoreAnswer`."""
 
     # sequence and version: Number of the window that is due, and version of the center that the
     # worker has
@@ -222,12 +222,12 @@ class StoreWorkerState:
 
 @dataclass(frozen=True, slots=True)
 class RestoreWorkerState:
-    """Request: fetch what an earlier attempt kept. Its result is `Recalled`."""
+    """Request: fetch what an earlier attempt kept. Its result is `RestoreAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """Request: take the seat again, as a late or a new worker does. Its result is `Started`."""
+    """Request: take the seat again, as a late or a new worker does. Its result is `StartAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class WorkerCore:
 
     # -- the start ------------------------------------------------------------------------------
 
-    def _start(self, event: Started) -> list[Action]:
+    def _start(self, event: StartAnswer) -> list[Action]:
         start = event.start
         if self.rejoins_for is not None and start.version <= self.rejoins_for:
             raise RefusedError(
@@ -344,7 +344,7 @@ class WorkerCore:
             return self._begin(start, [SetScheduleOffset(self.offset)])
         return self._begin(start, [])
 
-    def _recalled(self, event: Recalled) -> list[Action]:
+    def _recalled(self, event: RestoreAnswer) -> list[Action]:
         """Go on from what an earlier attempt kept, as far as the server has not gone on since."""
         start, own = self._start_message, event.own
         if start is None:
@@ -402,7 +402,7 @@ class WorkerCore:
     def _plan_from(self, sequence: int) -> None:
         self.sequence, self._windows = sequence, self._policy.windows(sequence)
 
-    def _take_state(self, event: StateFetched) -> list[Action]:
+    def _take_state(self, event: StateAnswer) -> list[Action]:
         self.rejoins_for = None
         return [LoadOptimizerState(event.state), *self._catch_up()]
 
@@ -427,7 +427,7 @@ class WorkerCore:
         held = residual_of(self._accumulator)
         return StoreWorkerState(due, self.version, self.before, self.offset, held)
 
-    def _has_kept(self, event: WorkerStateStored) -> list[Action]:
+    def _has_kept(self, event: StoreAnswer) -> list[Action]:
         self.stop, rate = event.message.stop, event.message.learning_rate
         if self.stop:
             self._window = None
@@ -446,7 +446,7 @@ class WorkerCore:
                 self.rates = ()
         return [*orders, Compute(self._window, self.before, self.after)]
 
-    def _propose(self, event: Computed) -> list[Action]:
+    def _propose(self, event: WindowAnswer) -> list[Action]:
         window, self._window = self._window, None
         if window is None:
             raise GridError(f"Worker {self._worker} has begun no window.")
@@ -499,7 +499,7 @@ class WorkerCore:
             return
         accumulator.compress(self.payload, epoch)
 
-    def _take_reply(self, event: Replied) -> list[Action]:
+    def _take_reply(self, event: CommitAnswer) -> list[Action]:
         message = event.message
         self.stop, self.keeps = message.stop, message.keep
         if message.skipped and self._new_accumulator is not None:
@@ -537,7 +537,7 @@ class WorkerCore:
             return [RequestStep(self.version, self.after)]
         return self._hand_over() if self.hands_over else self._next_window()
 
-    def _step(self, event: StepFetched) -> list[Action]:
+    def _step(self, event: StepAnswer) -> list[Action]:
         orders: list[Action] = []
         if event.step.learning_rate is not None:
             orders.append(SetLearningRate(event.step.learning_rate))
@@ -559,7 +559,7 @@ class WorkerCore:
         self.told, self.hands_over = self.version, False
         return self._next_window()
 
-    def _refused(self, event: CommitRejected) -> list[Action]:
+    def _refused(self, event: RejectionAnswer) -> list[Action]:
         if self.phase == "steps":
             # No steps are kept for a worker that was lost for a while; it rejoins as a late one.
             return self._rejoin(beyond=self.version)
@@ -581,15 +581,15 @@ def residual_of(accumulator: Accumulator | None) -> dict[str, NDArray[Any]] | No
 
 
 _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerCore, Any], list[Action]]]] = {
-    Started: (frozenset({"starting", "rejoining"}), WorkerCore._start),
-    Computed: (frozenset({"computing"}), WorkerCore._propose),
-    Replied: (frozenset({"exchanging"}), WorkerCore._take_reply),
-    StepFetched: (frozenset({"steps"}), WorkerCore._step),
-    StateFetched: (frozenset({"state"}), WorkerCore._take_state),
-    WorkerStateStored: (frozenset({"keeping"}), WorkerCore._has_kept),
-    Recalled: (frozenset({"recalling"}), WorkerCore._recalled),
+    StartAnswer: (frozenset({"starting", "rejoining"}), WorkerCore._start),
+    WindowAnswer: (frozenset({"computing"}), WorkerCore._propose),
+    CommitAnswer: (frozenset({"exchanging"}), WorkerCore._take_reply),
+    StepAnswer: (frozenset({"steps"}), WorkerCore._step),
+    StateAnswer: (frozenset({"state"}), WorkerCore._take_state),
+    StoreAnswer: (frozenset({"keeping"}), WorkerCore._has_kept),
+    RestoreAnswer: (frozenset({"recalling"}), WorkerCore._recalled),
     HandedOver: (frozenset({"handing over"}), WorkerCore._handed_over),
-    CommitRejected: (
+    RejectionAnswer: (
         frozenset({"exchanging", "steps", "state", "handing over", "keeping", "recalling"}),
         WorkerCore._refused,
     ),

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from distkeras_grid.checkpoints import MANIFEST, CheckpointManifest
-from distkeras_grid.trainers.checkpointing import DEFAULT_SECONDS
+from distkeras_grid.trainers.checkpoint_writer import DEFAULT_SECONDS
 from tests.benchmarks import fashion, nets
 from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster
 from tests.benchmarks.studies.machine import processor_name

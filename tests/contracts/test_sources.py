@@ -15,7 +15,7 @@ from distkeras_grid.errors import ConfigurationError, DataError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.source import ArraySource, ClassWeighted, Selection, weighted_by
+from distkeras_grid.feeding.source import ArraySource, ClassWeightedSource, Selection, weighted_by
 from distkeras_grid.rows import ALIGNMENT
 
 ROWS = 23
@@ -345,4 +345,4 @@ def test_class_weights_of_labels_of_all_kinds(labels, weights):
 def test_without_class_weights_the_source_stays():
     rows = ArraySource([np.zeros((3, 1))], [np.zeros(3)])
     assert weighted_by(rows, None) is rows
-    assert isinstance(weighted_by(rows, {}), ClassWeighted)
+    assert isinstance(weighted_by(rows, {}), ClassWeightedSource)

@@ -26,7 +26,7 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Start,
     WindowCommit,
-    WorkerFinished,
+    WorkerEnd,
     WorkerHello,
 )
 from distkeras_grid.parameter_server.process import ServerProcess
@@ -57,7 +57,7 @@ FRAMES = {
     "half a reply": (CommitReply, 3, 0.5),
     "half of what it keeps": (PutWorkerState, 1, 0.5),
     "hand-over": (PutOptimizerState, 1, 0.5),
-    "finish": (WorkerFinished, 1, 0.0),
+    "finish": (WorkerEnd, 1, 0.0),
 }
 #: The frame that a worker sends next after a latch, or while it waits at the gate.
 NEXT = {

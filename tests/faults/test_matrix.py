@@ -199,7 +199,7 @@ def test_a_worker_that_hangs_is_started_again_and_every_sample_counts_once(
                 ("Ready", 1, 1, 0.5),
                 ("WindowCommit", 0, 3, 0.5),
                 ("CommitReply", 1, 5, 0.5),
-                ("WorkerFinished", 0, 1, 0.0),
+                ("WorkerEnd", 0, 1, 0.0),
             ],
         ),
         (signal.SIGSTOP, [("WindowCommit", 0, 3, 0.5), ("CommitReply", 1, 5, 0.5)]),

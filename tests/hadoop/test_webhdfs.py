@@ -33,7 +33,7 @@ from distkeras_grid.webhdfs.files import digest_of
 from distkeras_grid.webhdfs.hidden_names import hidden_name, is_hidden
 from distkeras_grid.webhdfs.listing import list_directory
 from distkeras_grid.webhdfs.local_files import LocalFiles
-from distkeras_grid.webhdfs.pool import Transferred
+from distkeras_grid.webhdfs.pool import TransferResult
 from distkeras_grid.webhdfs.responses import FileStatus
 from distkeras_grid.webhdfs.upload import upload
 
@@ -95,7 +95,7 @@ def same(left: Path, right: Path) -> bool:
     )
 
 
-def counts(done: Transferred) -> tuple[int, int]:
+def counts(done: TransferResult) -> tuple[int, int]:
     return done.files, done.same_files
 
 
@@ -311,7 +311,7 @@ def test_a_killed_datanode_is_got_around(
     content = os.urandom(2 * MEGABYTE)
     for number in range(16):
         (source / f"{number}.raw").write_bytes(content[number:])
-    done: list[Transferred] = []
+    done: list[TransferResult] = []
     sending = threading.Thread(target=lambda: done.append(upload(f"{source}/", folder, url=url)))
     sending.start()
     try:

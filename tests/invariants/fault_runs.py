@@ -33,8 +33,8 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Resume,
     WindowCommit,
-    WorkerFailed,
-    WorkerFinished,
+    WorkerEnd,
+    WorkerError,
 )
 from distkeras_grid.parameter_server.run_monitor import (
     MOST_RESTARTS,
@@ -49,8 +49,8 @@ from distkeras_grid.parameter_server.run_monitor import FinishRun as WatchFinish
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
+    Incoming,
     JoinRequest,
-    Received,
     RejectWaiter,
     SeatGrant,
     SendReply,
@@ -131,7 +131,7 @@ class Attempt:
             self.close()
         except RefusedError as error:
             # As the worker's task does: it would occur in another attempt, too.
-            yield from self.ask(WorkerFailed(type(error).__name__, str(error)))
+            yield from self.ask(WorkerError(type(error).__name__, str(error)))
             self.run.died(self)
         self.over = True
 
@@ -150,12 +150,12 @@ class Attempt:
             for order in orders:
                 apply_action(order, self.engine, self.first)
             if isinstance(wanted, cores.FinishWorker):
-                yield from self.ask(WorkerFinished(), before=["finish"])
+                yield from self.ask(WorkerEnd(), before=["finish"])
                 return
             try:
                 event = yield from self._result(wanted)
             except RefusedError as refusal:
-                event = cores.CommitRejected(refusal)
+                event = cores.RejectionAnswer(refusal)
 
     def _ready(self):
         self.running = False
@@ -164,7 +164,7 @@ class Attempt:
             ready, during=["gate"], into=self.vector, vector=np.empty(SIZE, np.float32)
         )
         self.running, self.doing = True, "training"
-        return cores.Started(answer.message, self.vector)
+        return cores.StartAnswer(answer.message, self.vector)
 
     def _result(self, wanted):
         match wanted:
@@ -179,13 +179,13 @@ class Attempt:
                 return compute(wanted, self.engine, self.rows.blocks(window.blocks))
             case cores.Exchange(commit, payload, reply):
                 answer = yield from self._exchange(commit, payload, reply)
-                return cores.Replied(answer.message)
+                return cores.CommitAnswer(answer.message)
             case cores.RequestStep(version, out):
                 answer = yield from self.ask(FetchStep(version), after=["half a reply"], into=out)
-                return cores.StepFetched(answer.message)
+                return cores.StepAnswer(answer.message)
             case cores.RequestState():
                 answer = yield from self.ask(FetchState())
-                return cores.StateFetched(answer.state)
+                return cores.StateAnswer(answer.state)
             case cores.StoreOptimizerState(version, weights):
                 yield from self._hand_over(version, weights)
                 return cores.HandedOver()
@@ -193,12 +193,12 @@ class Attempt:
                 own = WorkerState(before, offset, held, dict(self.engine.state())).to_bytes()
                 keep = PutWorkerState(sequence, version)
                 answer = yield from self.ask(keep, before=["half of what it keeps"], state=own)
-                return cores.WorkerStateStored(answer.message)
+                return cores.StoreAnswer(answer.message)
             case cores.RestoreWorkerState():
                 answer = yield from self.ask(GetWorkerState())
                 kept = answer.message
                 own = WorkerState.from_bytes(answer.state)
-                return cores.Recalled(kept.sequence, kept.version, own)
+                return cores.RestoreAnswer(kept.sequence, kept.version, own)
             case cores.Reconnect():
                 self._join()
                 return (yield from self._ready())
@@ -510,7 +510,7 @@ class FaultyRun:
 
     def look(self):
         self.looked_at = self.now
-        (sent,) = self.core.handle(Received(DRIVER, Poll(self.seen)), self.now)
+        (sent,) = self.core.handle(Incoming(DRIVER, Poll(self.seen)), self.now)
         update = sent.message
         self.seen += len(update.events)
         self.events += update.events
@@ -540,7 +540,7 @@ class FaultyRun:
                 self.error = action.error
             elif isinstance(action, StartRun):
                 self.do(
-                    self.core.handle(Received(DRIVER, Command(None, None, begin=True)), self.now)
+                    self.core.handle(Incoming(DRIVER, Command(None, None, begin=True)), self.now)
                 )
             elif isinstance(action, Restart):
                 self.restarted.append(action.worker)
@@ -551,7 +551,7 @@ class FaultyRun:
                 self.later(RESPAWN, lambda seat=action.worker: self.spawn(seat))
 
     def seats(self):
-        (sent,) = self.core.handle(Received(DRIVER, Poll(self.seen)), self.now)
+        (sent,) = self.core.handle(Incoming(DRIVER, Poll(self.seen)), self.now)
         return sent.message.seats
 
     # -- what must hold -------------------------------------------------------------------------

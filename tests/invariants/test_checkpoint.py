@@ -31,13 +31,13 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Start,
     Step,
-    WorkerFinished,
+    WorkerEnd,
     WorkerStateReply,
 )
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
+    Incoming,
     JoinRequest,
-    Received,
     SendReply,
     ServerCore,
     received,
@@ -131,14 +131,14 @@ class Worker:
                 self.run.hear(self.session, GetWorkerState())
             case cores.FinishWorker():
                 self.over = True
-                self.run.hear(self.session, WorkerFinished())
+                self.run.hear(self.session, WorkerEnd())
 
     def hear(self, sent):
         vector = None if sent.vector is None else sent.vector.copy()
         match sent.message:
             case Start() as start:
                 self.known = vector.copy()
-                self.tell(cores.Started(start, vector))
+                self.tell(cores.StartAnswer(start, vector))
             case CommitReply() as message:
                 if vector is not None:
                     if self.run.compression:
@@ -146,17 +146,17 @@ class Worker:
                         np.bitwise_xor(bits, vector.view(np.uint32), out=bits)
                         vector = self.known.copy()
                     np.copyto(self.core.before, vector)
-                self.tell(cores.Replied(message))
+                self.tell(cores.CommitAnswer(message))
             case GoOn() as message:
-                self.tell(cores.WorkerStateStored(message))
+                self.tell(cores.StoreAnswer(message))
             case Step() as step:
                 np.copyto(self.core.after, vector)
-                self.tell(cores.StepFetched(step))
+                self.tell(cores.StepAnswer(step))
             case OptimizerState():
-                self.tell(cores.StateFetched(sent.state))
+                self.tell(cores.StateAnswer(sent.state))
             case WorkerStateReply() as kept:
                 own = WorkerState.from_bytes(sent.state)
-                self.tell(cores.Recalled(kept.sequence, kept.version, own))
+                self.tell(cores.RestoreAnswer(kept.sequence, kept.version, own))
 
 
 class Driver:
@@ -173,7 +173,7 @@ class Driver:
 
     def tell(self, epochs):
         command = Command(None, 0.1 / 2**epochs, epochs=epochs)
-        _, *sent = self.run.core.handle(Received(DRIVER, command), self.run.now)
+        _, *sent = self.run.core.handle(Incoming(DRIVER, command), self.run.now)
         self.run.deliver(sent)
 
 
@@ -229,7 +229,7 @@ class Run:
                 self.team[sent.to.seat].inbox.append(sent)
 
     def ask(self, message):
-        (sent,) = self.core.handle(Received(DRIVER, message), self.now)
+        (sent,) = self.core.handle(Incoming(DRIVER, message), self.now)
         return sent
 
     def go(self, steps=10**6):

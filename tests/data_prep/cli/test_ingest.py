@@ -4,7 +4,7 @@ import pytest
 
 from data_prep.cli import ingest
 from data_prep.cli.ingest import main
-from data_prep.ingest.job import Ingested
+from data_prep.ingest.job import IngestResult
 from data_prep.ingest.settings import IngestSettings
 from distkeras_grid.errors import ConfigurationError
 
@@ -15,7 +15,7 @@ def called(monkeypatch):
     calls = []
     monkeypatch.setattr(ingest.preflight, "check_input", lambda *_: None)
     monkeypatch.setattr(ingest, "start_spark", lambda *_, **__: None)
-    done = Ingested({"rows": 0}, {})
+    done = IngestResult({"rows": 0}, {})
     monkeypatch.setattr(
         ingest, "ingest_folder", lambda settings, **_: calls.append(settings) or done
     )
@@ -94,6 +94,6 @@ def test_what_the_image_column_will_hold():
 
 
 def test_what_was_left_out_means_code_7(called, monkeypatch):
-    done = Ingested({"rows": 0}, {"lost+found": "this folder cannot be opened"})
+    done = IngestResult({"rows": 0}, {"lost+found": "this folder cannot be opened"})
     monkeypatch.setattr(ingest, "ingest_folder", lambda *_, **__: done)
     assert main(["--format", "idx", "--input", "i", "--output", "o"]) == 7

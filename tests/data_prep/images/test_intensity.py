@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data_prep.images.intensity import (
-    Normalising,
+    Normalization,
     count_values,
     normalise,
     parse_normalising,
@@ -37,7 +37,7 @@ def test_large_images_are_counted_exactly(monkeypatch):
 @pytest.mark.parametrize("size", [(50, 60, 1), (7, 3, 1), (1, 1, 1)])
 def test_percentiles_are_those_of_numpy(percent, size):
     pixels = RNG.integers(100, 3000, size, dtype=np.uint16)
-    found = Normalising("percentile", *percent).range_of(count_values(pixels))
+    found = Normalization("percentile", *percent).range_of(count_values(pixels))
     expected = np.percentile(pixels, percent, method="inverted_cdf")
     np.testing.assert_array_equal(found, expected)
 
@@ -45,7 +45,7 @@ def test_percentiles_are_those_of_numpy(percent, size):
 def test_min_max_uses_the_whole_range_of_the_type():
     for dtype, white in ((np.uint8, 255), (np.uint16, 65535)):
         pixels = RNG.integers(40, 200, (50, 60, 3), dtype=dtype)
-        made = normalise(pixels, Normalising("min-max").range_of(count_values(pixels)))
+        made = normalise(pixels, Normalization("min-max").range_of(count_values(pixels)))
         assert (made.dtype, made.min(), made.max()) == (pixels.dtype, 0, white)
         low, high = float(pixels.min()), float(pixels.max())
         exact = (pixels - low) * white / (high - low)
@@ -56,7 +56,7 @@ def test_standard_brings_images_to_one_mean_and_deviation():
     made = []
     for mean, deviation in ((900, 60), (2500, 200)):
         pixels = RNG.normal(mean, deviation, (200, 300, 1)).clip(0).round().astype(np.uint16)
-        normal = Normalising("standard").range_of(count_values(pixels))
+        normal = Normalization("standard").range_of(count_values(pixels))
         np.testing.assert_allclose(normal[1] + normal[0], 2 * pixels.mean())
         np.testing.assert_allclose(normal[1] - normal[0], 6 * pixels.std())
         made.append(normalise(pixels, normal))
@@ -74,7 +74,7 @@ def test_order_of_values_is_kept():
 def test_an_image_of_one_value_has_no_range():
     flat = np.full((4, 4, 1), 9, np.uint8)
     for method in ("min-max", "standard"):
-        made = normalise(flat, Normalising(method).range_of(count_values(flat)))
+        made = normalise(flat, Normalization(method).range_of(count_values(flat)))
         assert made.max() == 0
 
 
@@ -92,4 +92,4 @@ def test_other_words_are_refused(text):
 
 def test_none_is_none():
     assert parse_normalising(None) is None
-    assert parse_normalising("standard") == Normalising("standard")
+    assert parse_normalising("standard") == Normalization("standard")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from data_prep.ingest import stages
 from data_prep.ingest.resize import TargetSize
-from data_prep.ingest.stages import Reading, read_unit
+from data_prep.ingest.stages import ImageReading, read_unit
 from distkeras_grid.errors import ImageError
 
 CLASSES = ("a", "b", "c")
@@ -41,7 +41,7 @@ def test_each_image_of_an_idx_file_keeps_its_label_and_place_in_small_batches():
     items = np.arange(20 * 30 * 40, dtype=np.uint32).astype(np.uint8).reshape(20, 30, 40)
     content = b"\0\0\x08\3" + struct.pack(">3I", 20, 30, 40) + items.tobytes()
     labels = [i % 3 for i in range(4, 18)]
-    reading = Reading("idx", TargetSize(30, 40, 1), CLASSES)
+    reading = ImageReading("idx", TargetSize(30, 40, 1), CLASSES)
     batches, rows = rows_of(content, unit(4, 18, labels), reading)
     assert [batch.num_rows for batch in batches] == [5, 5, 4]
     assert [row["item"] for row in rows] == list(range(4, 18))
@@ -54,7 +54,7 @@ def test_each_image_of_an_idx_file_keeps_its_label_and_place_in_small_batches():
 def test_records_of_cifar_10_come_in_small_batches_too():
     records = np.random.default_rng(0).integers(0, 256, (5, 3073), dtype=np.uint8)
     records[:, 0] = (0, 1, 2, 1, 0)
-    reading = Reading("cifar10", TargetSize(32, 32, 3), CLASSES)
+    reading = ImageReading("cifar10", TargetSize(32, 32, 3), CLASSES)
     batches, rows = rows_of(records.tobytes(), unit(0, 5, records[:, 0].tolist()), reading)
     assert [batch.num_rows for batch in batches] == [2, 2, 1]
     assert [row["label"] for row in rows] == [0, 1, 2, 1, 0]
@@ -65,7 +65,7 @@ def test_records_of_cifar_10_come_in_small_batches_too():
 def test_an_image_file_is_one_row_of_the_common_look():
     stream = BytesIO()
     Image.new("RGB", (50, 20), (10, 20, 30)).save(stream, "PNG")
-    reading = Reading("images", TargetSize(8, 8, 3), CLASSES)
+    reading = ImageReading("images", TargetSize(8, 8, 3), CLASSES)
     _, rows = rows_of(stream.getvalue(), unit(0, 1, [2]), reading)
     assert len(rows) == 1
     assert rows[0]["image"] == bytes([10, 20, 30]) * 64
@@ -81,6 +81,6 @@ def test_a_file_that_has_changed_since_its_split_was_chosen_is_refused():
     """Its rows came with the label and the split of the former picture."""
     stream = BytesIO()
     Image.new("L", (50, 20), 7).save(stream, "PNG")
-    reading = Reading("images", TargetSize(8, 8, 3), CLASSES)
+    reading = ImageReading("images", TargetSize(8, 8, 3), CLASSES)
     with pytest.raises(ImageError, match=r"/in/x has changed"):
         rows_of(stream.getvalue(), {**unit(0, 1, [2]), "sha256": "0" * 64}, reading)

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from data_prep.splits.fingerprint_cache import FingerprintFile, Renamed
+from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from distkeras_grid.errors import StorageError
 
 
@@ -71,7 +71,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there():
 
 
 def test_other_names():
-    prints = Renamed({"one": "1", "two": "2"}, filled(4))
+    prints = NameChange({"one": "1", "two": "2"}, filled(4))
     assert dict(prints) == {"one": b"\1", "two": b"\2\2"}
     assert len(prints) == 2
     assert prints.get("three") is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli import du, get, ls, mkdir, put, rm
-from distkeras_grid.webhdfs.pool import Transferred
+from distkeras_grid.webhdfs.pool import TransferResult
 from distkeras_grid.webhdfs.responses import FileStatus
 
 COMMANDS = {"put": put, "get": get, "ls": ls, "du": du, "mkdir": mkdir, "rm": rm}
@@ -79,18 +79,18 @@ def test_what_is_wrong_is_one_line(
 @pytest.mark.parametrize(
     ("done", "told"),
     [
-        (Transferred(1, 1_000_000, 0, 0, 2.0), "sent 1 file, 1.0 MB in 2.0 s, 500 kB/s"),
+        (TransferResult(1, 1_000_000, 0, 0, 2.0), "sent 1 file, 1.0 MB in 2.0 s, 500 kB/s"),
         (
-            Transferred(0, 0, 3000, 12, 2.0),
+            TransferResult(0, 0, 3000, 12, 2.0),
             "sent 0 files; 3,000 files, 12 bytes, were in /raw already",
         ),
         (
-            Transferred(2, 0, 1, 5, 0.0),
+            TransferResult(2, 0, 1, 5, 0.0),
             "sent 2 files, 0 bytes in 0.0 s, 0 bytes/s; 1 file, 5 bytes, were in /raw already",
         ),
     ],
 )
-def test_the_last_line(done: Transferred, told: str) -> None:
+def test_the_last_line(done: TransferResult, told: str) -> None:
     assert put.summary("sent", done, "in /raw") == told
 
 

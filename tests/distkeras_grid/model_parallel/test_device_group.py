@@ -9,7 +9,7 @@ from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.model_parallel.device_group import DeviceGroup
 from distkeras_grid.model_parallel.devices import Devices
 from distkeras_grid.model_parallel.messages import (
-    Acknowledged,
+    Acknowledgement,
     FetchWeights,
     ForwardResult,
     GetDeviceState,
@@ -29,7 +29,7 @@ class Holds:
     def answer(self, message, arrays, duplex):
         if isinstance(message, PutWeights):
             (self.weights,) = arrays
-            duplex.send(Acknowledged())
+            duplex.send(Acknowledgement())
         elif isinstance(message, FetchWeights):
             duplex.send(ForwardResult(seconds=0.0), [self.weights])
 

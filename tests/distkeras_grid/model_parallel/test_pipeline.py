@@ -18,7 +18,7 @@ from distkeras_grid.model_parallel.messages import (
     InputGradient,
     StageBackward,
     StageStep,
-    Stepped,
+    StepReply,
     TowerForward,
 )
 from distkeras_grid.model_parallel.pipeline import RemoteStages, micro_batch_bounds, scaled
@@ -50,7 +50,7 @@ class Multiplies:
             found = [] if self.first else [self.factor * arrays[0]]
             duplex.send(InputGradient(seconds=0.0), found)
         else:
-            duplex.send(Stepped(seconds=0.0))
+            duplex.send(StepReply(seconds=0.0))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from distkeras_grid.parameter_server.messages import (
     Poll,
     Ready,
     WindowCommit,
-    WorkerFinished,
+    WorkerEnd,
 )
 from distkeras_grid.parameter_server.server_core import DRIVER, JoinRequest, RejectWaiter
 from distkeras_grid.records import WorkerRecord
@@ -203,7 +203,7 @@ class Breaking:
         for number in range(1, SEATS):
             worker = self.workers[number]
             if worker.status == "running":
-                assert self.say(worker.session, WorkerFinished())[0].to == worker.session
+                assert self.say(worker.session, WorkerEnd())[0].to == worker.session
         assert not self.core._gate
         assert not self.core._round
 

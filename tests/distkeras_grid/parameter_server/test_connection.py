@@ -42,12 +42,12 @@ def examples():
         messages.WorkerWelcome(),
         messages.DriverWelcome(),
         messages.Ready(10, 0.25),
-        messages.StillWaiting(),
+        messages.Keepalive(),
         messages.Start(0, 0, 0, False, None, False),
         messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
         messages.CommitReply(1, False, 0.01),
-        messages.WorkerFinished(),
-        messages.WorkerFailed("ValueError", "zwölf"),
+        messages.WorkerEnd(),
+        messages.WorkerError("ValueError", "zwölf"),
         messages.Poll(3),
         messages.CenterUpdate(
             4, 5, (messages.SeatStatus(0, -1, "absent", None, 0),), (EpochEnded(1, 5, 64, 2.5),)
@@ -56,7 +56,7 @@ def examples():
         messages.Done(),
         messages.FetchCenter(None, 0),
         messages.CenterReply(9),
-        messages.Rejected("no"),
+        messages.Rejection("no"),
         messages.Close("FencedError", "no"),
         messages.FetchStep(3),
         messages.Step(0.01),
@@ -73,7 +73,7 @@ def examples():
         messages.CheckpointPart(1, 2),
         messages.Heartbeat("reading", 9, "node-1", "/logs/stderr"),
         messages.ShareMemory(),
-        messages.MemoryShared(),
+        messages.ShareMemoryReply(),
         messages.GoOn(stop=False, learning_rate=0.5),
     ]
     assert [type(message) for message in found] == list(MESSAGES)
@@ -167,7 +167,7 @@ def test_what_follows_the_authentication_is_sealed(message):
     "message",
     [
         messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {"accuracy": 0.5}, 1.0, 0.25),
-        messages.WorkerFinished(),
+        messages.WorkerEnd(),
         messages.OptimizerState(),
     ],
     ids=lambda message: type(message).__name__,
@@ -188,9 +188,9 @@ def test_no_byte_of_a_sealed_frame_may_be_another(message):
 
 
 def test_a_frame_without_a_seal_is_not_taken_for_one_with_it():
-    sender, _ = ends(messages.WorkerFinished)
-    _, receiver = protected(messages.WorkerFinished)
-    data = sender.send(messages.WorkerFinished())
+    sender, _ = ends(messages.WorkerEnd)
+    _, receiver = protected(messages.WorkerEnd)
+    data = sender.send(messages.WorkerEnd())
     with pytest.raises(RemoteProtocolError):
         receiver.receive(data + bytes(SEAL_BYTES))
 

@@ -4,7 +4,7 @@ import pytest
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames
-from distkeras_grid.parameter_server.messages import MESSAGES, Message, PayloadKind, WorkerFinished
+from distkeras_grid.parameter_server.messages import MESSAGES, Message, PayloadKind, WorkerEnd
 
 NUMBER = len(frames.MAGIC) + 1
 
@@ -23,23 +23,23 @@ def limit(monkeypatch):
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_fields_up_to_the_limit_are_sent_and_received(limit, more):
-    limit(WorkerFinished(), more)
-    header = frames.decode_header(frames.encode(WorkerFinished())[: frames.HEADER_SIZE])
-    assert (header.message, header.content) == (WorkerFinished, PayloadKind.NOTHING)
+    limit(WorkerEnd(), more)
+    header = frames.decode_header(frames.encode(WorkerEnd())[: frames.HEADER_SIZE])
+    assert (header.message, header.content) == (WorkerEnd, PayloadKind.NOTHING)
 
 
 def test_fields_beyond_the_limit_are_neither_sent_nor_received(limit):
-    frame = frames.encode(WorkerFinished())
-    limit(WorkerFinished(), -1)
+    frame = frames.encode(WorkerEnd())
+    limit(WorkerEnd(), -1)
     with pytest.raises(LocalProtocolError):
-        frames.encode(WorkerFinished())
+        frames.encode(WorkerEnd())
     with pytest.raises(RemoteProtocolError):
         frames.decode_header(frame[: frames.HEADER_SIZE])
 
 
 @pytest.mark.parametrize("number", [len(MESSAGES), len(MESSAGES) + 1, 255])
 def test_a_message_that_does_not_exist_is_an_error_of_the_other_side(number):
-    frame = bytearray(frames.encode(WorkerFinished())[: frames.HEADER_SIZE])
+    frame = bytearray(frames.encode(WorkerEnd())[: frames.HEADER_SIZE])
     frame[NUMBER] = number
     with pytest.raises(RemoteProtocolError):
         frames.decode_header(frame)
@@ -48,11 +48,11 @@ def test_a_message_that_does_not_exist_is_an_error_of_the_other_side(number):
 @pytest.mark.parametrize("payload", [0, 1000])
 def test_the_size_of_a_frame_includes_its_section(payload):
     content = PayloadKind.VECTOR if payload else PayloadKind.NOTHING
-    frame = frames.encode(WorkerFinished(), payload, content)
-    assert frames.encoded_size(WorkerFinished(), payload) == len(frame) + payload
+    frame = frames.encode(WorkerEnd(), payload, content)
+    assert frames.encoded_size(WorkerEnd(), payload) == len(frame) + payload
 
 
 def test_a_frame_has_no_section_unless_one_is_named():
-    header = frames.decode_header(frames.encode(WorkerFinished())[: frames.HEADER_SIZE])
+    header = frames.decode_header(frames.encode(WorkerEnd())[: frames.HEADER_SIZE])
     assert header.payload == 0
-    assert frames.encoded_size(WorkerFinished()) == len(frames.encode(WorkerFinished()))
+    assert frames.encoded_size(WorkerEnd()) == len(frames.encode(WorkerEnd()))

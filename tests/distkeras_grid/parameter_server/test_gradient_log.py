@@ -22,13 +22,13 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     Resume,
     WindowCommit,
-    WorkerFinished,
+    WorkerEnd,
 )
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
+    Incoming,
     JoinRequest,
-    Received,
     ServerCore,
     received,
 )
@@ -242,7 +242,7 @@ class Grid:
         """Return the answers to a commit, by worker."""
         epoch, window = divmod(sequence, ROWS // 2)
         commit = WindowCommit(sequence, sequence, 1 + epoch, window, 1, 1, 0.5, {}, 0.0, 0.1)
-        actions = self.core.handle(Received(self.sessions[seat], commit, vector(1)), 0.0)
+        actions = self.core.handle(Incoming(self.sessions[seat], commit, vector(1)), 0.0)
         return {action.to.seat: action.message for action in actions}
 
     def round(self, sequence):
@@ -356,7 +356,7 @@ def test_after_the_last_round_one_worker_tells_for_all():
     assert [answers[seat].state_wanted for seat in (0, 1)] == [True, False]
     # A worker tells at its end what it thinks that the server lacks.
     assert [answers[seat].state_version for seat in (0, 1)] == [0, last]
-    grid.say(grid.sessions[1], WorkerFinished())
+    grid.say(grid.sessions[1], WorkerEnd())
     grid.tell(0, last, 7, 8)
     np.testing.assert_array_equal(grid.center().vector, vector(7))
 
@@ -364,7 +364,7 @@ def test_after_the_last_round_one_worker_tells_for_all():
 def test_who_is_to_tell_for_all_may_die_and_its_next_attempt_tells():
     grid = Grid(snapshots=0)
     last, _ = all_rounds(grid)
-    grid.say(grid.sessions[1], WorkerFinished())
+    grid.say(grid.sessions[1], WorkerEnd())
     grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
     grid.sessions[0] = grid.join(0, 1)
     start = grid.start(grid.sessions[0]).message
@@ -394,7 +394,7 @@ def test_a_run_that_its_quorum_has_ended_waits_for_no_weights():
         grid.commit(1, sequence)
     grid.core.handle(Disconnect(grid.sessions[0]), 0.0)
     assert grid.ended_epochs() == []
-    grid.say(grid.sessions[1], WorkerFinished())
+    grid.say(grid.sessions[1], WorkerEnd())
     assert grid.ended_epochs() == [1, 2]
     assert grid.center(1).message.version == 2
 
@@ -463,14 +463,14 @@ def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
 def test_nobody_hands_over_a_state_where_workers_make_no_steps():
     core = ServerCore(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
     (seat,) = core.handle(JoinRequest(0, 0), 0.0)
-    core.handle(Received(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
+    core.handle(Incoming(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
     for message, kept in (
         (PutOptimizerState(0), None),
         (PutOptimizerState(0), state()),
         (FetchState(), None),
     ):
         with pytest.raises(RefusedError):
-            core.handle(Received(seat.session, message, vector(5), state=kept), 0.0)
+            core.handle(Incoming(seat.session, message, vector(5), state=kept), 0.0)
     np.testing.assert_array_equal(core.center.vector, vector())
 
 

@@ -35,8 +35,8 @@ from distkeras_grid.parameter_server.messages import (
     ResumeReply,
     Start,
     WindowCommit,
-    WorkerFailed,
-    WorkerFinished,
+    WorkerEnd,
+    WorkerError,
     WorkerHello,
     WorkerWelcome,
 )
@@ -246,7 +246,7 @@ def test_the_way_to_the_start_is_healed(serve, tools, relayed, kind, act):
 
 
 @ACTS
-@pytest.mark.parametrize(("kind", "nth"), [(WorkerFinished, 1), (Done, 1)])
+@pytest.mark.parametrize(("kind", "nth"), [(WorkerEnd, 1), (Done, 1)])
 def test_the_end_is_healed(serve, relayed, kind, nth, act):
     bench = serve()
     relay = relayed(bench, Fault(kind, act, nth, after=9))
@@ -256,7 +256,7 @@ def test_the_end_is_healed(serve, relayed, kind, nth, act):
 
 
 @ACTS
-@pytest.mark.parametrize("kind", [WorkerFailed, Done])
+@pytest.mark.parametrize("kind", [WorkerError, Done])
 def test_a_failure_is_told_in_spite_of_a_cut(serve, relayed, kind, act):
     bench = serve()
     relay = relayed(bench, Fault(kind, act, after=9))

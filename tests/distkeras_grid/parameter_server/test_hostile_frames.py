@@ -239,7 +239,7 @@ WHILE_TRAINING = (
     (messages.FetchState(), None),
     (messages.Heartbeat("training", 9, "node-1", "/logs/stderr"), None),
     (messages.PutWorkerState(0, 0), None),
-    (messages.WorkerFailed("ValueError", "no"), None),
+    (messages.WorkerError("ValueError", "no"), None),
 )
 
 

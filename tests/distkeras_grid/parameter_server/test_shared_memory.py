@@ -30,7 +30,7 @@ from distkeras_grid.parameter_server import coordinator, service, shared_memory,
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.client_session import ClientSession
-from distkeras_grid.parameter_server.messages import MemoryShared, PayloadKind, ShareMemory
+from distkeras_grid.parameter_server.messages import PayloadKind, ShareMemory, ShareMemoryReply
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.shared_memory import SharedBuffer, borrow
 from distkeras_grid.records import WorkerRecord
@@ -263,7 +263,7 @@ def not_permitted(*arguments):
     raise OSError(errno.EPERM, "not permitted")
 
 
-@pytest.mark.parametrize("sender", [ShareMemory, MemoryShared])
+@pytest.mark.parametrize("sender", [ShareMemory, ShareMemoryReply])
 def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkeypatch, sender):
     """Some sandboxes forbid it."""
     send_file = Channel.send_file
@@ -308,7 +308,7 @@ def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch, lie
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = bench.worker()
     with LIES[lie]() as file, pytest.raises(RefusedError):
-        client._conversation.swap_files(ShareMemory(), file, MemoryShared, 5)
+        client._conversation.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert roads(bench) == ["unix socket"]
@@ -318,7 +318,7 @@ def test_memory_is_shared_once(serve, tools):
     bench = serve(trainable_size=SIZE)
     client = bench.worker()
     with memory()() as file, pytest.raises(RefusedError):
-        client._conversation.swap_files(ShareMemory(), file, MemoryShared, 5)
+        client._conversation.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert bench.service._borrowed == 4 * SIZE
@@ -336,14 +336,14 @@ def test_a_message_without_its_file_is_refused(serve, monkeypatch):
         channel._stream.send([memoryview(b"0")], 5)
 
     with pytest.raises(RefusedError):
-        client._conversation._ask(send, MemoryShared, 5)
+        client._conversation._ask(send, ShareMemoryReply, 5)
 
 
 def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch):
     send_file = Channel.send_file
 
     def lie(self, message, file):
-        if isinstance(message, MemoryShared):
+        if isinstance(message, ShareMemoryReply):
             with ordinary_file() as other:
                 send_file(self, message, other)
         else:

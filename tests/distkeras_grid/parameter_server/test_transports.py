@@ -30,7 +30,7 @@ from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     Endpoint,
     PayloadKind,
-    Rejected,
+    Rejection,
     WindowCommit,
 )
 from distkeras_grid.parameter_server.service import Service
@@ -312,8 +312,8 @@ class TestTransport:
         assert isinstance(server.receive(5), WindowCommit)
         sending.join(5)
         np.testing.assert_array_equal(server.connection.vector, VECTOR)
-        server.send(Rejected("no"))
-        assert worker.receive(5) == Rejected("no")
+        server.send(Rejection("no"))
+        assert worker.receive(5) == Rejection("no")
 
     def test_byte_by_byte(self, ends, channels, tools):
         _, _, client, _ = ends

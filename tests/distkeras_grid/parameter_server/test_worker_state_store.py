@@ -7,12 +7,12 @@ from distkeras_grid.parameter_server.messages import (
     PutWorkerState,
     Ready,
     Resume,
-    WorkerFinished,
+    WorkerEnd,
 )
 from distkeras_grid.parameter_server.server_core import (
     Disconnect,
+    Incoming,
     JoinRequest,
-    Received,
     SendReply,
     ServerCore,
 )
@@ -118,7 +118,7 @@ class Server:
 
     def tell(self, session, message, **parts):
         self.now += 1.0
-        *_, answer = self.core.handle(Received(session, message, **parts), self.now)
+        *_, answer = self.core.handle(Incoming(session, message, **parts), self.now)
         assert isinstance(answer, SendReply)
         return answer
 
@@ -196,7 +196,7 @@ def test_nobody_is_asked_at_the_end_or_where_nothing_is_kept():
     replies = [server.commit(session, sequence) for sequence in range(ROWS)]
     assert replies[-2].keep
     assert not replies[-1].keep
-    server.tell(session, WorkerFinished())
+    server.tell(session, WorkerEnd())
     other = Server(kept_limit=0)
     assert not other.commit(other.start()[0], 0).keep
 

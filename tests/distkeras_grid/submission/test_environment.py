@@ -18,7 +18,7 @@ from distkeras_grid.submission.environment import (
     package_members,
     stdlib_members,
 )
-from distkeras_grid.submission.installed_packages import Installed
+from distkeras_grid.submission.installed_packages import InstalledPackages
 
 SITE = PurePosixPath("lib/python3.11/site-packages")
 
@@ -30,11 +30,11 @@ def interpreter(prefix: Path = Path("/opt/python")) -> Interpreter:
     )
 
 
-def package(folder: Path, *files: str, version: str = "1.0") -> Installed:
+def package(folder: Path, *files: str, version: str = "1.0") -> InstalledPackages:
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(file)
-    return Installed("Some_Package", version, folder, tuple(map(PurePosixPath, files)))
+    return InstalledPackages("Some_Package", version, folder, tuple(map(PurePosixPath, files)))
 
 
 def test_the_name_changes_with_whatever_changes_the_content(

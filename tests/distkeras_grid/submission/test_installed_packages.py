@@ -9,7 +9,7 @@ import pytest
 
 from distkeras_grid.errors import ConfigurationError, EnvironmentMismatchError
 from distkeras_grid.submission.installed_packages import (
-    Installed,
+    InstalledPackages,
     installed,
     needed_distributions,
     parse_package,
@@ -61,7 +61,7 @@ def site(tmp_path: Path) -> Site:
     return site
 
 
-def names(found: list[Installed]) -> list[str]:
+def names(found: list[InstalledPackages]) -> list[str]:
     return [each.name for each in found]
 
 

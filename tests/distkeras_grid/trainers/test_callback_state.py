@@ -98,7 +98,7 @@ class Driver:
         return None
 
     def saved(self):
-        from distkeras_grid.trainers.checkpointing import SavedDriver
+        from distkeras_grid.trainers.checkpoint_writer import SavedDriver
 
         tree = {"observer": self.observer.to_saved(), "resumed": []}
         return SavedDriver.from_bytes(pack(tree).tobytes()).observer

@@ -86,7 +86,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_not(
     hdfs.faults["GETFILESTATUS"] = fault
     with pytest.raises(StorageError) as raised:
         WebHdfsConnection(hdfs.address, patient=True).status("/")
-    assert not isinstance(raised.value, retry_policy.TryFailed)
+    assert not isinstance(raised.value, retry_policy.AttemptFailure)
     assert len(hdfs.asked) == count
     fault.times = 2 if count == 4 else 0
     assert WebHdfsConnection(hdfs.address, patient=True).status("/") is not None

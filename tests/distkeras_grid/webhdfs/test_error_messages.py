@@ -5,7 +5,12 @@ import pytest
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
 from distkeras_grid.webhdfs.error_messages import explain, not_authenticated, refusal, unreachable
-from distkeras_grid.webhdfs.retry_policy import HttpError, NetworkErrorKind, TryFailed, Unreachable
+from distkeras_grid.webhdfs.retry_policy import (
+    AttemptFailure,
+    HttpError,
+    NetworkErrorKind,
+    Unreachable,
+)
 
 NAMENODES = ("http://one:9870", "http://two:9870")
 
@@ -95,9 +100,9 @@ def test_a_connection_that_is_not_made_names_its_end(
         (Unreachable(NAMENODES[0], "", NetworkErrorKind.REFUSED), "refuses"),
     ],
 )
-def test_every_failure_is_explained(failure: TryFailed, told: str) -> None:
+def test_every_failure_is_explained(failure: AttemptFailure, told: str) -> None:
     error = explain("read", "/x", failure, namenodes=NAMENODES, kerberos=False)
-    assert not isinstance(error, TryFailed)
+    assert not isinstance(error, AttemptFailure)
     assert told in str(error)
 
 

@@ -17,7 +17,13 @@ from distkeras_grid.errors import (
 from distkeras_grid.progress import surface
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
-from distkeras_grid.webhdfs.pool import GIVE_UP, ConnectionPool, Transferred, check_threads, failure
+from distkeras_grid.webhdfs.pool import (
+    GIVE_UP,
+    ConnectionPool,
+    TransferResult,
+    check_threads,
+    failure,
+)
 from distkeras_grid.webhdfs.transfer_plan import TransferItem
 from distkeras_grid.webhdfs.transfer_status import Meter, transfer_progress
 
@@ -48,7 +54,7 @@ def test_each_file_goes_once_and_each_thread_has_one_connection() -> None:
     assert sorted(seen, key=ITEMS.index) == ITEMS
     assert 1 < len(users) <= 3
     assert all(len(used) == 1 for used in users.values())
-    assert done == Transferred(50, 2450, 50, 2500, done.seconds)
+    assert done == TransferResult(50, 2450, 50, 2500, done.seconds)
 
 
 def test_a_failure_is_told_and_the_others_go_on() -> None:

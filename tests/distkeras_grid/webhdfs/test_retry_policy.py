@@ -5,9 +5,9 @@ import pytest
 from distkeras_grid.webhdfs import retry_policy
 from distkeras_grid.webhdfs.retry_policy import (
     PAUSES,
+    AttemptFailure,
     HttpError,
     NetworkErrorKind,
-    TryFailed,
     Unreachable,
     is_transient,
     next_pause,
@@ -35,7 +35,7 @@ def refused(exception: str | None, message: str = "", status: int = 403) -> Http
     ],
 )
 def test_what_may_pass_and_what_another_namenode_may_know(
-    failure: TryFailed, passes: bool, another: bool
+    failure: AttemptFailure, passes: bool, another: bool
 ) -> None:
     assert (is_transient(failure), try_other_namenode(failure)) == (passes, another)
 

@@ -15,7 +15,7 @@ from distkeras_grid.errors import FencedError, NonFiniteLossError, RefusedError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.feeding.source import ClassWeighted
+from distkeras_grid.feeding.source import ClassWeightedSource
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
 from distkeras_grid.parameter_server.service import Service
@@ -308,7 +308,7 @@ def test_what_is_refused_for_another_reason_stays_a_refusal(stack, spool):
 
 def test_class_weights_weigh_the_samples(stack, spool):
     server = Server(stack)
-    server.train(CountingEngine(), ClassWeighted(spool, {1: 10.0}))
+    server.train(CountingEngine(), ClassWeightedSource(spool, {1: 10.0}))
     np.testing.assert_array_equal(
         server.driver.center(), EPOCHS * np.array([1, 10, 1, 10, 1, 10, 1])
     )

@@ -47,15 +47,15 @@ def start(sequence=0, version=0, newest=None, has_state=False, rate=None, stop=F
 
 
 def started(**said):
-    return cores.Started(start(**said), CENTER)
+    return cores.StartAnswer(start(**said), CENTER)
 
 
 def computed(loss=0.5, steps=2):
-    return cores.Computed(WindowResult(steps, 4, loss, {"accuracy": 0.25}), 7.0, 0.5)
+    return cores.WindowAnswer(WindowResult(steps, 4, loss, {"accuracy": 0.25}), 7.0, 0.5)
 
 
 def replied(version, stop=False, rate=None, state_version=0, wanted=False):
-    return cores.Replied(CommitReply(version, stop, rate, state_version, wanted))
+    return cores.CommitAnswer(CommitReply(version, stop, rate, state_version, wanted))
 
 
 def kinds(actions):
@@ -168,7 +168,7 @@ def test_a_loss_that_is_not_finite_is_not_sent(loss):
 
 
 def skipped(version):
-    return cores.Replied(CommitReply(version, stop=False, learning_rate=0.25, skipped=True))
+    return cores.CommitAnswer(CommitReply(version, stop=False, learning_rate=0.25, skipped=True))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_nothing_of_a_skipped_window_is_held_back(loss, value):
         accumulator=lambda: Accumulator(settings, layout, 1),
         sends_all=True,
     )
-    *_, compute = worker.handle(cores.Started(start(), np.zeros(12, np.float32)))
+    *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
     exchanged(worker, 1)
     worker.after[:] = value
@@ -225,7 +225,7 @@ def test_a_refused_commit_is_an_error_of_training_where_it_is_not_finite(value, 
     compute.after[:] = value
     worker.handle(computed())
     with pytest.raises(error):
-        worker.handle(cores.CommitRejected(RefusedError("no")))
+        worker.handle(cores.RejectionAnswer(RefusedError("no")))
 
 
 def test_what_is_held_back_begins_anew_with_each_attempt_only():
@@ -235,7 +235,7 @@ def test_what_is_held_back_begins_anew_with_each_attempt_only():
     worker = WorkerCore(
         0, DownpourRule(), layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
-    *_, compute = worker.handle(cores.Started(start(), np.zeros(12, np.float32)))
+    *_, compute = worker.handle(cores.StartAnswer(start(), np.zeros(12, np.float32)))
     compute.after[:] = np.arange(12)
     (exchange,) = worker.handle(computed())
     assert np.count_nonzero(exchange.payload) == 2
@@ -250,11 +250,11 @@ def test_what_is_held_back_outlives_a_new_start_of_the_same_attempt():
     worker = WorkerCore(
         0, rule, layout, planned, accumulator=lambda: Accumulator(settings, layout, 1)
     )
-    *_, compute = worker.handle(cores.Started(start(), center))
+    *_, compute = worker.handle(cores.StartAnswer(start(), center))
     compute.after[:] = np.arange(12)
     exchanged(worker, 3)
-    worker.handle(cores.CommitRejected(RefusedError("not kept")))
-    worker.handle(cores.Started(start(sequence=1, version=3), center))
+    worker.handle(cores.RejectionAnswer(RefusedError("not kept")))
+    worker.handle(cores.StartAnswer(start(sequence=1, version=3), center))
     assert np.count_nonzero(cores.residual_of(worker._accumulator)["residual"]) == 9
 
 
@@ -269,11 +269,11 @@ def test_a_worker_makes_all_steps_that_it_has_not_made():
     # The rate comes with the step that it is for.
     assert (kinds([fetch]), fetch.version) == (["RequestStep"], 0)
     assert fetch.out is compute.after
-    order, apply, fetch = worker.handle(cores.StepFetched(Step(0.125)))
+    order, apply, fetch = worker.handle(cores.StepAnswer(Step(0.125)))
     assert order == cores.SetLearningRate(0.125)
     assert (apply.gradient is compute.after, apply.weights is compute.before) == (True, True)
     assert fetch.version == 1
-    apply, compute = worker.handle(cores.StepFetched(Step(None)))
+    apply, compute = worker.handle(cores.StepAnswer(Step(None)))
     assert kinds([apply, compute]) == ["Apply", "Compute"]
     assert worker.version == 2
 
@@ -283,10 +283,10 @@ def test_a_late_worker_takes_a_state_over_and_makes_the_steps_since():
     (fetch,) = worker.handle(started(sequence=2, version=4, newest=5, has_state=True))
     assert fetch == cores.RequestState()
     state = np.array([1, 2], np.uint8)
-    order, fetch = worker.handle(cores.StateFetched(state))
+    order, fetch = worker.handle(cores.StateAnswer(state))
     assert (kinds([order]), order.state is state) == (["LoadOptimizerState"], True)
     assert (kinds([fetch]), fetch.version) == (["RequestStep"], 4)
-    *_, compute = worker.handle(cores.StepFetched(Step(None)))
+    *_, compute = worker.handle(cores.StepAnswer(Step(None)))
     assert compute.window.sequence == 2
 
 
@@ -296,18 +296,18 @@ def test_a_state_that_is_refused_ends_the_attempt():
     # Nothing was computed yet, and nothing says what lies in the memory for it.
     worker.payload[:] = np.nan
     with pytest.raises(RefusedError):
-        worker.handle(cores.CommitRejected(RefusedError("none was promised")))
+        worker.handle(cores.RejectionAnswer(RefusedError("none was promised")))
 
 
 def test_a_worker_whose_step_is_not_kept_begins_again_beyond_it():
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 3)
-    refusal = cores.CommitRejected(RefusedError("not kept"))
+    refusal = cores.RejectionAnswer(RefusedError("not kept"))
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
     again = started(sequence=1, version=2, newest=3, has_state=True)
     assert kinds(worker.handle(again)) == ["RequestState"]
-    *_, fetch = worker.handle(cores.StateFetched(np.empty(0, np.uint8)))
+    *_, fetch = worker.handle(cores.StateAnswer(np.empty(0, np.uint8)))
     assert fetch.version == 2
     # It has got on, so it may begin again.
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
@@ -320,7 +320,7 @@ def test_a_worker_that_begins_again_is_asked_anew_and_may_begin_again_once_more(
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 3, wanted=True)
-    refusal = cores.CommitRejected(RefusedError("not kept"))
+    refusal = cores.RejectionAnswer(RefusedError("not kept"))
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
     assert kinds(worker.handle(started(sequence=1, version=2, newest=3))) == ["RequestStep"]
     assert kinds(worker.handle(refusal)) == ["Reconnect"]
@@ -332,11 +332,11 @@ def test_a_worker_hands_over_what_it_is_asked_for_and_what_nobody_has_at_the_end
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, wanted=True)
-    apply, hand_over = worker.handle(cores.StepFetched(Step(None)))
+    apply, hand_over = worker.handle(cores.StepAnswer(Step(None)))
     assert (kinds([apply]), hand_over.version) == (["Apply"], 1)
     assert kinds(worker.handle(cores.HandedOver())) == ["Compute"]
     exchanged(worker, 2, stop=True)
-    *_, hand_over = worker.handle(cores.StepFetched(Step(None)))
+    *_, hand_over = worker.handle(cores.StepAnswer(Step(None)))
     assert (kinds([hand_over]), hand_over.version) == (["StoreOptimizerState"], 2)
     assert kinds(worker.handle(cores.HandedOver())) == ["FinishWorker"]
 
@@ -345,7 +345,7 @@ def test_nothing_is_handed_over_at_the_end_that_the_server_has():
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 1, stop=True, state_version=1)
-    assert kinds(worker.handle(cores.StepFetched(Step(None)))) == ["Apply", "FinishWorker"]
+    assert kinds(worker.handle(cores.StepAnswer(Step(None)))) == ["Apply", "FinishWorker"]
 
 
 def test_weights_that_are_not_finite_are_not_handed_over():
@@ -354,7 +354,7 @@ def test_weights_that_are_not_finite_are_not_handed_over():
     exchanged(worker, 1, wanted=True)
     worker.before[1] = np.nan
     with pytest.raises(NonFiniteLossError):
-        worker.handle(cores.StepFetched(Step(None)))
+        worker.handle(cores.StepAnswer(Step(None)))
 
 
 # -- misused -----------------------------------------------------------------------------------
@@ -365,13 +365,13 @@ def test_what_was_asked_of_a_worker_is_forgotten_when_it_joins_again():
     worker = core(MeanGradientRule())
     worker.handle(started())
     exchanged(worker, 3, wanted=True)
-    worker.handle(cores.CommitRejected(RefusedError("not kept")))
+    worker.handle(cores.RejectionAnswer(RefusedError("not kept")))
     assert kinds(worker.handle(started(sequence=1, version=3))) == ["Compute"]
 
 
 @pytest.mark.parametrize(
     "event",
-    [computed(), replied(1), cores.StepFetched(Step(None)), cores.HandedOver()],
+    [computed(), replied(1), cores.StepAnswer(Step(None)), cores.HandedOver()],
     ids=lambda event: type(event).__name__,
 )
 def test_what_nobody_asked_for_is_an_error(event):
@@ -389,17 +389,17 @@ def own_state(before=(5, 6, 7, 8), offset=0, held_back=None):
 
 
 def recalled(sequence, version, **own):
-    return cores.Recalled(sequence, version, own_state(**own))
+    return cores.RestoreAnswer(sequence, version, own_state(**own))
 
 
 def test_a_worker_keeps_its_state_before_the_next_window():
     worker = core()
     worker.handle(started())
     worker.handle(computed())
-    (keep,) = worker.handle(cores.Replied(CommitReply(4, False, None, keep=True)))
+    (keep,) = worker.handle(cores.CommitAnswer(CommitReply(4, False, None, keep=True)))
     assert (keep.sequence, keep.version, keep.held_back) == (1, 4, None)
     assert np.shares_memory(keep.before, worker.before)
-    rate, compute = worker.handle(cores.WorkerStateStored(GoOn(stop=False, learning_rate=0.5)))
+    rate, compute = worker.handle(cores.StoreAnswer(GoOn(stop=False, learning_rate=0.5)))
     assert (rate, compute.window.sequence) == (cores.SetLearningRate(0.5), 1)
     (compute,) = exchanged(worker, 5)
     assert compute.window.sequence == 2
@@ -409,8 +409,8 @@ def test_a_worker_that_has_kept_its_state_may_be_told_to_stop():
     worker = core()
     worker.handle(started())
     worker.handle(computed())
-    worker.handle(cores.Replied(CommitReply(4, False, None, keep=True)))
-    assert kinds(worker.handle(cores.WorkerStateStored(GoOn(stop=True, learning_rate=None)))) == [
+    worker.handle(cores.CommitAnswer(CommitReply(4, False, None, keep=True)))
+    assert kinds(worker.handle(cores.StoreAnswer(GoOn(stop=True, learning_rate=None)))) == [
         "FinishWorker"
     ]
 
@@ -419,7 +419,7 @@ def test_a_worker_without_windows_keeps_nothing():
     worker = core()
     worker.handle(started(sequence=2 * PER_EPOCH - 1))
     worker.handle(computed())
-    assert kinds(worker.handle(cores.Replied(CommitReply(1, False, None, keep=True)))) == [
+    assert kinds(worker.handle(cores.CommitAnswer(CommitReply(1, False, None, keep=True)))) == [
         "FinishWorker"
     ]
 
@@ -427,7 +427,7 @@ def test_a_worker_without_windows_keeps_nothing():
 def beginning(rule, start, event, **options):
     """Let another attempt start; return its core, and what it does with what it recalls."""
     worker = core(rule, **options)
-    assert kinds(worker.handle(cores.Started(start, CENTER))) == ["RestoreWorkerState"]
+    assert kinds(worker.handle(cores.StartAnswer(start, CENTER))) == ["RestoreWorkerState"]
     return worker, worker.handle(event)
 
 
@@ -519,7 +519,7 @@ def test_a_state_of_another_model_is_refused():
 @pytest.mark.parametrize(("sequence", "stop"), [(4, True), (2 * PER_EPOCH, False)])
 def test_a_worker_that_has_nothing_left_to_do_recalls_nothing(sequence, stop):
     told = Start(sequence, 9, 9, False, None, stop, has_kept=True)
-    assert kinds(core().handle(cores.Started(told, CENTER))) == [
+    assert kinds(core().handle(cores.StartAnswer(told, CENTER))) == [
         "SetScheduleOffset",
         "FinishWorker",
     ]

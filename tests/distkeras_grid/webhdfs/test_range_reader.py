@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distkeras_grid.errors import PathNotFoundError
-from distkeras_grid.webhdfs.reading import read_file
+from distkeras_grid.webhdfs.range_reader import read_file
 from tests.distkeras_grid.webhdfs.loopback import Loopback
 
 

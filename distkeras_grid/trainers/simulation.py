@@ -26,7 +26,7 @@ from distkeras_grid.trainers.model_bundle import compiled_copy
 from distkeras_grid.trainers.preflight import announcements, check_method, complete, rule_for
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
-from distkeras_grid.trainers.simulated_data import array_shapes, read_data
+from distkeras_grid.trainers.simulation_data import array_shapes, read_data
 from distkeras_grid.trainers.validation import batch_of, evaluate
 from distkeras_grid.worker.task import EnginePlan, engine_of
 

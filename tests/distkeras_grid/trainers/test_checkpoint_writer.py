@@ -20,8 +20,8 @@ from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import CenterUpdate, SeatStatus
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
-from distkeras_grid.trainers import checkpointing
-from distkeras_grid.trainers.checkpointing import (
+from distkeras_grid.trainers import checkpoint_writer
+from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
     CheckpointInterval,
     ResumedRun,
@@ -42,7 +42,7 @@ def test_other_intervals_are_refused(value):
 
 def test_intervals():
     assert checked_every("epochs") == checked_every("1 epoch") == CheckpointInterval(epochs=1)
-    assert checked_every(None).seconds == checkpointing.DEFAULT_SECONDS
+    assert checked_every(None).seconds == checkpoint_writer.DEFAULT_SECONDS
 
 
 class Server:
@@ -98,7 +98,7 @@ class Store:
 class Clock:
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr(checkpointing.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(checkpoint_writer.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_no_checkpoint_pushes_the_last_whole_one_out_while_a_worker_is_missed(cl
 
 
 def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatch):
-    monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(checkpoint_writer, "WRITE_SECONDS", 0.05)
     run, answers = Run(CheckpointInterval(seconds=10)), threading.Event()
     run.store.next_number = lambda: answers.wait(20) and 1
     run.look(run.server.capture())
@@ -179,7 +179,7 @@ def test_a_file_system_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatc
             run.checkpointer.finish()
     finally:
         answers.set()
-    monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 20)
+    monkeypatch.setattr(checkpoint_writer, "WRITE_SECONDS", 20)
     run.checkpointer.finish()
     assert (run.checkpointer.written, run.notes) == (1, [])
 
@@ -241,7 +241,7 @@ def test_a_checkpoint_brings_the_history_and_the_driver_back(clock):
 
 
 def test_many_segments_become_one(monkeypatch, clock):
-    monkeypatch.setattr(checkpointing, "MOST_SEGMENTS", 3)
+    monkeypatch.setattr(checkpoint_writer, "MOST_SEGMENTS", 3)
     run, counts = Run(CheckpointInterval(seconds=10)), []
     for version in range(1, 9):
         run.fold(version)
