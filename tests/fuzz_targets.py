@@ -48,7 +48,7 @@ from distkeras_grid.parameter_server.messages import (
     Message,
     PayloadKind,
 )
-from distkeras_grid.parameter_server.server_core import DRIVER, Incoming, ServerCore
+from distkeras_grid.parameter_server.server_core import DRIVER, ReceivedMessage, ServerCore
 from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon
@@ -196,8 +196,8 @@ SPEC = make_spec("energy_matching", trainable_size=SIZE, workers=2)
 
 def _saved_server() -> bytes:
     core = ServerCore(SPEC, np.ones(SIZE, np.float32))
-    core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-    (part,) = core.handle(Incoming(DRIVER, FetchPart(1, 0)), 0.0)
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
+    (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 0.0)
     return array_tree.pack(part.tree).tobytes()
 
 

@@ -23,8 +23,8 @@ from distkeras_grid.model_parallel.messages import (
     Announce,
     FetchModel,
     Locate,
+    LocateReply,
     ModelArchive,
-    PartLocation,
     Release,
     Report,
     Welcome,
@@ -88,9 +88,9 @@ class MasterRegistry:
             with self._lock:
                 known, released = self._master, self._released
             if known is None:
-                return PartLocation(released=released)
+                return LocateReply(released=released)
             at = known[1]
-            return PartLocation(
+            return LocateReply(
                 host=at.host, port=at.port, unix_path=at.unix_path, released=released
             )
         if hello.seat != MASTER:
@@ -148,14 +148,14 @@ class RegistryClient:
 
     def master(self) -> ServerAddress | None:
         """Return where the master is; None if that is not known yet."""
-        found = self._ask(Locate(), PartLocation)
+        found = self._ask(Locate(), LocateReply)
         return (
             None if found.host is None else ServerAddress(found.host, found.port, found.unix_path)
         )
 
     def released(self) -> bool:
         """Return whether a master has released all devices, also for later attempts."""
-        return self._ask(Locate(), PartLocation).released
+        return self._ask(Locate(), LocateReply).released
 
     def model(self) -> bytes:
         """Return this device's part of the model, as an archive."""

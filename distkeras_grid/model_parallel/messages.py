@@ -89,7 +89,7 @@ class Locate(ArrayMessage, frozen=True):
     """The device asks where the master is."""
 
 
-class PartLocation(ArrayMessage, frozen=True):
+class LocateReply(ArrayMessage, frozen=True):
     """The master is at this address; it is not known yet if there is no host."""
 
     host: Name | None = None  # host and port and unix_path: As in `Announce`
@@ -211,7 +211,7 @@ _MESSAGES: tuple[type[ArrayMessage], ...] = (
     FinishDevice,
     Announce,
     Locate,
-    PartLocation,
+    LocateReply,
     Report,
     Acknowledgement,
     TowerForward,

@@ -20,8 +20,8 @@ from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Action,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     SeatGrant,
     SendReply,
@@ -127,7 +127,7 @@ class Coordinator:
         if isinstance(message, Poll):
             self._driver_is_due.wait(message.patience)
         with self._lock:
-            first, *rest = self._core.handle(Incoming(DRIVER, message), self._now())
+            first, *rest = self._core.handle(ReceivedMessage(DRIVER, message), self._now())
             self._deliver(rest)
         if isinstance(first, RejectWaiter):
             raise first.error

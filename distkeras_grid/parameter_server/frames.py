@@ -63,7 +63,7 @@ def encode(message: Message, payload: int = 0, content: PayloadKind = PayloadKin
     Examples
     --------
     >>> from distkeras_grid.parameter_server.messages import WorkerEnd
-    >>> encode(WorkerFinished()).hex()
+    >>> encode(WorkerEnd()).hex()
     '444b4750090b000001000000000000000000000080'
     """
     body = fields_of(message)

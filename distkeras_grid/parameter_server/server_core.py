@@ -101,7 +101,7 @@ class JoinRequest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Incoming:
+class ReceivedMessage:
     """A complete message has arrived."""
 
     sender: ConnectionId
@@ -128,7 +128,7 @@ def received(
     vector: Vector | None = None,
     bytes_up: int = 0,
     state: NDArray[np.uint8] | None = None,
-) -> Incoming:
+) -> ReceivedMessage:
     """Return the event of a message, after a look at the numbers that came with it."""
     size = None
     if state is not None and isinstance(message, PutOptimizerState):
@@ -139,7 +139,7 @@ def received(
         size = Magnitude.LARGE if section.is_finite(state) else Magnitude.NOT_FINITE
     elif vector is not None and isinstance(message, WindowCommit | PutOptimizerState):
         size = size_of(vector)
-    return Incoming(sender, message, vector, bytes_up, size, state)
+    return ReceivedMessage(sender, message, vector, bytes_up, size, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Disconnect:
     sender: ConnectionId
 
 
-Event: TypeAlias = JoinRequest | Incoming | Disconnect
+Event: TypeAlias = JoinRequest | ReceivedMessage | Disconnect
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class ServerCore:
         self._telling = self._new_telling()
         # What has ended the run: no commit is folded any more, and nobody starts.
         self._broken: ParameterServerError | None = None
-        self._handlers: Mapping[type[Message], Callable[[Incoming, float], list[Action]]] = {
+        self._handlers: Mapping[type[Message], Callable[[ReceivedMessage, float], list[Action]]] = {
             Ready: self._ready,
             Resume: self._resume,
             Heartbeat: self._beat,
@@ -264,7 +264,7 @@ class ServerCore:
 
     def _process(self, event: Event, now: float) -> list[Action]:
         self.ledger.now = now
-        if isinstance(event, Incoming):
+        if isinstance(event, ReceivedMessage):
             actions = self._handlers[type(event.message)](event, now)
         elif isinstance(event, JoinRequest):
             actions = self._join(event)
@@ -304,7 +304,7 @@ class ServerCore:
         self._stop_gathering(session.seat)
         return [SeatGrant(session), *self._drop(session.seat)]
 
-    def _ready(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _ready(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         if self._broken is not None:
             raise self._broken
         session, message = event.sender, _said(event, Ready)
@@ -318,13 +318,13 @@ class ServerCore:
         self._gate.append(_Waiter(session, _vector(event)))
         return self._open_gate()
 
-    def _resume(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _resume(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
         resumed = self.ledger.resume(session, _said(event, Resume).road)
         self._telling.forget(session.seat)
         return [SendReply(session, resumed)]
 
-    def _beat(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _beat(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         self.ledger.hear(event.sender, _said(event, Heartbeat))
         return [SendReply(event.sender, Done())]
 
@@ -351,7 +351,7 @@ class ServerCore:
             actions.append(SendReply(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
-    def _finish(self, event: Incoming, now: float) -> list[Action]:
+    def _finish(self, event: ReceivedMessage, now: float) -> list[Action]:
         due = self.ledger.finish(event.sender, now)
         self._snap(due)
         if self._replay is not None:
@@ -363,7 +363,7 @@ class ServerCore:
             self._snapshots.arrive(self.ledger.version, self.center.vector)
         return [SendReply(event.sender, Done()), *self._open_gate(), *self._close_round(now)]
 
-    def _fail(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _fail(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, WorkerError)
         self.ledger.fail(event.sender, message.error, message.message)
         self._stop_gathering(event.sender.seat)
@@ -450,7 +450,7 @@ class ServerCore:
 
     # Commits
 
-    def _commit(self, event: Incoming, now: float) -> list[Action]:
+    def _commit(self, event: ReceivedMessage, now: float) -> list[Action]:
         if self._broken is not None:
             raise self._broken
         arrival = PendingCommit(event.sender, _said(event, WindowCommit), event.bytes_up)
@@ -680,19 +680,19 @@ class ServerCore:
         workers = self._spec.workers
         return self._spec.quorum_of(workers) == workers and not self.ledger.stop
 
-    def _fetch_step(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_step(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         self.ledger.check(event.sender)
         version = _said(event, FetchStep).version
         step = self._replaying().step(event.sender.seat, version)
         size = self._telling.bytes_of(step.gradient)
         return [SendReply(event.sender, Step(step.learning_rate, version), step.gradient, size)]
 
-    def _fetch_state(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_state(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         self.ledger.check(event.sender)
         found = self._replaying().promised(event.sender.seat)
         return [SendReply(event.sender, OptimizerState(), size=found.nbytes, state=found)]
 
-    def _hand_over(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _hand_over(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         session, version = event.sender, _said(event, PutOptimizerState).version
         self.ledger.check(session)
         replay = self._replaying()
@@ -708,7 +708,7 @@ class ServerCore:
             replay.forget(self.ledger.version)
         return [SendReply(session, Done())]
 
-    def _check_told(self, event: Incoming, version: int, replay: GradientLog) -> None:
+    def _check_told(self, event: ReceivedMessage, version: int, replay: GradientLog) -> None:
         """Refuse weights or state that a worker cannot have, or was not asked for."""
         seat = event.sender.seat
         if version > self.ledger.version or not event.finite:
@@ -738,7 +738,7 @@ class ServerCore:
 
     # What workers keep
 
-    def _keep(self, event: Incoming, now: float) -> list[Action]:
+    def _keep(self, event: ReceivedMessage, now: float) -> list[Action]:
         session, message = event.sender, _said(event, PutWorkerState)
         self.ledger.check(session)
         due = self.ledger.next_sequence(session.seat)
@@ -763,7 +763,7 @@ class ServerCore:
         rate = None if self._replay is not None else self.ledger.learning_rate
         return [SendReply(session, GoOn(self.ledger.stop, rate))]
 
-    def _fetch_kept(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_kept(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
         self.ledger.check(session)
         kept = self._keeping.of(session.seat)
@@ -776,7 +776,7 @@ class ServerCore:
 
     # The driver
 
-    def _poll(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _poll(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, Poll)
         self._snapshots.forget_given(None)
         missing = self._snapshots.first_epoch_missing
@@ -789,7 +789,7 @@ class ServerCore:
             update = replace(update, captured=number)
         return [SendReply(DRIVER, update)]
 
-    def _command(self, event: Incoming, now: float) -> list[Action]:
+    def _command(self, event: ReceivedMessage, now: float) -> list[Action]:
         message, before = _said(event, Command), self.ledger.learning_rate
         self._snapshots.forget_given(None)
         self.ledger.command(message.stop, message.learning_rate, message.epochs)
@@ -800,7 +800,7 @@ class ServerCore:
         going = [*self._begin_epoch(now), *self._open_gate()]
         return [SendReply(DRIVER, Done()), *going, *self._close_round(now)]
 
-    def _fetch_center(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_center(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = _said(event, FetchCenter)
         self._snapshots.forget_given(message.snapshot)
         if not 0 <= message.seat < self._spec.workers:
@@ -822,7 +822,7 @@ class ServerCore:
 
     # Checkpoints
 
-    def _gather(self, event: Incoming, now: float) -> list[Action]:
+    def _gather(self, event: ReceivedMessage, now: float) -> list[Action]:
         if self._broken is not None:
             raise RefusedError(f"There is no center to save. Received: {self._broken}")
         at_once = _said(event, BeginCheckpoint).at_once or not self._spec.layout.kept_limit
@@ -868,7 +868,7 @@ class ServerCore:
         # The driver's own state must be that of the same moment.
         self.ledger.events.hold()
 
-    def _fetch_part(self, event: Incoming, now: float) -> list[Action]:  # noqa: ARG002
+    def _fetch_part(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         asked = _said(event, FetchPart)
         tree, states = self._captured or ({}, [])
         if not tree or asked.number != self._gathering.number or asked.part > len(states):
@@ -910,7 +910,7 @@ class ServerCore:
 _Said = TypeVar("_Said", bound=Message)
 
 
-def _said(event: Incoming, kind: type[_Said]) -> _Said:
+def _said(event: ReceivedMessage, kind: type[_Said]) -> _Said:
     """Return the message, which the table of handlers has chosen by its kind."""
     if not isinstance(event.message, kind):
         raise ProtocolError(f"{kind.__name__} is expected. Received: {event.message!r}.")
@@ -926,7 +926,7 @@ def _sender(event: Event) -> ConnectionId:
     )
 
 
-def _vector(event: Incoming) -> Vector:
+def _vector(event: ReceivedMessage) -> Vector:
     if event.vector is None:
         raise ProtocolError(f"{event.message!r} needs a vector. Received: none.")
     return event.vector

@@ -49,8 +49,8 @@ from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Action,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     SeatGrant,
     SendReply,
@@ -402,7 +402,7 @@ class Simulation:
         return None if center is None else self._evaluate(center.copy())
 
     def _driver_asks(self, message: Message) -> SendReply:
-        first, *rest = self._core.handle(Incoming(DRIVER, message), self.now)
+        first, *rest = self._core.handle(ReceivedMessage(DRIVER, message), self.now)
         if isinstance(first, RejectWaiter):
             raise first.error
         self._do(rest)

@@ -64,7 +64,7 @@ class LabelOverride(NamedTuple):
     label_name: str
 
 
-class _Alike(msgspec.Struct, frozen=True):
+class _DuplicatePair(msgspec.Struct, frozen=True):
     """Two images of the same place."""
 
     one: str
@@ -84,7 +84,7 @@ class ImageTable(msgspec.Struct, frozen=True):
     image: dict[str, Any] = msgspec.field(default_factory=dict)  # Metadata of the image column
     classes: tuple[str, ...] = ()  # Names of the classes by their numbers
     # near_duplicates and settings: Which images show the same place, and whether they stay together
-    near_duplicates: tuple[_Alike, ...] = ()
+    near_duplicates: tuple[_DuplicatePair, ...] = ()
     settings: _Settings = msgspec.field(default_factory=_Settings)
     # By the name that begins the names of the folds
     folds: dict[str, Folds] = msgspec.field(default_factory=dict)

@@ -9,7 +9,7 @@ from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import from_changes
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.server_core import Incoming, JoinRequest, ServerCore
+from distkeras_grid.parameter_server.server_core import JoinRequest, ReceivedMessage, ServerCore
 from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.rules import (
     RULES,
@@ -194,13 +194,13 @@ def played(rule, compression):
     for session in sessions:
         core.handle(JoinRequest(session.seat, 0), 0.0)
     for session, vector in zip(sessions, known, strict=True):
-        core.handle(Incoming(session, Ready(6, 0.0), vector), 0.0)
+        core.handle(ReceivedMessage(session, Ready(6, 0.0), vector), 0.0)
     found = []
     for number in range(12):
         seat, sequence = number % 2, number // 2
         vector = sparse_vector(number)
         commit = WindowCommit(sequence, number, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
-        (sent,) = core.handle(Incoming(sessions[seat], commit, vector), 0.0)
+        (sent,) = core.handle(ReceivedMessage(sessions[seat], commit, vector), 0.0)
         if compression:
             from_changes(vector, known[seat])
         found.append((vector, sent.size))

@@ -49,8 +49,8 @@ from distkeras_grid.parameter_server.run_monitor import FinishRun as WatchFinish
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     SeatGrant,
     SendReply,
@@ -510,7 +510,7 @@ class FaultyRun:
 
     def look(self):
         self.looked_at = self.now
-        (sent,) = self.core.handle(Incoming(DRIVER, Poll(self.seen)), self.now)
+        (sent,) = self.core.handle(ReceivedMessage(DRIVER, Poll(self.seen)), self.now)
         update = sent.message
         self.seen += len(update.events)
         self.events += update.events
@@ -540,7 +540,9 @@ class FaultyRun:
                 self.error = action.error
             elif isinstance(action, StartRun):
                 self.do(
-                    self.core.handle(Incoming(DRIVER, Command(None, None, begin=True)), self.now)
+                    self.core.handle(
+                        ReceivedMessage(DRIVER, Command(None, None, begin=True)), self.now
+                    )
                 )
             elif isinstance(action, Restart):
                 self.restarted.append(action.worker)
@@ -551,7 +553,7 @@ class FaultyRun:
                 self.later(RESPAWN, lambda seat=action.worker: self.spawn(seat))
 
     def seats(self):
-        (sent,) = self.core.handle(Incoming(DRIVER, Poll(self.seen)), self.now)
+        (sent,) = self.core.handle(ReceivedMessage(DRIVER, Poll(self.seen)), self.now)
         return sent.message.seats
 
     # -- what must hold -------------------------------------------------------------------------

@@ -36,8 +36,8 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     SendReply,
     ServerCore,
     received,
@@ -173,7 +173,7 @@ class Driver:
 
     def tell(self, epochs):
         command = Command(None, 0.1 / 2**epochs, epochs=epochs)
-        _, *sent = self.run.core.handle(Incoming(DRIVER, command), self.run.now)
+        _, *sent = self.run.core.handle(ReceivedMessage(DRIVER, command), self.run.now)
         self.run.deliver(sent)
 
 
@@ -229,7 +229,7 @@ class Run:
                 self.team[sent.to.seat].inbox.append(sent)
 
     def ask(self, message):
-        (sent,) = self.core.handle(Incoming(DRIVER, message), self.now)
+        (sent,) = self.core.handle(ReceivedMessage(DRIVER, message), self.now)
         return sent
 
     def go(self, steps=10**6):

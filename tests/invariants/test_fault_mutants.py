@@ -23,8 +23,8 @@ from distkeras_grid.parameter_server.run_monitor import RunMonitor
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     SendReply,
     ServerCore,
@@ -114,7 +114,7 @@ def not_finite():
     spec = make_spec(rows=rows, trainable_size=size)
     core = ServerCore(spec, np.ones(size, np.float32))
     session = core.handle(JoinRequest(0, 0), 0.0)[0].session
-    core.handle(Incoming(session, Ready(rows, 0.1), np.empty(size, np.float32)), 0.0)
+    core.handle(ReceivedMessage(session, Ready(rows, 0.1), np.empty(size, np.float32)), 0.0)
 
     def send(sequence, value, loss=0.5):
         commit = WindowCommit(sequence, sequence, 1, sequence, 1, 1, loss, {}, 0, 0)
@@ -128,7 +128,7 @@ def not_finite():
         before = core.center.vector.copy()
         with pytest.raises(RefusedError):
             send(sequence, *commit)
-        (told,) = core.handle(Incoming(DRIVER, FetchCenter(None, 0)), 0.0)
+        (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(None, 0)), 0.0)
         np.testing.assert_array_equal(told.vector, before)
 
     for value, loss in ((math.nan, 0.5), (math.inf, 0.5), (1.0, math.nan), (1.0, math.inf)):
@@ -147,7 +147,7 @@ def all_start_at_once():
 
     def come(seat, attempt=0):
         session = core.handle(JoinRequest(seat, attempt), 0.0)[0].session
-        ready = Incoming(session, Ready(rows, 0.1), np.empty(size, np.float32))
+        ready = ReceivedMessage(session, Ready(rows, 0.1), np.empty(size, np.float32))
         started.extend(action.to for action in core.handle(ready, 0.0))
         return session
 
@@ -171,7 +171,7 @@ def each_has_its_own_rows():
     sessions = [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
 
     def ready(seat, count):
-        event = Incoming(sessions[seat], Ready(count, 0.1), np.empty(size, np.float32))
+        event = ReceivedMessage(sessions[seat], Ready(count, 0.1), np.empty(size, np.float32))
         return core.handle(event, 0.0)
 
     with pytest.raises(RefusedError):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.server_core import Incoming, JoinRequest, ServerCore
+from distkeras_grid.parameter_server.server_core import JoinRequest, ReceivedMessage, ServerCore
 from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.rules import (
     SequentialRule,
@@ -59,13 +59,13 @@ def test_R3_a_repeated_commit_changes_nothing(rule):
     core = ServerCore(spec, np.ones(6))
     session = ConnectionId(0, 0, 1)
     core.handle(JoinRequest(0, 0), 0.0)
-    core.handle(Incoming(session, Ready(4, 0.0), np.empty(6)), 0.0)
+    core.handle(ReceivedMessage(session, Ready(4, 0.0), np.empty(6)), 0.0)
 
     def send(sequence, now):
         version = core.ledger.version
         commit = WindowCommit(sequence, version, 1, sequence, 1, 2, 0.5, {}, 0.0, 1.0)
         vector = ROWS[0][sequence].astype(float)
-        return core.handle(Incoming(session, commit, vector), now)
+        return core.handle(ReceivedMessage(session, commit, vector), now)
 
     send(0, 1.0)
     center, version = core.center.vector.copy(), core.ledger.version

@@ -20,8 +20,8 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     ServerCore,
 )
@@ -353,7 +353,7 @@ def joined(rule, monkeypatch, workers=2, **changes):
 
 
 def get_ready(core, session):
-    return core.handle(Incoming(session, Ready(6, 0.0), constant(0)), 0.0)
+    return core.handle(ReceivedMessage(session, Ready(6, 0.0), constant(0)), 0.0)
 
 
 def core_of(rule, monkeypatch, **changes):
@@ -367,7 +367,7 @@ def send(core, session, value, sequence=0):
     """Send a commit; return the errors with which whoever waits is dismissed."""
     commit = WindowCommit(sequence, 0, 1, sequence, 1, 1, 0.5, {}, 0.0, 0.0)
     vector = constant(value)
-    actions = core.handle(Incoming(session, commit, vector, size=size_of(vector)), 0.0)
+    actions = core.handle(ReceivedMessage(session, commit, vector, size=size_of(vector)), 0.0)
     return [type(action.error) for action in actions if isinstance(action, RejectWaiter)]
 
 
@@ -397,11 +397,11 @@ def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
     core, sessions = core_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
     send(core, sessions[0], 1)
     with pytest.raises(RefusedError):
-        core.handle(Incoming(DRIVER, FetchCenter(None, 0)), 0.0)
+        core.handle(ReceivedMessage(DRIVER, FetchCenter(None, 0)), 0.0)
     for session in sessions:
-        core.handle(Incoming(session, WorkerEnd()), 0.0)
+        core.handle(ReceivedMessage(session, WorkerEnd()), 0.0)
     with pytest.raises(RefusedError):
-        core.handle(Incoming(DRIVER, FetchCenter(1, 0)), 0.0)
+        core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)
     with pytest.raises(RuleFailedError):
         core.center.to_state()
 
@@ -410,7 +410,7 @@ def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):
     core, sessions = core_of(FailsLater(), monkeypatch, epochs=1, snapshots_per_epoch=1)
     core._snapshots.take([1], constant(3))
     send(core, sessions[0], 1)
-    (told,) = core.handle(Incoming(DRIVER, FetchCenter(1, 0)), 0.0)
+    (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)
     np.testing.assert_array_equal(told.vector, constant(3))
 
 
@@ -426,7 +426,7 @@ def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
     with pytest.raises(RuleFailedError):
         get_ready(core, again)
     with pytest.raises(RefusedError):
-        core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
+        core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
     assert failures(core) == ["RuleFailedError"], "told once"
 
 

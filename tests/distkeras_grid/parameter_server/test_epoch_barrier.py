@@ -24,8 +24,8 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     ServerCore,
     received,
@@ -81,11 +81,11 @@ class Team:
 
     def command(self, **told):
         command = Command(**{"stop": None, "learning_rate": None, **told})
-        _, *sent = self.core.handle(Incoming(DRIVER, command), 1.0)
+        _, *sent = self.core.handle(ReceivedMessage(DRIVER, command), 1.0)
         return sent
 
     def poll(self):
-        return self.core.handle(Incoming(DRIVER, Poll(0)), 0.0)[0].message
+        return self.core.handle(ReceivedMessage(DRIVER, Poll(0)), 0.0)[0].message
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -179,7 +179,7 @@ def test_where_workers_make_the_steps_the_next_round_waits():
     assert step.message.learning_rate is None
     team.hear(asked, PutOptimizerState(2), vector=np.full(SIZE, 2, np.float32))
     assert team.core.driver_is_due
-    center = team.core.handle(Incoming(DRIVER, FetchCenter(1, 0)), 0.0)[0].vector
+    center = team.core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)[0].vector
     np.testing.assert_array_equal(center, 2)
     # Gradients of the next epoch's first round depend on no rate, but the step does.
     assert team.window() == []
@@ -201,7 +201,7 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
         assert answer.message.keep
         team.hear(seat, PutWorkerState(1, 1), took, state=np.zeros(8, np.uint8))
     asked = team.window()
-    _, *more = team.core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    _, *more = team.core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert (len(asked), len(more)) == ((0, 2) if took else (2, 0))
     assert [each.message.keep for each in [*asked, *more]] == [True, True]
     for seat in range(2):
@@ -220,5 +220,5 @@ def test_a_checkpoint_does_not_wait_for_workers_that_cannot_answer_before_the_dr
     team.core.handle(Disconnect(team.sessions[0]), 0.0)
     team.sessions[0] = team.join(0, attempt=1)
     assert team.ready(0) == []
-    team.core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    team.core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert team.poll().captured

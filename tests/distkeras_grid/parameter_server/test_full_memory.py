@@ -14,8 +14,8 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     ServerCore,
 )
@@ -39,18 +39,18 @@ def built(rule="downpour", workers=2, center=None, shelf=None, **terms):
     core = ServerCore(spec, center, shelf)
     sessions = [core.handle(JoinRequest(seat, 0), 0.0)[0].session for seat in range(workers)]
     for session in sessions:
-        core.handle(Incoming(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+        core.handle(ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
     return spec, core, sessions
 
 
 def send(core, session, sequence=0, value=0.5, version=0, vector=None, now=1.0):
     sent = np.full(SIZE, value, np.float32) if vector is None else vector
     commit = WindowCommit(sequence, version, 1, sequence, 1, 1, 0.5, {}, 0, 0)
-    return core.handle(Incoming(session, commit, sent, 10, size_of(sent)), now)
+    return core.handle(ReceivedMessage(session, commit, sent, 10, size_of(sent)), now)
 
 
 def failures(core):
-    (told,) = core.handle(Incoming(DRIVER, Poll(0)), 2.0)
+    (told,) = core.handle(ReceivedMessage(DRIVER, Poll(0)), 2.0)
     return [e for e in told.message.events if isinstance(e, WorkerRecord) and e.error]
 
 
@@ -66,9 +66,9 @@ def check_broken(core, sessions, error, said):
             send(core, session)
     again = core.handle(JoinRequest(0, 1), 2.0)[0].session
     with pytest.raises(error, match=said):
-        core.handle(Incoming(again, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 2.0)
+        core.handle(ReceivedMessage(again, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 2.0)
     with pytest.raises(RefusedError):
-        core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 2.0)
+        core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 2.0)
     (told,) = failures(core)
     assert told.error == error.__name__
     assert said in told.message
@@ -112,7 +112,7 @@ def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
     center = np.ones(SIZE, np.float32).view(Full)
     _, core, sessions = built("averaging", center=center)
     assert send(core, sessions[0]) == []
-    actions = core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    actions = core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert [(a.to, type(a.error)) for a in actions] == [
         (DRIVER, ParameterServerError),
         (sessions[0], ParameterServerError),
@@ -128,7 +128,7 @@ def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
 def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goes(event):
     center = np.ones(SIZE, np.float32).view(Full)
     _, core, sessions = built("averaging", center=center, kept_limit=64)
-    core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert send(core, sessions[0]) == []
     # The checkpoint waits for both; the first one has nothing to tell.
     core._gathering.lost(0)

@@ -27,8 +27,8 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     ServerCore,
     received,
 )
@@ -242,7 +242,7 @@ class Grid:
         """Return the answers to a commit, by worker."""
         epoch, window = divmod(sequence, ROWS // 2)
         commit = WindowCommit(sequence, sequence, 1 + epoch, window, 1, 1, 0.5, {}, 0.0, 0.1)
-        actions = self.core.handle(Incoming(self.sessions[seat], commit, vector(1)), 0.0)
+        actions = self.core.handle(ReceivedMessage(self.sessions[seat], commit, vector(1)), 0.0)
         return {action.to.seat: action.message for action in actions}
 
     def round(self, sequence):
@@ -463,14 +463,14 @@ def test_a_state_of_another_size_is_refused_before_anybody_reads_it(wrong):
 def test_nobody_hands_over_a_state_where_workers_make_no_steps():
     core = ServerCore(make_spec(workers=1, trainable_size=SIZE, rows=ROWS), vector())
     (seat,) = core.handle(JoinRequest(0, 0), 0.0)
-    core.handle(Incoming(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
+    core.handle(ReceivedMessage(seat.session, Ready(ROWS, 0.0), vector()), 0.0)
     for message, kept in (
         (PutOptimizerState(0), None),
         (PutOptimizerState(0), state()),
         (FetchState(), None),
     ):
         with pytest.raises(RefusedError):
-            core.handle(Incoming(seat.session, message, vector(5), state=kept), 0.0)
+            core.handle(ReceivedMessage(seat.session, message, vector(5), state=kept), 0.0)
     np.testing.assert_array_equal(core.center.vector, vector())
 
 

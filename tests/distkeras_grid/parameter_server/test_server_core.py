@@ -55,8 +55,8 @@ from distkeras_grid.parameter_server.messages import (
 from distkeras_grid.parameter_server.server_core import (
     DRIVER,
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     RejectWaiter,
     ServerCore,
     received,
@@ -518,7 +518,7 @@ class MindMachine(RuleBasedStateMachine):
 
     def check_kept(self, core, session, kept):
         """What was kept comes back, also to another attempt, as it was sent."""
-        event = Incoming(session, GetWorkerState())
+        event = ReceivedMessage(session, GetWorkerState())
         if kept is None:
             with pytest.raises(RefusedError):
                 core.handle(event, self.now)
@@ -590,12 +590,12 @@ class MindMachine(RuleBasedStateMachine):
     def check_goes_on(self, parts):
         """Let all workers of the checkpoint join another server, and compare what they are told."""
         core, moment = ServerCore.resumed(self.spec, parts), self.moment
-        (told,) = core.handle(Incoming(DRIVER, FetchCenter(None, 0)), self.now)
+        (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(None, 0)), self.now)
         assert told.message.version == moment.version
         sessions = [core.handle(JoinRequest(n, 0), self.now)[0].session for n in range(SEATS)]
         answers = []
         for session in sessions:
-            ready = Incoming(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
+            ready = ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
             answers += core.handle(ready, self.now)
         assert sorted(answer.to.seat for answer in answers) == list(range(SEATS))
         for answer in answers:
@@ -948,10 +948,10 @@ class StepsMachine(RoundMachine):
         session, start = answers[0].to, answers[0].message
         assert (start.version, start.has_state) == (told["base"], told["state"] is not None)
         if start.has_state:
-            (answer,) = core.handle(Incoming(session, FetchState()), self.now)
+            (answer,) = core.handle(ReceivedMessage(session, FetchState()), self.now)
             np.testing.assert_array_equal(answer.state, state_of(told["state"]))
         for version in range(start.version, moment.version):
-            (step,) = core.handle(Incoming(session, FetchStep(version)), self.now)
+            (step,) = core.handle(ReceivedMessage(session, FetchStep(version)), self.now)
             np.testing.assert_array_equal(step.vector, told["steps"][version])
 
 
@@ -1110,7 +1110,7 @@ def started(core, workers=2, rows=ROWS):
     """Let all workers of a core start; returns their sessions."""
     sessions = [core.handle(JoinRequest(n, 0), 0.0)[0].session for n in range(workers)]
     for session in sessions:
-        core.handle(Incoming(session, Ready(rows, 0.1), np.empty(SIZE, np.float32)), 0.0)
+        core.handle(ReceivedMessage(session, Ready(rows, 0.1), np.empty(SIZE, np.float32)), 0.0)
     return sessions
 
 
@@ -1120,11 +1120,11 @@ def test_a_run_that_begins_without_a_worker_takes_it_when_it_comes():
 
     def come(seat):
         session = core.handle(JoinRequest(seat, 0), 0.0)[0].session
-        ready = Incoming(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
+        ready = ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32))
         return core.handle(ready, 0.0)
 
     assert come(0) == come(1) == []
-    answer, *starts = core.handle(Incoming(DRIVER, Command(None, None, begin=True)), 1.0)
+    answer, *starts = core.handle(ReceivedMessage(DRIVER, Command(None, None, begin=True)), 1.0)
     assert answer.to == DRIVER
     assert [(s.to.seat, type(s.message)) for s in starts] == [(0, Start), (1, Start)]
     (late,) = come(2)
@@ -1137,17 +1137,17 @@ def test_what_a_worker_tells_with_a_sign_of_life_is_its_attempts():
     first, _ = started(core)
 
     def seat(moment=0):
-        told = core.handle(Incoming(DRIVER, Poll(0, moment=moment)), 0.0)[0].message
+        told = core.handle(ReceivedMessage(DRIVER, Poll(0, moment=moment)), 0.0)[0].message
         return next((s for s in told.seats if s.worker == 0), None), told.moment
 
-    core.handle(Incoming(first, Heartbeat("training", 7, "node-3", "/logs/3")), 0.0)
+    core.handle(ReceivedMessage(first, Heartbeat("training", 7, "node-3", "/logs/3")), 0.0)
     told, moment = seat()
     assert (told.doing, told.done, told.beats) == ("training", 7, 1)
     assert (told.host, told.log) == ("node-3", "/logs/3")
     # A driver that knows this is told nothing again, until something changes.
     assert seat(moment) == (None, moment)
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-    core.handle(Incoming(first, commit, np.ones(SIZE, np.float32)), 1.0)
+    core.handle(ReceivedMessage(first, commit, np.ones(SIZE, np.float32)), 1.0)
     assert seat(moment)[0].doing == "waiting"
     core.handle(JoinRequest(0, 1), 2.0)
     told, _ = seat(moment)
@@ -1160,9 +1160,9 @@ def test_the_last_ones_of_a_quorum_do_not_wait_for_who_never_comes_back():
     sessions = started(core, 5)
     core.handle(Disconnect(sessions[4]), 1.0)
     for session in sessions[:3]:
-        core.handle(Incoming(session, WorkerEnd()), 1.0)
+        core.handle(ReceivedMessage(session, WorkerEnd()), 1.0)
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-    (reply,) = core.handle(Incoming(sessions[3], commit, np.ones(SIZE, np.float32)), 1.0)
+    (reply,) = core.handle(ReceivedMessage(sessions[3], commit, np.ones(SIZE, np.float32)), 1.0)
     assert isinstance(reply.message, CommitReply)
 
 
@@ -1175,11 +1175,13 @@ def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
         return core.handle(JoinRequest(0, 0), 0.0)[0].session
 
     def ready(session):
-        return core.handle(Incoming(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0)
+        return core.handle(
+            ReceivedMessage(session, Ready(ROWS, 0.1), np.empty(SIZE, np.float32)), 0.0
+        )
 
     def commit(session, sequence):
         sent = WindowCommit(sequence, 0, 1, 0, 1, 1, 0.5, {}, 0, 0)
-        return core.handle(Incoming(session, sent, np.ones(SIZE, np.float32)), 0.0)
+        return core.handle(ReceivedMessage(session, sent, np.ones(SIZE, np.float32)), 0.0)
 
     old, newer = join(), join()
     assert ready(newer) == []
@@ -1187,7 +1189,7 @@ def test_the_end_of_an_old_connection_takes_nothing_from_the_newer_one():
     second = core.handle(JoinRequest(1, 0), 0.0)[0].session
     assert [action.to for action in ready(second)] == [newer, second]
     newest = join()
-    core.handle(Incoming(newest, Resume()), 0.0)
+    core.handle(ReceivedMessage(newest, Resume()), 0.0)
     assert commit(newest, 0) == []
     assert core.handle(Disconnect(newer), 0.0) == []
     assert [action.to for action in commit(second, 0)] == [newest, second]
@@ -1200,9 +1202,9 @@ def test_a_snapshot_is_the_center_at_the_commit_that_makes_it_due():
     for number in range(4):
         sent = WindowCommit(number // 2, number, 1, number // 2, 1, 2, 0.5, {}, 0, 0)
         vector = np.ones(SIZE, np.float32)
-        core.handle(Incoming(sessions[number % 2], sent, vector, 10, size_of(vector)), 0.0)
+        core.handle(ReceivedMessage(sessions[number % 2], sent, vector, 10, size_of(vector)), 0.0)
     for snapshot, center in ((1, 2), (2, 4)):
-        (told,) = core.handle(Incoming(DRIVER, FetchCenter(snapshot, 0)), 0.0)
+        (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(snapshot, 0)), 0.0)
         np.testing.assert_array_equal(told.vector, center)
 
 
@@ -1211,8 +1213,8 @@ def test_the_driver_is_told_why_a_worker_may_not_start():
     core = ServerCore(spec, np.zeros(SIZE, np.float32))
     session = core.handle(JoinRequest(0, 0), 0.0)[0].session
     with pytest.raises(RefusedError):
-        core.handle(Incoming(session, Ready(ROWS + 1, 0.1), np.empty(SIZE, np.float32)), 0.0)
-    (told,) = core.handle(Incoming(DRIVER, Poll(0)), 0.0)
+        core.handle(ReceivedMessage(session, Ready(ROWS + 1, 0.1), np.empty(SIZE, np.float32)), 0.0)
+    (told,) = core.handle(ReceivedMessage(DRIVER, Poll(0)), 0.0)
     failed = [event for event in told.message.events if event.status == "failed"]
     assert [(event.worker, event.error) for event in failed] == [(0, "RefusedError")]
 
@@ -1233,12 +1235,12 @@ def judged(rule="downpour", workers=2, judge=None, on_nonfinite="stop", **terms)
 def send(core, session, sequence, value, loss=0.5, version=0):
     vector = np.full(SIZE, value, np.float32)
     commit = WindowCommit(sequence, version, 1, sequence, 1, 1, loss, {}, 0, 0)
-    event = Incoming(session, commit, vector, 10, size_of(vector))
+    event = ReceivedMessage(session, commit, vector, 10, size_of(vector))
     return core.handle(event, 1.0)
 
 
 def events(core, kind):
-    (told,) = core.handle(Incoming(DRIVER, Poll(0)), 0.0)
+    (told,) = core.handle(ReceivedMessage(DRIVER, Poll(0)), 0.0)
     return [event for event in told.message.events if isinstance(event, kind)]
 
 
@@ -1262,7 +1264,7 @@ def test_the_answer_to_a_skipped_commit_is_the_center_also_the_second_time(name)
 def test_a_poisoned_worker_is_named_with_its_host():
     _, core = judged(judge=Outliers())
     first, second = started(core)
-    core.handle(Incoming(second, Heartbeat("training", 1, "node-7", "")), 0.0)
+    core.handle(ReceivedMessage(second, Heartbeat("training", 1, "node-7", "")), 0.0)
     replies = [*send(core, first, 0, 0.5), *send(core, second, 0, 1e6)]
     assert [(reply.to, reply.message.skipped) for reply in replies] == [
         (first, False),
@@ -1302,9 +1304,9 @@ def test_a_run_that_an_outlier_has_stopped_is_not_saved_and_its_center_can_be_ha
     with pytest.raises(OutlierError):
         send(core, first, 0, 0.5)
     with pytest.raises(RefusedError):
-        core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+        core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
     # Nothing of the outlier is in it, so the user may have it.
-    (told,) = core.handle(Incoming(DRIVER, FetchCenter(None, 0)), 1.0)
+    (told,) = core.handle(ReceivedMessage(DRIVER, FetchCenter(None, 0)), 1.0)
     np.testing.assert_array_equal(told.vector, np.full(SIZE, 1.5))
 
 
@@ -1315,7 +1317,7 @@ def test_a_window_that_the_users_function_is_against_is_skipped(rule):
     commit = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0, 0, reason="too far")
     vector = np.full(SIZE, 7, np.float32)
     replies = [
-        *core.handle(Incoming(second, commit, vector, 10, size_of(vector)), 1.0),
+        *core.handle(ReceivedMessage(second, commit, vector, 10, size_of(vector)), 1.0),
         *send(core, first, 0, 0.5),
     ]
     assert {reply.to: reply.message.skipped for reply in replies} == {first: False, second: True}
@@ -1329,7 +1331,7 @@ def test_a_learning_rate_that_is_set_begins_the_comparison_anew():
     _, core = judged(judge=Outliers(), workers=1)
     (session,) = started(core, 1)
     send(core, session, 0, 0.01)
-    core.handle(Incoming(DRIVER, Command(None, 0.5)), 1.0)
+    core.handle(ReceivedMessage(DRIVER, Command(None, 0.5)), 1.0)
     (reply,) = send(core, session, 1, 5.0, version=1)
     assert not reply.message.skipped
 
@@ -1349,8 +1351,8 @@ def test_a_checkpoint_has_what_was_seen():
     (session,) = started(core, 1)
     for sequence in range(3):
         send(core, session, sequence, 1, version=sequence)
-    core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = core.handle(Incoming(DRIVER, FetchPart(1, 0)), 1.0)
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 1.0)
     again = ServerCore.resumed(spec, [pack(part.tree)])
     (session,) = started(again, 1)
     (large,) = send(again, session, 3, 1e6, version=3)
@@ -1389,8 +1391,8 @@ def no_workers(center):
 def test_a_saved_center_that_cannot_be_is_refused(damage):
     spec, core = judged("energy_matching", workers=1)
     started(core, 1)
-    core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = core.handle(Incoming(DRIVER, FetchPart(1, 0)), 1.0)
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 1.0)
     tree = unpack(pack(part.tree))
     ServerCore.resumed(spec, [pack(tree)])
     damage(tree["center"])
@@ -1401,8 +1403,8 @@ def test_a_saved_center_that_cannot_be_is_refused(damage):
 def test_a_saved_center_without_workers_is_not_dealt_anew():
     _, core = judged(workers=1)
     started(core, 1)
-    core.handle(Incoming(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
-    (part,) = core.handle(Incoming(DRIVER, FetchPart(1, 0)), 1.0)
+    core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 1.0)
+    (part,) = core.handle(ReceivedMessage(DRIVER, FetchPart(1, 0)), 1.0)
     tree = unpack(pack(part.tree))
     tree["center"]["own"] = []
     with pytest.raises(DataError):

@@ -11,8 +11,8 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.server_core import (
     Disconnect,
-    Incoming,
     JoinRequest,
+    ReceivedMessage,
     SendReply,
     ServerCore,
 )
@@ -118,7 +118,7 @@ class Server:
 
     def tell(self, session, message, **parts):
         self.now += 1.0
-        *_, answer = self.core.handle(Incoming(session, message, **parts), self.now)
+        *_, answer = self.core.handle(ReceivedMessage(session, message, **parts), self.now)
         assert isinstance(answer, SendReply)
         return answer
 

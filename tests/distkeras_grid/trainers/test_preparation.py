@@ -6,7 +6,12 @@ import pytest
 from distkeras_grid.errors import RuleFailedError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import FetchCenter, Ready
-from distkeras_grid.parameter_server.server_core import DRIVER, Incoming, JoinRequest, ServerCore
+from distkeras_grid.parameter_server.server_core import (
+    DRIVER,
+    JoinRequest,
+    ReceivedMessage,
+    ServerCore,
+)
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import RULES
 from distkeras_grid.rules.finite_checks import CHUNK
@@ -45,7 +50,7 @@ class Server:
         pass
 
     def center(self, seat=0):
-        (told,) = self.core.handle(Incoming(DRIVER, FetchCenter(None, seat)), 0.0)
+        (told,) = self.core.handle(ReceivedMessage(DRIVER, FetchCenter(None, seat)), 0.0)
         return told.vector
 
 
@@ -55,8 +60,8 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
     spec, history = settings.spec, History()
     core = ServerCore(spec, np.zeros(spec.size, np.float32))
     session = core.handle(JoinRequest(0, 0), 0.0)[0].session
-    core.handle(Incoming(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
-    sent = Incoming(session, make_commit(0), np.ones(spec.size, np.float32))
+    core.handle(ReceivedMessage(session, Ready(1, 0.0), np.empty(spec.size, np.float32)), 0.0)
+    sent = ReceivedMessage(session, make_commit(0), np.ones(spec.size, np.float32))
     (dismissed,) = core.handle(sent, 0.0)
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)

@@ -1,0 +1,87 @@
+"""Names of the house: the glossary, no two classes of one name, no verb as the name of a thing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MOST_TERMS = 60
+#: Nouns that end like participles.
+NOUNS = {"encoding", "listing", "scaling", "reading", "training", "feed", "seed", "speed", "string"}
+#: Classes that are named twice, as two sides have it.
+TWICE = {"LocalFiles"}
+#: Words that stood for other things once.
+GONE = (
+    *("mind", "telling", "hearing", "keeping", "gathering", "judging", "lingering", "meeting"),
+    *("alike", "whereabouts", "doing", "night", "care"),
+)
+
+
+def words(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for package in ("distkeras_grid", "data_prep"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def classes() -> Iterator[tuple[str, Path]]:
+    for path, tree in modules():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                yield node.name, path
+
+
+def test_the_glossary_is_short_and_in_order() -> None:
+    text = (ROOT / "distkeras_grid/README.md").read_text(encoding="utf-8")
+    table = text.split("## Glossary")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z -]+) \| (.+) \| (.+) \|$", table, re.MULTILINE)
+    terms = [term for term, _, _ in rows if term != "word"]
+    assert 40 < len(terms) <= MOST_TERMS
+    assert terms == sorted(set(terms))
+
+
+def test_each_term_is_a_word_of_names() -> None:
+    text = (ROOT / "distkeras_grid/README.md").read_text(encoding="utf-8")
+    table = text.split("## Glossary")[1].split("\n## ")[0]
+    terms = re.findall(r"^\| ([a-z -]+) \|", table, re.MULTILINE)[1:]
+    used = {
+        word.rstrip("s")
+        for _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        for word in words(node.name)
+    }
+    used |= {word.rstrip("s") for path, _ in modules() for word in words(path.stem)}
+    unused = [term for term in terms if not {w.rstrip("s") for w in words(term)} <= used]
+    assert unused == []
+
+
+def test_a_name_has_one_class() -> None:
+    homes = defaultdict(list)
+    for name, path in classes():
+        if not name.startswith("_"):
+            homes[name].append(str(path))
+    assert {name for name, paths in homes.items() if len(paths) > 1} <= TWICE
+
+
+def test_no_gerund_names_a_module_or_a_class() -> None:
+    named = [(path.stem, path) for path, _ in modules()] + list(classes())
+    found = [f"{name} in {path}" for name, path in named if _is_gerund(words(name))]
+    assert found == []
+
+
+def _is_gerund(name: list[str]) -> bool:
+    return bool(name) and name[-1].endswith("ing") and name[-1] not in NOUNS
+
+
+def test_words_that_are_gone_stay_away() -> None:
+    named = [(path.stem, path) for path, _ in modules()] + list(classes())
+    found = [f"{name} in {path}" for name, path in named if set(words(name)) & set(GONE)]
+    assert found == []
