@@ -1,16 +1,17 @@
 """Images that are made smaller part by part: memory holds a band of the large image.
 
-Areas are averaged as ``cv2.resize(..., interpolation=cv2.INTER_AREA)`` averages them in a whole
-image; a value can differ by one, where the mean lies between two.
+An image in memory is made smaller by the same sums, so both have the same values, bit for bit.
+Areas are averaged as ``cv2.resize(..., interpolation=cv2.INTER_AREA)`` averages them; a value can
+differ from OpenCV's by one, where the mean lies between two.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from data_prep.images.chunked_image import BAND_BYTES, ChunkedImage
 from data_prep.images.plane_selection import Pixels
@@ -37,38 +38,61 @@ class Shrunk:
 
     def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
         """Compute a rectangle of the smaller image, array [height, width, channels]."""
-        source_row_bytes = math.prod(self._raster.shape[1:]) * self._raster.itemsize
-        rows = max(1, int(GROUP_BYTES / source_row_bytes / self._scale))
-        parts = [
-            self._rows(start, min(bottom, start + rows))[:, left:right]
-            for start in range(top, bottom, rows)
-        ]
-        return np.concatenate(parts)
+        height, width = self._raster.shape[:2]
+        parts = []
+        for start, stop in _groups(top, bottom, self._raster, self._scale):
+            first, end = int(start * self._scale), _end(stop - 1, self._scale, height)
+            large = self._raster.decode(0, first, width, end)
+            parts.append(_means(large, first, (start, stop), self._scale, self.shape))
+        return np.concatenate(parts)[:, left:right]
 
     def close(self) -> None:
         """Close what reads the file."""
         self._raster.close()
 
-    def _rows(self, top: int, bottom: int) -> Pixels:
-        width, channels = self.shape[1:]
-        first = self._sources(top)[0]
-        large = self._raster.decode(
-            0, first, self._raster.shape[1], self._sources(bottom - 1)[-1] + 1
-        )
-        size = (width, len(large))
-        narrow = cv2.resize(large.astype(np.float32), size, None, 0, 0, cv2.INTER_AREA)
-        lines = narrow.reshape(len(large), width * channels)
-        pixels = np.empty((bottom - top, width * channels), self.dtype)
-        for row in range(top, bottom):
-            sources = self._sources(row)
-            inside = np.minimum(sources + 1, (row + 1) * self._scale)
-            inside -= np.maximum(sources, row * self._scale)
-            weights = (inside / inside.sum()).astype(np.float32)
-            mean = weights @ lines[sources[0] - first : sources[-1] + 1 - first]
-            pixels[row - top] = np.clip(np.rint(mean), 0, np.iinfo(self.dtype).max)
-        return pixels.reshape(bottom - top, width, channels)
 
-    def _sources(self, row: int) -> NDArray[np.int64]:
-        """Return the rows of the large image in which a row of the smaller one lies."""
-        end = math.ceil((row + 1) * self._scale)
-        return np.arange(int(row * self._scale), min(self._raster.shape[0], end))
+def shrink(pixels: Pixels, width: int, height: int) -> Pixels:
+    """Return an image in memory made smaller, array [height, width, channels]."""
+    shape = (height, width, pixels.shape[2])
+    scale = pixels.shape[0] / height
+    parts = []
+    for start, stop in _groups(0, height, pixels, scale):
+        first, end = int(start * scale), _end(stop - 1, scale, len(pixels))
+        parts.append(_means(pixels[first:end], first, (start, stop), scale, shape))
+    return np.concatenate(parts)
+
+
+def _groups(
+    top: int, bottom: int, large: Pixels | ChunkedImage, scale: float
+) -> Iterator[tuple[int, int]]:
+    """Yield rows of the smaller image that need few bytes of the large one."""
+    row_bytes = math.prod(large.shape[1:]) * large.itemsize
+    rows = max(1, int(GROUP_BYTES / row_bytes / scale))
+    return ((start, min(bottom, start + rows)) for start in range(top, bottom, rows))
+
+
+def _end(row: int, scale: float, height: int) -> int:
+    """Return where the rows of the large image end that a row of the smaller one covers."""
+    return min(height, math.ceil((row + 1) * scale))
+
+
+def _means(
+    large: Pixels, first: int, rows: tuple[int, int], scale: float, shape: tuple[int, int, int]
+) -> Pixels:
+    """Return rows of the smaller image, of `shape`, from those of the large one from `first` on.
+
+    A row is computed alone and in one order, whatever else is computed with it.
+    """
+    width, channels = shape[1:]
+    size = (width, len(large))
+    narrow = cv2.resize(large.astype(np.float32), size, None, 0, 0, cv2.INTER_AREA)
+    lines = narrow.reshape(len(large), width * channels)
+    pixels = np.empty((rows[1] - rows[0], width * channels), large.dtype)
+    for row in range(*rows):
+        mean = np.zeros(width * channels, np.float32)
+        begin, end = row * scale, (row + 1) * scale
+        for source in range(int(begin), min(first + len(large), math.ceil(end))):
+            inside = min(source + 1, end) - max(source, begin)
+            mean += np.float32(inside / scale) * lines[source - first]
+        pixels[row - rows[0]] = np.clip(np.rint(mean), 0, np.iinfo(large.dtype).max)
+    return pixels.reshape(len(pixels), width, channels)

@@ -112,7 +112,7 @@ def test_a_callback_that_stops_the_run_lets_all_workers_end(tmp_path, monkeypatc
             centers.append(center)
             return super().__call__(event, center)[0], CallbackDecision(stop=True)
 
-    monkeypatch.setattr(pairs, "EpochCallback", Stopping)
+    monkeypatch.setattr(pairs, "Observer", Stopping)
     name, parameters, workers, _ = FAMILIES["delta"]
     stopped = (name, parameters, workers, {"snapshots_per_epoch": 1})
     monkeypatch.setitem(FAMILIES, "stopped", stopped)
