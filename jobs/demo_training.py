@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import psutil
-from demo_progress import LINES, Doing, doing
+from demo_progress import LINES, Spinner, doing
 
 from distkeras_grid import AccuracyEvaluator, AveragingTrainer, ModelPredictor, read_tiles
 
@@ -217,7 +217,7 @@ def compile_once(net: keras.Model, x: Any, y: Any) -> None:
 class Batches(keras.callbacks.Callback):
     """Tells a reporter where the epoch is."""
 
-    def __init__(self, progress: Reporter[Doing]) -> None:
+    def __init__(self, progress: Reporter[Spinner]) -> None:
         super().__init__()
         self._progress = progress
 
