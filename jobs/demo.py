@@ -8,6 +8,7 @@ killed. Micrographs that none of them has seen decide.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -61,8 +62,13 @@ def run(folder: Path, epochs: int) -> None:
     with doing("tiling"):
         tilted = write_micrographs(SAMPLES, images)
         # Images of one place are known by their names, and need not be looked for.
-        groups = {"group": GROUP, "near_duplicates": "off"}
-        settings = TilingSettings(str(images), tiles, spec, split="0.5:0.15:0.35", seed=1, **groups)
+        settings = TilingSettings(
+            *(str(images), tiles, spec),
+            split="0.5:0.15:0.35",
+            seed=1,
+            group=GROUP,
+            near_duplicates="off",
+        )
         manifest = tile_images(settings, spark=spark, say=LINES.note)
     findings = train_all(tiles, epochs)
     with doing("writing the report"):
@@ -85,7 +91,8 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=5, help="passes over the tiles (5)")
     flags = parser.parse_args()
     # Lines appear when they are printed, also where the output is a pipe or a file.
-    sys.stdout.reconfigure(line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     with terminable():
         code = run_command(lambda: run(flags.output.resolve(), flags.epochs))
     sys.exit(code)

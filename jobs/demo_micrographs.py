@@ -99,7 +99,10 @@ def tilt(path: Path, random: np.random.Generator) -> Tilted:
 
 def blurred(pixels: Gray, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return an image as seen through a kernel."""
-    return cv2.filter2D(pixels.astype(np.float32), -1, kernel, borderType=cv2.BORDER_REFLECT)
+    seen: NDArray[np.float32] = cv2.filter2D(
+        pixels.astype(np.float32), -1, kernel, borderType=cv2.BORDER_REFLECT
+    )
+    return seen
 
 
 def noisy(pixels: NDArray[np.float32], random: np.random.Generator) -> Gray:
@@ -113,7 +116,8 @@ def disk(radius: float) -> NDArray[np.float32]:
     half = int(np.ceil(radius)) + 1
     y, x = np.mgrid[-half : half + 1, -half : half + 1]
     kernel = np.clip(radius + 0.5 - np.hypot(x, y), 0, 1)
-    return (kernel / kernel.sum()).astype(np.float32)
+    even: NDArray[np.float32] = (kernel / kernel.sum()).astype(np.float32)
+    return even
 
 
 def line(length: float, angle: float) -> NDArray[np.float32]:
@@ -123,4 +127,5 @@ def line(length: float, angle: float) -> NDArray[np.float32]:
     along = x * np.cos(angle) + y * np.sin(angle)
     across = x * np.sin(angle) - y * np.cos(angle)
     kernel = np.clip(length / 2 + 0.5 - np.abs(along), 0, 1) * np.clip(1 - np.abs(across), 0, 1)
-    return (kernel / kernel.sum()).astype(np.float32)
+    even: NDArray[np.float32] = (kernel / kernel.sum()).astype(np.float32)
+    return even

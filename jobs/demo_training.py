@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import psutil
-from demo_progress import LINES, Spinner, doing
+from demo_progress import LINES, doing
 
 from distkeras_grid import AccuracyEvaluator, AveragingTrainer, ModelPredictor, read_tiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from distkeras_grid.cli.spinner import Spinner
     from distkeras_grid.evaluation.classification import Evaluation
     from distkeras_grid.history import History
     from distkeras_grid.progress import Reporter
@@ -214,7 +215,7 @@ def compile_once(net: keras.Model, x: Any, y: Any) -> None:
         variable.assign(value)
 
 
-class Batches(keras.callbacks.Callback):
+class Batches(keras.callbacks.Callback):  # type: ignore[misc]
     """Tells a reporter where the epoch is."""
 
     def __init__(self, progress: Reporter[Spinner]) -> None:

@@ -154,7 +154,7 @@ class InProcess:
         return ours
 
     def accept(self) -> Stream | None:
-        """Wait for the next client; see `Door`."""
+        """Wait for the next client; see `Acceptor`."""
         stream = self._waiting.get()
         if stream is None:
             # For whoever else waits, or asks later.

@@ -1,1 +1,1 @@
-"""From rows of a DataFrame to batches of arrays: column schema, conversion, spool, batches."""
+"""From rows of a DataFrame to batches of arrays: column schema, conversion, row cache, batches."""

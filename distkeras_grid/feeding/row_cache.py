@@ -52,7 +52,7 @@ def sent_names(
 
 
 class RowCache:
-    """Takes the rows of a seat as they arrive, and is a `Source` of them when all are there.
+    """Takes the rows of a seat as they arrive, and is a `RowSource` of them when all are there.
 
     Call `append` for each batch, then `seal`, then `blocks` as often as wanted. Call `close` at
     the end, or use ``with``.
@@ -143,7 +143,7 @@ class RowCache:
             )
 
     def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
-        """Yield the rows of a window; see `Source`."""
+        """Yield the rows of a window; see `RowSource`."""
         for places in window:
             check_places(places, len(self._order))
             yield self._block(self._order[places])

@@ -8,12 +8,12 @@ There are places for extensions:
 
 - Rows that must be made first, as tiles that are cut from their images on the worker: an encoding
   of their column (`distkeras_grid.feeding.encodings`). `data_prep.cut` is one. It works wherever a
-  column is read, so a worker's spool needs nothing else.
+  column is read, so a worker's row cache needs nothing else.
 - Rows at another place, as a table of indices over files that a worker reads by itself: a class
   with the methods of `RowSource`. `blocks` is given the places of a whole window at once, so that
   such a source can reach for a window's rows file by file.
-- Another order: a class with the methods of `Policy`. It may know what it wants of the rows, such
-  as their labels; cores and loop see windows only. `distkeras_grid.local_sets.policy` is one.
+- Another order: a class with the methods of `BatchSampler`. It may know what it wants of the rows,
+  such as their labels; cores and loop see windows only. `distkeras_grid.local_sets.policy` is one.
 
 `tests.contracts.test_sources` tests every source.
 """

@@ -59,7 +59,7 @@ class LocalRows:
         return self._store.pool.end
 
     def blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
-        """Fetch the tiles of a window, and yield them; see `Source`."""
+        """Fetch the tiles of a window, and yield them; see `RowSource`."""
         for places in window:
             check_places(places, len(self))
         if window:

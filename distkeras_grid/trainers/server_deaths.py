@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distkeras_grid.errors import ServerUnreachableError
 from distkeras_grid.trainers.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class ServerDeaths:
     def survived(self, error: BaseException, prepared: TrainingJob, progress: RunProgress) -> bool:
         """Return whether the run begins again after this error, and say so."""
         checkpointer = prepared.checkpointer
-        if not prepared.lost_server:
+        # An interrupt may come in place of the server's error, while the tasks are cancelled.
+        if not prepared.lost_server or not isinstance(error, ServerUnreachableError):
             return False
         if checkpointer is None:
             error.add_note(NO_CHECKPOINTS)

@@ -30,7 +30,7 @@ class NetworkErrorKind(Enum):
 
 
 class AttemptFailure(StorageError):
-    """One try of an operation failed; `Connection` repeats it or says why it does not."""
+    """One try of an operation failed; `WebHdfsConnection` repeats it or says why it does not."""
 
     def __init__(self, url: str, message: str) -> None:
         super().__init__(message)

@@ -184,18 +184,18 @@ def _train_rows(
     from distkeras_grid.feeding.row_cache import RowCache
 
     clock, spec = time.perf_counter(), plan.spec
-    with RowCache(plan.features, plan.labelled) as spool:
+    with RowCache(plan.features, plan.labelled) as cache:
         # If rows do not arrive, Spark must send them again. Such an error ends only this attempt.
         for batch in batches:
             with reported(client):
-                spool.append(batch)
+                cache.append(batch)
             progress.advance(batch.num_rows)
         with reported(client):
-            spool.seal()
-            policy = policy_of(spec.schedule, len(spool), client.seat)
-            source = weighted_by(spool, spec.data.class_weight)
+            cache.seal()
+            policy = policy_of(spec.schedule, len(cache), client.seat)
+            source = weighted_by(cache, spec.data.class_weight)
             seconds = time.perf_counter() - clock
-            trained = _train(plan, client, source, policy, spool.digest, build, progress)
+            trained = _train(plan, client, source, policy, cache.digest, build, progress)
             return {"read_seconds": seconds, **trained}
 
 

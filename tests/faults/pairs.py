@@ -71,7 +71,7 @@ NEXT = {
 
 
 class ProcessLaunch:
-    """What `Launch` is for a run, with processes in place of Spark's tasks."""
+    """What `WorkerJobs` is for a run, with processes in place of Spark's tasks."""
 
     dealing, failures_of_a_job = False, MOST_FAILURES
 

@@ -24,9 +24,9 @@ class Checkpoints:
             raise self.error
 
 
-def dies(deaths, checkpointer, *, lost=True, samples=0, to=SILENT):
+def dies(deaths, checkpointer, *, lost=True, samples=0, to=SILENT, error=None):
     """Return whether the run begins again, and the notes of the error."""
-    error = ServerUnreachableError("ended with exit code -9\nIt wrote: nothing")
+    error = error or ServerUnreachableError("ended with exit code -9\nIt wrote: nothing")
     ended = SimpleNamespace(
         lost_server=lost, checkpointer=checkpointer, history=SimpleNamespace(samples=samples)
     )
@@ -41,6 +41,11 @@ def test_a_run_without_checkpoints_ends_and_the_error_says_what_would_have_helpe
 
 def test_an_error_while_the_server_is_well_ends_the_run():
     assert dies(ServerDeaths(), Checkpoints(), lost=False) == (False, [])
+
+
+def test_an_interrupt_while_a_run_ends_whose_server_has_died_is_not_forgotten():
+    """It comes in place of the server's error, while the tasks are cancelled."""
+    assert dies(ServerDeaths(), Checkpoints(), error=KeyboardInterrupt()) == (False, [])
 
 
 def test_who_has_lost_the_checkpoints_to_another_driver_does_not_take_them_back():
