@@ -36,7 +36,7 @@
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
     │   ├── RuleFailedError                 the update rule failed, and the center is lost
-    │   ├── JudgeFailedError                the user's function failed; the center is whole
+    │   ├── ValidateError                the user's function failed; the center is whole
     │   ├── OutlierError                    a commit is an outlier, and the run stops then
     │   └── FencedError                     a newer attempt has taken this seat, or run
     └── TrainingError
@@ -299,31 +299,31 @@ class RuleFailedError(ParameterServerError):
         return failed
 
 
-class JudgeFailedError(ParameterServerError):
+class ValidateError(ParameterServerError):
     """The function that a trainer has as `validate` failed. The center is whole.
 
     Attributes
     ----------
-    judge : str
+    function : str
         Name of the function; empty where only the message is known.
     error : str
         Class name of what it raised, likewise.
     """
 
-    judge: str = ""
+    function: str = ""
     error: str = ""
 
     @classmethod
-    def of(cls, judge: str, error: Exception) -> JudgeFailedError:
+    def of(cls, function: str, error: Exception) -> ValidateError:
         """Build the error of a function that raised `error`.
 
         Examples
         --------
-        >>> JudgeFailedError.of("mine", KeyError("loss"))
-        JudgeFailedError("The function 'mine' (validate) failed with KeyError: 'loss'.")
+        >>> ValidateError.of("mine", KeyError("loss"))
+        ValidateError("The function 'mine' (validate) failed with KeyError: 'loss'.")
         """
-        failed = cls(f"The function {judge!r} (validate) failed with {name_and_text(error)}.")
-        failed.judge, failed.error = judge, type(error).__name__
+        failed = cls(f"The function {function!r} (validate) failed with {name_and_text(error)}.")
+        failed.function, failed.error = function, type(error).__name__
         return failed
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from distkeras_grid.errors import JudgeFailedError
+from distkeras_grid.errors import ValidateError
 from distkeras_grid.weights import Vector
 
 #: A user's function: of a window's mean loss, its metrics and what is sent of it, it returns why
@@ -117,7 +117,7 @@ def ask(validate: Validate, loss: float | None, metrics: Mapping[str, float], se
                 f"it returns a text, or None if the window may be folded. Received: {told!r}"
             )
     except Exception as error:
-        raise JudgeFailedError.of(name, error) from error
+        raise ValidateError.of(name, error) from error
     # A plain text, whatever class it is of. Lone surrogates cannot be sent.
     text = "".join(told or "")[:LONGEST_REASON]
     return text.encode("utf-8", "backslashreplace").decode()[:LONGEST_REASON]

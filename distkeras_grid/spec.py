@@ -321,7 +321,7 @@ class ExchangeSpec(FrozenStruct, frozen=True):
 
     # How vectors are compressed; None sends them as they are
     compression: CompressionSpec | None = None
-    judge: Outliers | None = None  # Which commits are outliers; None takes them all
+    outliers: Outliers | None = None  # Which commits are outliers; None takes them all
     on_nonfinite: OnNonFinite = "stop"  # What happens to a commit with NaN or infinity
     servers: int = 1  # Parameter servers, over which the center is cut
 
@@ -626,7 +626,7 @@ class RunSpec(FrozenStruct, frozen=True):
     @property
     def may_skip(self) -> bool:
         """Whether a commit may be answered without being folded, for what is in it."""
-        return self.skips_nonfinite or self.exchange.judge is not None
+        return self.skips_nonfinite or self.exchange.outliers is not None
 
     @property
     def round_timeout(self) -> float:

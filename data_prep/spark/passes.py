@@ -232,7 +232,7 @@ def _inspect_row(
 
 
 def _refused(uri: str, sha256: str, error: ImageError) -> ImageScan:
-    """Return why an image cannot be tiled; without a digest if it may be good, see `judged`."""
+    """Return why an image cannot be tiled; without a digest if it may be good."""
     digest = "" if isinstance(error, UnreadableImageError) else sha256
     return ImageScan(uri, digest, 0, 0, 0, "", 0.0, str(error))
 

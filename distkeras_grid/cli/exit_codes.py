@@ -17,7 +17,6 @@ from distkeras_grid.errors import (
     DataError,
     EnvironmentMismatchError,
     GridError,
-    JudgeFailedError,
     NonFiniteCenterError,
     NotAuthenticatedError,
     OutlierError,
@@ -25,6 +24,7 @@ from distkeras_grid.errors import (
     RuleFailedError,
     StorageError,
     TrainingError,
+    ValidateError,
 )
 from distkeras_grid.file_systems import STRANGER, meaning
 from distkeras_grid.signals import is_interrupt
@@ -69,7 +69,7 @@ _CODES: tuple[tuple[type[GridError], ExitCode], ...] = (
     (ClusterError, ExitCode.CLUSTER),
     (NonFiniteCenterError, ExitCode.TRAINING),
     (RuleFailedError, ExitCode.TRAINING),
-    (JudgeFailedError, ExitCode.TRAINING),
+    (ValidateError, ExitCode.TRAINING),
     (OutlierError, ExitCode.TRAINING),
     (ParameterServerError, ExitCode.CLUSTER),
     (TrainingError, ExitCode.TRAINING),

@@ -134,14 +134,14 @@ class SavedWorkerState(_SavedStruct, frozen=True):
 class SavedServer(_SavedStruct, frozen=True):
     """The state of a server between two executions of a run.
 
-    `judging` is what was seen of folded commits, where they are measured.
+    `outliers` is what was seen of folded commits, where they are measured.
     """
 
     ledger: SavedLedger
     center: SavedCenter
     replay: SavedReplay | None
     kept: dict[str, SavedWorkerState]
-    judging: RunningStatistics | None = None
+    outliers: RunningStatistics | None = None
 
     @classmethod
     def from_bytes(cls, data: Packed, spec: RunSpec) -> SavedServer:

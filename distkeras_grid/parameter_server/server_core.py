@@ -223,8 +223,8 @@ class ServerCore:
         self._held: dict[int, SendReply] = {}
         # Commits of a round.
         self._round: dict[int, _Waiter] = {}
-        judge = spec.exchange.judge
-        self._judging = CommitFilter(judge, self._rule.traits, spec.layout.sections)
+        outliers = spec.exchange.outliers
+        self._commit_filter = CommitFilter(outliers, self._rule.traits, spec.layout.sections)
         self._telling = self._new_telling()
         # What has ended the run: no commit is folded any more, and nobody starts.
         self._broken: ParameterServerError | None = None
@@ -459,7 +459,7 @@ class ServerCore:
             return self._repeat(entry, self.ledger.repeat(arrival), now)
         entry.reason = self.ledger.check_finite(arrival, event.finite) or arrival.commit.reason
         if isinstance(self._rule, AsynchronousRule):
-            return self._judge([entry], now)
+            return self._check_commits([entry], now)
         if self.ledger.is_late(arrival):
             if entry.reason:
                 return self._skip([entry], now)
@@ -478,18 +478,18 @@ class ServerCore:
             return []
         entries = [self._round[seat] for seat in sorted(self._round)]
         self._round.clear()
-        return self._judge(entries, now)
+        return self._check_commits(entries, now)
 
-    def _judge(self, entries: list[_Waiter], now: float) -> list[Action]:
+    def _check_commits(self, entries: list[_Waiter], now: float) -> list[Action]:
         """Fold the commits that may be folded, and skip the others.
 
         A commit that is skipped counts as come: its round does not wait for another one.
         """
-        judged = [entry for entry in entries if not entry.reason]
+        candidates = [entry for entry in entries if not entry.reason]
         try:
-            self._find_outliers(judged)
+            self._find_outliers(candidates)
         except OutlierError as error:
-            return self._not_folded(entries, error, by=next(e for e in judged if e.reason))
+            return self._not_folded(entries, error, by=next(e for e in candidates if e.reason))
         taken = [entry for entry in entries if not entry.reason]
         skipped = [entry for entry in entries if entry.reason]
         folded = self._fold(taken, now) if taken else []
@@ -497,8 +497,8 @@ class ServerCore:
 
     def _find_outliers(self, entries: list[_Waiter]) -> None:
         """Measure commits, and note which are outliers."""
-        judging = self._judging
-        if judging.outliers is None:
+        commit_filter = self._commit_filter
+        if commit_filter.outliers is None:
             return
         for entry in entries:
             if entry.arrival is None:
@@ -506,15 +506,15 @@ class ServerCore:
             seat, commit = entry.session.seat, entry.arrival.commit
             own = self._spec.algorithm.own_start and seat > 0 and commit.sequence == 0
             center = self.center.of(seat)
-            entry.measure = judging.measure(
+            entry.measure = commit_filter.measure(
                 entry.vector, center, commit.loss or 0.0, from_center=not own
             )
         together = [entry.measure for entry in entries if entry.measure is not None]
         for entry in entries:
             if entry.measure is None or entry.arrival is None:
                 continue
-            entry.reason = judging.find(entry.measure, together)
-            if entry.reason and judging.outliers.on_outlier == "stop":
+            entry.reason = commit_filter.find(entry.measure, together)
+            if entry.reason and commit_filter.outliers.on_outlier == "stop":
                 raise OutlierError(
                     f"{self.ledger.describe(entry.arrival)}: {entry.reason}. The run stops, "
                     "because on_outlier is 'stop'. Look at the rows of this worker."
@@ -566,7 +566,7 @@ class ServerCore:
             return self._skip(entries, now)
         except ParameterServerError as error:
             return self._not_folded(entries, error)
-        self._judging.remember(entry.measure for entry in entries)
+        self._commit_filter.remember(entry.measure for entry in entries)
         if self._replay is not None:
             step = LoggedStep(entries[0].vector.copy(), self.ledger.learning_rate)
             self._replay.add(self.ledger.version, step)
@@ -794,7 +794,7 @@ class ServerCore:
         self._snapshots.forget_given(None)
         self.ledger.command(message.stop, message.learning_rate, message.epochs)
         if self.ledger.learning_rate != before:
-            self._judging.forget_norms()
+            self._commit_filter.forget_norms()
         if message.begin:
             self.ledger.begin()
         going = [*self._begin_epoch(now), *self._open_gate()]
@@ -862,7 +862,7 @@ class ServerCore:
                 str(seat): {"sequence": each.sequence, "version": each.version}
                 for seat, each in kept.items()
             },
-            "judging": self._judging.to_saved(),
+            "outliers": self._commit_filter.to_saved(),
         }
         self._captured = tree, [each.state for each in kept.values()]
         # The driver's own state must be that of the same moment.
@@ -900,7 +900,7 @@ class ServerCore:
         if saved.replay is not None:
             size = spec.layout.state_section.nbytes
             core._replay = GradientLog.from_saved(saved.replay, size)
-        core._judging.restore(saved.judging)
+        core._commit_filter.restore(saved.outliers)
         for seat, state in zip(seats, parts[1:], strict=True):
             told = saved.kept[str(seat)]
             core._keeping.hold(seat, WorkerStateSnapshot(told.sequence, told.version, state))

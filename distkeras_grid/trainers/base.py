@@ -169,7 +169,7 @@ class Trainer(ABC):
         commits whose change or loss is many times as large as those of the others. A function
         ``validate(loss, metrics, sent)`` is called by each worker before it sends a window; what
         it returns says why that must not be folded, and if it raises, the run ends with
-        `JudgeFailedError`. The history's `skipped` names worker and window, and says what was seen.
+        `ValidateError`. The history's `skipped` names worker and window, and says what was seen.
     on_nonfinite : {"stop", "skip"}, default "stop"
         What happens if a window's loss or weights become NaN or infinite. "stop": the run ends with
         `NonFiniteLossError`. "skip": as for an outlier.
@@ -534,7 +534,7 @@ class Trainer(ABC):
             pace=pace,
             exchange=ExchangeSpec.checked(
                 compression=compression_spec(check_compression(self.compression)),
-                judge=self.validate if isinstance(self.validate, Outliers) else None,
+                outliers=self.validate if isinstance(self.validate, Outliers) else None,
                 on_nonfinite=self.on_nonfinite,
                 servers=checked_servers(
                     type(self).__name__, self.num_servers, rule, self.get_params()

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import ConfigurationError, JudgeFailedError
+from distkeras_grid.errors import ConfigurationError, ValidateError
 from distkeras_grid.outliers import (
     LONGEST_REASON,
     RECENT,
@@ -100,7 +100,7 @@ def test_parameters_out_of_range(given):
 
 
 def test_outliers_travel_as_json():
-    exchange = ExchangeSpec(judge=Outliers(on_outlier="stop", factor=np.float32(20)))
+    exchange = ExchangeSpec(outliers=Outliers(on_outlier="stop", factor=np.float32(20)))
     assert ExchangeSpec.from_json(exchange.to_json()) == exchange
 
 
@@ -140,16 +140,16 @@ def spoils(loss, metrics, sent):
 )
 def test_a_function_that_fails_is_named_and_changes_nothing(validate, said):
     sent = np.zeros(3)
-    with pytest.raises(JudgeFailedError, match=said):
+    with pytest.raises(ValidateError, match=said):
         asked(validate, sent)
     assert not sent.any()
     assert sent.flags.writeable
 
 
 def test_its_error_survives_the_way_to_the_driver():
-    error = pickle.loads(pickle.dumps(JudgeFailedError.of("mine", ValueError("no"))))  # noqa: S301
-    assert (error.judge, error.error) == ("mine", "ValueError")
-    assert str(JudgeFailedError.of("mine", OSError("file \udcff"))).isascii()
+    error = pickle.loads(pickle.dumps(ValidateError.of("mine", ValueError("no"))))  # noqa: S301
+    assert (error.function, error.error) == ("mine", "ValueError")
+    assert str(ValidateError.of("mine", OSError("file \udcff"))).isascii()
 
 
 def test_an_error_that_cannot_be_put_into_words_is_named():
@@ -157,5 +157,5 @@ def test_an_error_that_cannot_be_put_into_words_is_named():
         def __str__(self):
             raise RuntimeError
 
-    error = JudgeFailedError.of("mine", Speechless())
+    error = ValidateError.of("mine", Speechless())
     assert str(error).endswith("failed with Speechless: it cannot be put into words.")

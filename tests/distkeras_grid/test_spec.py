@@ -79,7 +79,7 @@ def everything() -> RunSpec:
         ),
         exchange=ExchangeSpec(
             compression=CompressionSpec(name="dgc", parameters={"sparsity": 0.99}),
-            judge=Outliers(factor=20),
+            outliers=Outliers(factor=20),
             on_nonfinite="skip",
             servers=3,
         ),

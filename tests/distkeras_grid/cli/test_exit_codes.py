@@ -45,7 +45,7 @@ EXPECTED = {
     errors.FencedError: 5,
     errors.NonFiniteCenterError: 6,
     errors.RuleFailedError: 6,
-    errors.JudgeFailedError: 6,
+    errors.ValidateError: 6,
     errors.OutlierError: 6,
     errors.TrainingError: 6,
     errors.NonFiniteLossError: 6,

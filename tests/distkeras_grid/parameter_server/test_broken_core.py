@@ -253,7 +253,7 @@ class WholeCenter(Breaking):
 class StoppingMachine(WholeCenter, JudgedMachine):
     """An outlier stops the run."""
 
-    judge = Outliers(on_outlier="stop")
+    outliers = Outliers(on_outlier="stop")
     error = OutlierError
 
     @rule(payload=VALUES, number=NUMBERS)

@@ -149,7 +149,7 @@ class MindMachine(RuleBasedStateMachine):
 
     rule_name = "dynamic_rate"
     quorum = 1.0
-    judge = None
+    outliers = None
     on_nonfinite = "stop"
     #: Whether the center at the end of each epoch is kept until the driver has fetched it.
     snapshots = 0
@@ -166,7 +166,7 @@ class MindMachine(RuleBasedStateMachine):
             epochs=EPOCHS,
             round_timeout=TIMEOUT,
             quorum=self.quorum,
-            judge=self.judge,
+            outliers=self.outliers,
             on_nonfinite=self.on_nonfinite,
             kept_limit=64,
             snapshots_per_epoch=self.snapshots,
@@ -958,7 +958,7 @@ class StepsMachine(RoundMachine):
 class Judged:
     """Commits are judged: those that are too large, or not finite, are answered and not folded."""
 
-    judge = Outliers()
+    outliers = Outliers()
     on_nonfinite = "skip"
 
     @precondition(lambda self: self.any("running"))
@@ -980,7 +980,7 @@ class Judged:
         """Return which of some commits are folded, and which are skipped."""
         finite = [e for e in entries if np.isfinite(e[2]).all() and math.isfinite(e[1].loss)]
         measures = [CommitStatistics(c.loss, self.norm(p), 0.0) for _, c, p in finite]
-        found = [outlier(each, measures, self.seen, self.judge.factor) for each in measures]
+        found = [outlier(each, measures, self.seen, self.outliers.factor) for each in measures]
         taken = [e for e, reason in zip(finite, found, strict=True) if not reason]
         for measure, reason in zip(measures, found, strict=True):
             if not reason:
@@ -1219,13 +1219,13 @@ def test_the_driver_is_told_why_a_worker_may_not_start():
     assert [(event.worker, event.error) for event in failed] == [(0, "RefusedError")]
 
 
-def judged(rule="downpour", workers=2, judge=None, on_nonfinite="stop", **terms):
+def judged(rule="downpour", workers=2, outliers=None, on_nonfinite="stop", **terms):
     spec = make_spec(
         workers=workers,
         rule=rule,
         trainable_size=SIZE,
         rows=workers * ROWS,
-        judge=judge,
+        outliers=outliers,
         on_nonfinite=on_nonfinite,
         **terms,
     )
@@ -1262,7 +1262,7 @@ def test_the_answer_to_a_skipped_commit_is_the_center_also_the_second_time(name)
 
 
 def test_a_poisoned_worker_is_named_with_its_host():
-    _, core = judged(judge=Outliers())
+    _, core = judged(outliers=Outliers())
     first, second = started(core)
     core.handle(ReceivedMessage(second, Heartbeat("training", 1, "node-7", "")), 0.0)
     replies = [*send(core, first, 0, 0.5), *send(core, second, 0, 1e6)]
@@ -1276,7 +1276,7 @@ def test_a_poisoned_worker_is_named_with_its_host():
 
 
 def test_an_outlier_may_stop_the_run():
-    _, core = judged(judge=Outliers(on_outlier="stop"))
+    _, core = judged(outliers=Outliers(on_outlier="stop"))
     first, second = started(core)
     send(core, first, 0, 0.5)
     (dismissed,) = send(core, second, 0, 1e6)
@@ -1289,7 +1289,7 @@ def test_an_outlier_may_stop_the_run():
 
 @pytest.mark.parametrize("poisoned", range(3))
 def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poisoned):
-    _, core = judged("averaging", judge=Outliers(on_outlier="stop"), workers=3)
+    _, core = judged("averaging", outliers=Outliers(on_outlier="stop"), workers=3)
     for seat, session in enumerate(started(core, 3)):
         send(core, session, 0, 1e6 if seat == poisoned else 0.5)
     (failed,) = (event for event in events(core, WorkerRecord) if event.status == "failed")
@@ -1297,7 +1297,7 @@ def test_the_worker_whose_commit_stops_the_run_is_named_whoever_came_last(poison
 
 
 def test_a_run_that_an_outlier_has_stopped_is_not_saved_and_its_center_can_be_had():
-    _, core = judged(judge=Outliers(on_outlier="stop"))
+    _, core = judged(outliers=Outliers(on_outlier="stop"))
     first, second = started(core)
     send(core, first, 0, 0.5)
     send(core, second, 0, 1e6)
@@ -1328,7 +1328,7 @@ def test_a_window_that_the_users_function_is_against_is_skipped(rule):
 
 
 def test_a_learning_rate_that_is_set_begins_the_comparison_anew():
-    _, core = judged(judge=Outliers(), workers=1)
+    _, core = judged(outliers=Outliers(), workers=1)
     (session,) = started(core, 1)
     send(core, session, 0, 0.01)
     core.handle(ReceivedMessage(DRIVER, Command(None, 0.5)), 1.0)
@@ -1347,7 +1347,7 @@ def test_a_center_that_would_overflow_skips_the_commit_where_nothing_is_to_stop(
 
 def test_a_checkpoint_has_what_was_seen():
     """A server that goes on finds at once what its predecessor would have found."""
-    spec, core = judged(judge=Outliers(), workers=1)
+    spec, core = judged(outliers=Outliers(), workers=1)
     (session,) = started(core, 1)
     for sequence in range(3):
         send(core, session, sequence, 1, version=sequence)
@@ -1412,7 +1412,7 @@ def test_a_saved_center_without_workers_is_not_dealt_anew():
 
 
 def test_members_that_begin_with_weights_of_their_own_are_no_outliers():
-    _, core = judged("member", judge=Outliers(), own_start=True)
+    _, core = judged("member", outliers=Outliers(), own_start=True)
     first, second = started(core)
     send(core, first, 0, 1.001)
     (reply,) = send(core, second, 0, 9.0)

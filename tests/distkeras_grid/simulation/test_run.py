@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from distkeras_grid import plots
 from distkeras_grid.errors import (
     ConfigurationError,
-    JudgeFailedError,
     NonFiniteLossError,
     StartTimeoutError,
     TrainingError,
+    ValidateError,
     WorkerFailedError,
 )
 from distkeras_grid.feeding.source import ArraySource
@@ -109,7 +109,7 @@ def test_a_step_is_asked_for_after_its_round():
 @pytest.mark.parametrize("aim", [1e6, np.nan])
 def test_a_poisoned_worker_is_left_out_and_the_others_reach_their_aim(rule, aim):
     """Worker 2 has targets that are wrong, from its first window on."""
-    judged = {"judge": Outliers(), "on_nonfinite": "skip", "epochs": 4}
+    judged = {"outliers": Outliers(), "on_nonfinite": "skip", "epochs": 4}
     found = finished(rule, rows=(8, 8, 8), targets=[1.0, 1.0, aim], run=judged)
     assert np.abs(found.center - 1).max() < 0.5
     assert {(record.worker, record.samples) for record in found.history.skipped} == {(2, 1)}
@@ -139,7 +139,7 @@ def test_windows_that_a_function_of_the_users_is_against_are_left_out(rule):
 
 
 def test_a_function_of_the_users_that_fails_ends_the_run():
-    with pytest.raises(JudgeFailedError, match="ZeroDivisionError"):
+    with pytest.raises(ValidateError, match="ZeroDivisionError"):
         finished(validate=lambda *_: 1 / 0)
 
 

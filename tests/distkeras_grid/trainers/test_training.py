@@ -18,11 +18,11 @@ import pytest
 
 from distkeras_grid.errors import (
     ConfigurationError,
-    JudgeFailedError,
     LabelError,
     NonFiniteLossError,
     NotEnoughSlotsError,
     OutputExistsError,
+    ValidateError,
 )
 from distkeras_grid.history import History
 from distkeras_grid.rules import RULES, build_rule, compression_of
@@ -424,7 +424,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(ordered, poisoned, a
 @pytest.mark.slow
 @pytest.mark.promise(
     "user's function of `validate`: raises an error on a worker",
-    "One `JudgeFailedError` with the error, without further attempts; the center is whole.",
+    "One `ValidateError` with the error, without further attempts; the center is whole.",
 )
 def test_a_function_of_the_users_leaves_windows_out_until_it_fails(ordered):
     from distkeras_grid import DOWNPOUR
@@ -447,7 +447,7 @@ def test_a_function_of_the_users_leaves_windows_out_until_it_fails(ordered):
         communication_window=1,
         validate=mine,
     )
-    with pytest.raises(JudgeFailedError, match=r"'.*mine' .*LookupError: my own mistake"):
+    with pytest.raises(ValidateError, match=r"'.*mine' .*LookupError: my own mistake"):
         trainer.train(ordered, seed=5)
     assert {record.reason for record in trainer.history.skipped} == {"ndarray ['accuracy']"}
     assert all(np.isfinite(each).all() for each in trainer.model.get_weights())

@@ -8,9 +8,9 @@ import pytest
 from distkeras_grid.errors import (
     DataError,
     GridError,
-    JudgeFailedError,
     NonFiniteLossError,
     RefusedError,
+    ValidateError,
 )
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.parameter_server.messages import CommitReply, GoOn, Start, Step
@@ -120,7 +120,7 @@ def test_a_function_of_the_users_that_raises_ends_the_worker_before_anything_is_
     worker = core(validate=lambda *_: 1 / 0)
     *_, compute = worker.handle(started())
     compute.after[:] = 0
-    with pytest.raises(JudgeFailedError, match="ZeroDivisionError"):
+    with pytest.raises(ValidateError, match="ZeroDivisionError"):
         worker.handle(computed())
 
 
