@@ -1,6 +1,6 @@
 """What the formats of microscopes have in common; each is read by its own library.
 
-A `ImageReader` is a file with pages, channels and focal planes; a library decodes any rectangle.
+An `ImageReader` is a file with pages, channels and focal planes; a library decodes any rectangle.
 `take` makes one plane of it as a `PlaneSelector` says, by the same rules as for TIFF files.
 """
 
@@ -38,17 +38,37 @@ Size = tuple[float, float]
 
 @dataclass(frozen=True)
 class PlaneInfo:
-    """Properties that all planes of one page share."""
+    """Properties that all planes of one page share.
 
-    size: tuple[int, int]  # Height and width, pixels
-    itemsize: int  # Bytes of a value
-    grain: tuple[int, int]  # Height and width of the parts that are decoded at once, pixels
-    channels: int = 1  # channels and planes: Numbers of channels and of focal planes
+    Parameters
+    ----------
+    size : (int, int)
+        Height and width, pixels.
+    itemsize : int
+        Bytes of a value.
+    grain : (int, int)
+        Height and width of the parts that are decoded at once, pixels.
+    channels, planes : int
+        Numbers of channels and of focal planes.
+    channel_names : sequence of str
+        Names of all channels; empty if one has no name.
+    is_colour : bool
+        Whether each plane has red, green and blue; then there is one channel.
+    bits : int, optional
+        Significant bits, if they are stated.
+    pixel_size : pair of float, optional
+        Width and height of a pixel, micrometres.
+    """
+
+    size: tuple[int, int]
+    itemsize: int
+    grain: tuple[int, int]
+    channels: int = 1
     planes: int = 1
-    channel_names: Sequence[str] = ()  # Names of all channels; empty if one has no name
-    is_colour: bool = False  # Whether each plane has red, green and blue; then there is one channel
-    bits: int | None = None  # Significant bits, if they are stated
-    pixel_size: Size | None = None  # Width and height of a pixel, micrometres
+    channel_names: Sequence[str] = ()
+    is_colour: bool = False
+    bits: int | None = None
+    pixel_size: Size | None = None
 
 
 class ImageReader(Protocol):
@@ -207,7 +227,20 @@ def library(load: Callable[[], ModuleType], name: str, extra: str = "formats") -
 
 
 def local_path(stream: BinaryIO, resources: ExitStack) -> str:
-    """Return a path that a library can open; a copy, if the file is on no local disk."""
+    """Return a path that a library can open; a copy, if the file is on no local disk.
+
+    Parameters
+    ----------
+    stream : file
+        What a reader is called with.
+    resources : ExitStack
+        Deletes the copy.
+
+    Raises
+    ------
+    NoSpaceError
+        If the local disk has no room for a copy.
+    """
     name = getattr(stream, "name", None)
     if isinstance(name, str) and os.path.isfile(name):
         return name

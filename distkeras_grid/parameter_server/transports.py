@@ -1,6 +1,6 @@
 """Where streams come from: TCP sockets between hosts, Unix sockets on one host.
 
-A `Transport` is one way to a server; a `Acceptor` is where the server accepts clients. This is the
+A `Transport` is one way to a server; an `Acceptor` is where the server accepts clients. This is the
 only module that opens sockets.
 """
 

@@ -19,6 +19,19 @@ BatchPoint = tuple[int, float, float, float]
 def by_batch(sides: Mapping[str, Sequence[BatchPoint]], label: str, title: str) -> Figure:
     """Draw one figure of several sides against the batch size.
 
+    Parameters
+    ----------
+    sides : mapping of str to sequence of (int, float, float, float)
+        A name for each side; of each batch size the mean of its seeds, the lowest and the highest.
+    label : str
+        Label of the vertical axis, with its unit.
+    title : str
+
+    Raises
+    ------
+    EmptyDataError
+        If there is nothing to draw.
+
     Examples
     --------
     >>> figure = by_batch({"fit": [(32, 9.5, 9.1, 10.0), (128, 3.2, 3.0, 3.6)]}, "time [s]", "MLP")

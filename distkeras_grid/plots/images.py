@@ -28,7 +28,17 @@ Image = npt.NDArray[Any]
 def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None) -> Figure:
     """Draw a confusion matrix, each row as shares of its label.
 
-    `matrix`: counts; row: the label, column: the prediction; shape (k, k).
+    Parameters
+    ----------
+    matrix : array_like, shape (k, k)
+        Counts; row: the label, column: the prediction.
+    classes : sequence of str, optional
+        Names of the k classes.
+
+    Raises
+    ------
+    ConfigurationError
+        If the matrix is not square, or there are not k names.
 
     Examples
     --------
@@ -65,7 +75,25 @@ def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None
 def contact_sheet(
     tiles: Sequence[Image], titles: Sequence[str] | None = None, heading: str = ""
 ) -> Figure:
-    """Show images in rows."""
+    """Show images in rows.
+
+    Parameters
+    ----------
+    tiles : sequence of ndarray
+        Each ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``; uint8, or
+        floats from 0 to 1.
+    titles : sequence of str, optional
+        One above each.
+    heading : str, default ""
+        Above all.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are not as many titles as images.
+    EmptyDataError
+        If there are none.
+    """
     check_some(tiles, "images")
     titles = [""] * len(tiles) if titles is None else titles
     if len(titles) != len(tiles):
@@ -94,9 +122,20 @@ def overlap_picture(
 ) -> Figure:
     """Draw where tiles lie on their source image.
 
-    `outlines`: for each group of tiles, such as an angle, its name and the corners ``(x, y)`` of
-    its n tiles [pixels of the source; the top left corner of the first pixel is (0, 0)]; shape (n,
-    4, 2).
+    Parameters
+    ----------
+    image : ndarray
+        The source; ``(height, width)`` or ``(height, width, 1 or 3)``.
+    outlines : mapping of str to array_like, shape (n, 4, 2)
+        For each group of tiles, such as an angle, its name and the corners ``(x, y)`` of its n
+        tiles [pixels of the source; the top left corner of the first pixel is (0, 0)].
+    title : str
+        Above the figure.
+
+    Raises
+    ------
+    ConfigurationError
+        If outlines are not of that shape.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
@@ -131,8 +170,18 @@ def overlap_picture(
 def angle_wheel(tiles: Mapping[float, Image], title: str = "One place at all angles") -> Figure:
     """Show one tile of each angle, each at its angle around a circle.
 
-    `tiles`: the angle in degrees, 0 to the right and 90 upwards, and the tile cut at it; each
-    ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``.
+    Parameters
+    ----------
+    tiles : mapping of float to ndarray
+        The angle in degrees, 0 to the right and 90 upwards, and the tile cut at it; each
+        ``(height, width)``, ``(height, width, 1)`` or ``(height, width, 3)``.
+    title : str
+        Above the figure.
+
+    Raises
+    ------
+    EmptyDataError
+        If there are none.
     """
     check_some(tiles, "tiles")
     figure = figure_class()(figsize=(8, 8), dpi=100)

@@ -40,7 +40,22 @@ def curves(
 ) -> Figure:
     """Compare runs by one metric.
 
-    `x`: time since the first batch [s], or samples trained.
+    Parameters
+    ----------
+    histories : mapping of str to History, or to sequence of (float, float)
+        A name for each run, best with its cores (``"ADAG, 2 workers, 2 cores"``); points
+        ``(x, value)`` serve for runs that have no `History`.
+    x : {"seconds", "samples"}, default "seconds"
+        Time since the first batch [s], or samples trained.
+    metric : str, default "loss"
+        A key of ``History.history``, such as ``val_accuracy``.
+
+    Raises
+    ------
+    ConfigurationError
+        If a history has no such metric.
+    EmptyDataError
+        If there is nothing to draw.
 
     Examples
     --------
@@ -80,7 +95,10 @@ def curves(
 def loss_by_worker(history: History) -> Figure:
     """Draw the loss of every window, a line a worker.
 
-    `history`: with at least one window.
+    Parameters
+    ----------
+    history : History
+        With at least one window.
     """
     check_some(history.records, "windows")
     figure, axes = new_figure()
@@ -103,7 +121,10 @@ def loss_by_worker(history: History) -> Figure:
 def staleness_histogram(history: History) -> Figure:
     """Count the windows by their staleness.
 
-    `history`: with at least one window.
+    Parameters
+    ----------
+    history : History
+        With at least one window.
     """
     check_some(history.records, "windows")
     from matplotlib.ticker import MaxNLocator
@@ -129,7 +150,10 @@ def timeline(history: History) -> Figure:
     What is white between the bars is exchange and waiting. Without rounds the passes of fast
     workers are ahead of the run's epochs.
 
-    `history`: with at least one window.
+    Parameters
+    ----------
+    history : History
+        With at least one window.
     """
     check_some(history.records, "windows")
     from matplotlib.patches import Patch
@@ -161,8 +185,10 @@ def stage_timeline(history: History) -> Figure:
     White between the bars is waiting: the bubble at both ends of the batch, slower stages, and the
     line. The last stage computes both ways at once.
 
-    `history`: that of a run with at least two stages: ``history.params["passes"]`` has their
-    passes.
+    Parameters
+    ----------
+    history : History
+        That of a run with at least two stages: ``history.params["passes"]`` has their passes.
     """
     passes = history.params.get("passes", [])
     check_some(passes, "passes through stages (PlacedLayers with two workers or more)")
@@ -188,7 +214,13 @@ def stage_timeline(history: History) -> Figure:
 
 
 def throughput(histories: Mapping[str, History]) -> Figure:
-    """Draw the samples per second of runs over time."""
+    """Draw the samples per second of runs over time.
+
+    Parameters
+    ----------
+    histories : mapping of str to History
+        A name for each run, best with its cores.
+    """
     check_some(histories, "runs")
     figure, axes = new_figure()
     for number, (name, history) in enumerate(histories.items()):
