@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -33,6 +34,12 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 #: Threads that libraries keep for the whole process, by the beginnings of their names: event loops
 #: of fsspec and Zarr, and what these have asked to wait. The fixture `event_loops` starts them.
 LOOPS = ("fsspecIO", "zarr_io", "asyncio_")
+
+
+def open_files() -> int:
+    """Count the descriptors of this process, after what the garbage collector would close."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
 
 
 @dataclass(frozen=True)

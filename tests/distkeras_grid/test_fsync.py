@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from distkeras_grid import fsync
+from tests.leaks import open_files
 
 
 @pytest.fixture
@@ -64,11 +65,11 @@ def test_a_name_without_a_folder(calls, tmp_path, monkeypatch):
 
 def test_no_descriptor_stays_open(tmp_path):
     (tmp_path / "partial").write_bytes(b"new")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     fsync.replace(tmp_path / "partial", tmp_path / "whole")
     with pytest.raises(FileNotFoundError):
         fsync.replace(tmp_path / "partial", tmp_path / "whole")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_a_file_system_that_syncs_no_folders_still_renames(tmp_path, monkeypatch):

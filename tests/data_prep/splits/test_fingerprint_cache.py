@@ -1,13 +1,12 @@
 """Fingerprints in a temporary file, of which the memory holds the names only."""
 
-import gc
-import os
 import resource
 
 import pytest
 
 from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from distkeras_grid.errors import StorageError
+from tests.leaks import open_files
 
 
 def filled(count):
@@ -35,10 +34,6 @@ def test_a_name_keeps_its_first_content():
     assert prints == filled(3)
 
 
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_its_file_has_no_name_and_ends_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = open_files()
@@ -46,7 +41,6 @@ def test_its_file_has_no_name_and_ends_with_it(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     assert open_files() == before + 1
     del prints
-    gc.collect()
     assert open_files() == before
 
 

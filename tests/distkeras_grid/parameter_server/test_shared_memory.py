@@ -35,6 +35,7 @@ from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.shared_memory import SharedBuffer, borrow
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.weights import StateSection, Variable
+from tests.leaks import open_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is Linux")
 
@@ -226,10 +227,10 @@ def test_an_old_system_has_none(monkeypatch):
 
 def test_a_full_disk_leaves_no_descriptor_open(monkeypatch):
     monkeypatch.setattr(shared_memory.os, "posix_fallocate", no_memory)
-    before = os.listdir("/proc/self/fd")
+    before = open_files()
     with pytest.raises(OSError, match="no room"):
         SharedBuffer(SIZE)
-    assert os.listdir("/proc/self/fd") == before
+    assert open_files() == before
 
 
 def test_what_a_lost_worker_has_lent_makes_room_again(serve, tools, monkeypatch):

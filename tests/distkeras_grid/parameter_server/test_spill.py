@@ -1,5 +1,4 @@
 import errno
-import gc
 import os
 from contextlib import closing
 from pathlib import Path
@@ -8,24 +7,20 @@ import numpy as np
 import pytest
 
 from distkeras_grid.parameter_server.spill import SMALL, FileSnapshotStore, scratch
-
-
-def descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
+from tests.leaks import open_files
 
 
 @pytest.mark.parametrize("size", [1, SMALL - 1, SMALL, 3 * SMALL + 5])
 @pytest.mark.slow
 def test_a_buffer_takes_what_is_written(size):
-    before = descriptors()
+    before = open_files()
     buffer = scratch(size)
     assert (buffer.shape, buffer.dtype) == ((size,), np.uint8)
     buffer[:] = 7
     buffer[-1] = 9
     assert int(buffer.sum(dtype=np.int64)) == 7 * (size - 1) + 9
     del buffer
-    gc.collect()
-    assert descriptors() == before
+    assert open_files() == before
 
 
 def test_a_large_buffer_is_a_file_without_a_name(tmp_path, monkeypatch):
@@ -50,11 +45,11 @@ def numbers(start, count=5):
 
 def test_a_shelf_gives_back_what_was_put_there_from_one_file(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before, shelf = descriptors(), FileSnapshotStore()
+    before, shelf = open_files(), FileSnapshotStore()
     for number in range(50):
         shelf.put(number, numbers(number))
     assert not list(tmp_path.iterdir())
-    assert descriptors() == before + 1
+    assert open_files() == before + 1
     for number in range(0, 50, 2):
         shelf.drop(number)
     # What is dropped leaves its place to others.
@@ -68,10 +63,10 @@ def test_a_shelf_gives_back_what_was_put_there_from_one_file(tmp_path, monkeypat
     shelf.put(0, numbers(0))
     assert os.fstat(shelf._file).st_size == 50 * numbers(0).nbytes
     shelf.close()
-    assert descriptors() == before
+    assert open_files() == before
     shelf.put(1, numbers(1))
     np.testing.assert_array_equal(shelf.get(1), numbers(1))
-    assert descriptors() == before
+    assert open_files() == before
 
 
 def test_a_shelf_writes_and_reads_in_as_many_parts_as_the_system_makes_of_it(monkeypatch):
@@ -114,12 +109,12 @@ def test_what_has_no_room_on_disk_is_held_in_memory_and_a_warning_says_so(
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(os, "posix_fallocate", full_disk(code))
-    before = descriptors()
+    before = open_files()
     with pytest.warns(RuntimeWarning, match=str(tmp_path)):
         buffer = scratch(2 * SMALL)
     buffer[:] = 7
     assert int(buffer.sum(dtype=np.int64)) == 7 * 2 * SMALL
-    assert descriptors() == before
+    assert open_files() == before
 
 
 def test_another_error_of_the_disk_is_raised(tmp_path, monkeypatch):
