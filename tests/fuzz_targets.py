@@ -39,7 +39,7 @@ from distkeras_grid.model_parallel import messages as of_devices
 from distkeras_grid.parameter_server import frames
 from distkeras_grid.parameter_server.array_channel import ArrayChannel
 from distkeras_grid.parameter_server.checkpoint_state import repartition
-from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
+from distkeras_grid.parameter_server.connection import TRANSITIONS
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
     Close,
@@ -57,6 +57,7 @@ from distkeras_grid.spark.tables import read_tables
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpoint_writer import SavedDriver
 from distkeras_grid.worker.worker_state import WorkerState
+from tests.byte_connection import ByteConnection
 from tests.distkeras_grid.parameter_server import test_connection
 from tests.fuzzing import Target
 from tests.memory_streams import memory_pair
@@ -75,8 +76,8 @@ SANDBOX = SandboxState(Ports(*range(20000, 20007)), 1, 1024, 8, (DAEMON,))
 FIELD = Field("image", (32, 32, 1), classes=("a",))
 
 
-def _connection(state: str, side: Endpoint) -> Connection:
-    connection = Connection(side, SIZE, state_size=20, kept_limit=16)
+def _connection(state: str, side: Endpoint) -> ByteConnection:
+    connection = ByteConnection(side, SIZE, state_size=20, kept_limit=16)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
     connection.passes_files = True

@@ -35,7 +35,7 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.parameter_server.auth import new_nonce, prove, session_keys, verify
-from distkeras_grid.parameter_server.channel import SLOWEST_LINE, seconds_left, send_whole
+from distkeras_grid.parameter_server.channel import SLOWEST_LINE
 from distkeras_grid.parameter_server.encryption import LONGEST_PART, SEAL_BYTES, FrameCipher, Part
 from distkeras_grid.parameter_server.message_schema import UNPROVEN, ArrayMessage, MessageSchema
 from distkeras_grid.parameter_server.messages import (
@@ -47,7 +47,7 @@ from distkeras_grid.parameter_server.messages import (
     Proof,
     WorkerHello,
 )
-from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.streams import Stream, seconds_left, send_all
 from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS, STALL_SECONDS
 from distkeras_grid.rows import aligned_empty
 from distkeras_grid.weights import Vector as Array
@@ -212,7 +212,7 @@ class ArrayChannel:
 
     def _send(self, parts: Sequence[memoryview], deadline: float) -> None:
         self.sent += sum(map(len, parts))
-        send_whole(parts, lambda left: _until(deadline, partial(self._stream.send, left)))
+        send_all(self._stream, parts, deadline)
 
     def _fill(self, target: memoryview, deadline: float) -> None:
         while target:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import Message, PayloadKind, TransportName
-from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.streams import Stream, seconds_left, send_all
 from distkeras_grid.parameter_server.timeouts import STALL_SECONDS
 from distkeras_grid.weights import Vector
 
@@ -52,38 +51,34 @@ class Channel:
 
         `message`: must be legal now.
         """
+        kind, connection = type(message), self.connection
         payload, content = memoryview(b""), PayloadKind.NOTHING
         if state is not None:
-            kept = PayloadKind.KEPT in message.carries
+            kept = PayloadKind.KEPT in kind.carries
             payload, content = state.data, PayloadKind.KEPT if kept else PayloadKind.STATE
-        elif vector is not None and self.connection.lends_for(type(message)):
-            head = self.connection.send(message, vector.nbytes, PayloadKind.LENT)
-            self.connection.lay(vector)
-            self._send_whole(head, payload)
+        elif vector is not None and connection.lends_for(kind):
+            head = connection.send(message, vector.nbytes, PayloadKind.LENT)
+            connection.lay(vector)
+            self._send_bytes(head, payload)
             return
         elif vector is not None:
-            payload, content = self.connection.packed(type(message), vector), PayloadKind.VECTOR
-        head = self.connection.send(message, len(payload), content)
-        self._send_whole(head, payload)
+            payload, content = connection.packed(kind, vector), PayloadKind.VECTOR
+        self._send_bytes(connection.send(message, len(payload), content), payload)
 
     def send_file(self, message: Message, file: int) -> None:
         """Send a message and the descriptor of a file, which stays open here.
 
         `message`: must be legal now.
         """
-        self._send_whole(self.connection.send(message, 1, PayloadKind.FILE), memoryview(b""))
+        self._send_bytes(self.connection.send(message, 1, PayloadKind.FILE), memoryview(b""))
         self._stream.send_file(file, STALL_SECONDS)
 
-    def _send_whole(self, head: bytes, payload: memoryview) -> None:
+    def _send_bytes(self, head: bytes, payload: memoryview) -> None:
         deadline = time.monotonic() + STALL_SECONDS + len(payload) / SLOWEST_LINE
-        parts = [memoryview(head)]
-
-        def send(left: Sequence[memoryview]) -> int:
-            return self._stream.send(left, seconds_left(deadline))
-
+        waiting = [memoryview(head)]
         for piece in self.connection.sealed(payload):
-            send_whole([*parts, piece], send)
-            parts = []
+            send_all(self._stream, [*waiting, piece], deadline)
+            waiting = []
 
     def receive(self, seconds: float | None) -> Message | None:
         """Receive a message, and its section into ``connection.vector`` or ``received_state``.
@@ -92,25 +87,27 @@ class Channel:
         addition. None waits for the first byte without a deadline: TCP keepalive or, on the same
         host, the kernel ends the wait when the peer has gone.
         """
+        connection, frame = self.connection, self.connection.receive_frame()
         deadline = None if seconds is None else time.monotonic() + seconds
-        announced = 0
+        target, begun = next(frame), False
         while True:
-            left = None if deadline is None else seconds_left(deadline + announced / SLOWEST_LINE)
-            count = self._receive_some(left)
+            left = deadline and seconds_left(deadline + connection.section_due / SLOWEST_LINE)
+            count = self._receive_some(target, left)
             if count == 0:
-                if self.connection.mid_frame:
+                if begun:
                     raise ConnectionResetError("the other side closed it within a message")
                 return None
-            message = self.connection.received(count)
-            if message is not None:
-                return message
-            if deadline is None:
-                deadline = time.monotonic() + STALL_SECONDS
-            announced = self.connection.announced
+            begun, deadline = True, deadline or time.monotonic() + STALL_SECONDS
+            target = target[count:]
+            if not target:
+                try:
+                    target = next(frame)
+                except StopIteration as end:
+                    return cast("Message", end.value)
 
-    def _receive_some(self, seconds: float | None) -> int:
+    def _receive_some(self, target: memoryview, seconds: float | None) -> int:
         if not self.connection.file_is_due:
-            return self._stream.receive_into(self.connection.wanted(), seconds)
+            return self._stream.receive_into(target, seconds)
         self._drop_file()
         count, self._file = self._stream.receive_file(seconds)
         return count
@@ -165,25 +162,3 @@ class Channel:
             self._stream.finish_sending()
             while self._stream.receive_into(memoryview(scratch), seconds_left(deadline)):
                 pass
-
-
-def send_whole(parts: Iterable[memoryview], send: Callable[[Sequence[memoryview]], int]) -> None:
-    """Send all bytes of the parts.
-
-    `send`: sends from the start of the parts that it gets, and returns how many bytes went.
-    """
-    left = [part for part in parts if part]
-    while left:
-        sent = send(left)
-        while left and sent >= len(left[0]):
-            sent -= len(left.pop(0))
-        if left:
-            left[0] = left[0][sent:]
-
-
-def seconds_left(deadline: float) -> float:
-    """Return the seconds until a moment on the monotonic clock."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left

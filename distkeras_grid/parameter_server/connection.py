@@ -1,14 +1,14 @@
 """One end of a conversation, without a socket: bytes in, messages out, and which are legal.
 
-The transport asks `wanted` where to put the next bytes, puts them there, and calls `received`. So
-vectors are received into the caller's own buffer without a copy, and no byte of the next frame is
-read. If the conversation is protected, the fields of each frame and each section are sealed, and
-nothing is decoded or passed on before its seal has been checked.
+`Connection.receive_frame` yields the memory that the next bytes are to fill. So vectors are
+received into the caller's own buffer without a copy, and no byte of the next frame is read. If the
+conversation is protected, the fields of each frame and each section are sealed, and nothing is
+decoded or passed on before its seal has been checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,13 +148,13 @@ class Connection:
     keeps: shape ``(bytes,)``, ``uint8``, fresh memory; None if none came.
     `frame_size, payload_size`: bytes of the last frame received, without its seals, and of the
     section in it, also if that lies in lent memory.
+    `section_due`: bytes of the section in the frame that is being received, 0 until that is known.
+    `file_is_due`: whether the next byte comes with a file.
 
     Examples
     --------
-    >>> client, server = Connection(Endpoint.CLIENT, 10), Connection(Endpoint.SERVER, 10)
+    >>> client = Connection(Endpoint.CLIENT, 10)
     >>> data = client.send(DriverHello(run="a", size=10, nonce="0" * 64))
-    >>> server.receive(data)[0].run
-    'a'
     >>> client.send(Poll(seen=0))
     Traceback (most recent call last):
     ...
@@ -174,22 +174,19 @@ class Connection:
         self.state = "hello"
         self.vector: Vector | None = None
         self.received_state: NDArray[np.uint8] | None = None
-        self.frame_size = self.payload_size = 0
+        self.frame_size = self.payload_size = self.section_due = 0
+        self.file_is_due = self.passes_files = False
         self._side = side
         self._size = size
         self._state_size = state_size
         self._kept_limit = kept_limit
         self._allocate = allocate
-        self.passes_files = False
         # What this end lends, and what the other one does.
         self._lent: tuple[Vector, Vector] | None = None
         self._wire: Wire | None = build_wire(compression, size) if compression else None
         self._seals: FrameCipher | None = None
         # Those of the frame that is being sent.
         self._sealing: FrameCipher | None = None
-        self._fixed = bytearray(frames.HEADER_SIZE)
-        self._header: frames.FrameHeader | None = None
-        self._expect_frame()
 
     def protect(self, keys: Mapping[Endpoint, bytes]) -> None:
         """Seal all that follows the authentication, and expect the same from the other end."""
@@ -213,18 +210,13 @@ class Connection:
 
     def lends_for(self, kind: type[Message]) -> bool:
         """Whether the vectors of such messages lie in memory. Compressed ones do not."""
-        return self.lends and self._wire_of(kind) is None
+        return self._lent is not None and (self._wire is None or kind not in _COMPRESSED)
 
     def lay(self, vector: Vector) -> None:
         """Put a vector where the other end reads it; without a copy if it is there already."""
         if self._lent is None:
             raise LocalProtocolError("This end has lent no memory. To be sent: a vector in it.")
         np.copyto(self._lent[0], vector)
-
-    @property
-    def file_is_due(self) -> bool:
-        """Whether the next byte comes with a file."""
-        return self._file_is_due
 
     def packed(self, kind: type[Message], vector: Vector) -> memoryview:
         """Return the bytes of a vector in a message of this kind."""
@@ -250,7 +242,7 @@ class Connection:
                 f"{self._what_fits(kind)}. To be sent: {_named(content)} of {payload} bytes."
             )
         data = frames.encode(message, payload, content)
-        self._sealing = self._sealed
+        self._sealing = None if self.state in _BEFORE_AUTHENTICATION else self._seals
         self.state = after
         if self._sealing is None:
             return data
@@ -266,64 +258,10 @@ class Connection:
     def forget_sections(self) -> None:
         """Let go of the memory of the sections; nothing may be received after that."""
         self.vector = self.received_state = self._lent = None
-        self._expect_frame()
-
-    def wanted(self) -> memoryview:
-        """Return the memory for the next received bytes; it is never empty."""
-        return self._target[self._filled :]
-
-    def received(self, count: int) -> Message | None:
-        """Process bytes that were received.
-
-        `count`: how many bytes were written to the start of `wanted`.
-        """
-        self._filled += count
-        while self._filled == len(self._target):
-            message = self._then()
-            if message is not None:
-                return message
-        return None
-
-    def receive(self, data: bytes) -> list[Message]:
-        """Process bytes, and return the messages that they complete."""
-        messages = []
-        while data:
-            target = self.wanted()
-            part = data[: len(target)]
-            target[: len(part)] = part
-            data = data[len(part) :]
-            message = self.received(len(part))
-            if message is not None:
-                messages.append(message)
-        return messages
-
-    @property
-    def mid_frame(self) -> bool:
-        """Whether only a part of a frame has been received."""
-        return self._header is not None or self._filled > 0
-
-    @property
-    def announced(self) -> int:
-        """Bytes of the section in the frame that is being received, 0 until that is known."""
-        header = self._header
-        return 0 if header is None or header.content is PayloadKind.LENT else header.payload
 
     def may_send(self, kind: type[Message]) -> bool:
         """Whether a message of this kind is legal now."""
         return kind.sender is self._side and kind in TRANSITIONS[self.state]
-
-    @property
-    def _sealed(self) -> FrameCipher | None:
-        """The seals that the next frame has, None for a frame of the authentication."""
-        return None if self.state in _BEFORE_AUTHENTICATION else self._seals
-
-    def _expect_frame(self) -> None:
-        self._header = None
-        self._expect(memoryview(self._fixed), self._take_header)
-
-    def _expect(self, target: memoryview, then: Callable[[], Message | None]) -> None:
-        self._target, self._then = target, then
-        self._filled, self._file_is_due = 0, False
 
     def _wire_of(self, kind: type[Message]) -> Wire | None:
         return self._wire if kind in _COMPRESSED else None
@@ -360,44 +298,40 @@ class Connection:
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
         return f"{kind.__name__} carries {', or '.join(legal)}"
 
-    # The parts of a frame, in order; each returns the message if it is complete.
-
-    def _take_header(self) -> None:
-        header = self._check(frames.decode_header(self._fixed))
-        self._header = header
-        self._expect_fields(header, memoryview(b""))
-
-    def _expect_fields(self, header: frames.FrameHeader, have: memoryview) -> None:
+    def receive_frame(self) -> Generator[memoryview, None, Message]:
+        """Yield memory for the parts of the next frame, each to be filled; return its message."""
+        self.section_due = 0
+        fixed = bytearray(frames.HEADER_SIZE)
+        yield memoryview(fixed)
+        header = self._check(frames.decode_header(fixed))
+        self.section_due = 0 if header.content is PayloadKind.LENT else header.payload
+        seals = None if self.state in _BEFORE_AUTHENTICATION else self._seals
+        seal = SEAL_BYTES if seals else 0
         # Memory grows with the bytes that come: what a peer announces costs nothing.
-        more = memoryview(bytearray(min(header.length, max(2 * len(have), HEADER_LIMIT))))
-        more[: len(have)] = have
-
-        def complete() -> Message | None:
-            if len(more) == header.length:
-                return self._take_fields(header)
-            self._expect_fields(header, more)
-            return None
-
-        self._expect(more, complete)
-        self._filled = len(have)
-
-    def _take_fields(self, header: frames.FrameHeader) -> Message | None:
-        fields = self._target
-        return self._opened(fields, lambda: self._take_message(header, fields), bytes(self._fixed))
-
-    def _take_message(self, header: frames.FrameHeader, fields: memoryview) -> Message | None:
-        message = frames.decode_message(header, fields)
+        length, filled = header.length + seal, 0
+        fields = bytearray(min(length, HEADER_LIMIT))
+        while filled < length:
+            yield memoryview(fields)[filled:]
+            filled = len(fields)
+            if filled < length:
+                fields = fields + bytes(min(filled, length - filled))
+        body = memoryview(fields)[: header.length]
+        if seals:
+            seals.open(body, fields[header.length :], fixed)
+        message = frames.decode_message(header, body)
         self.received_state = None
         section = self._place(header)
-        if section is None:
-            return self._complete(header, message)
-
-        def whole() -> Message | None:
-            return self._opened(section, lambda: self._complete(header, message))
-
-        self._expect(section, whole)
-        self._file_is_due = header.content is PayloadKind.FILE
-        return None
+        if section is not None:
+            self.file_is_due = header.content is PayloadKind.FILE
+            yield section
+            self.file_is_due = False
+            if seals:
+                proof = bytearray(SEAL_BYTES)
+                yield memoryview(proof)
+                seals.open(section, proof)
+        self._take_section(header)
+        self.state = TRANSITIONS[self.state][header.message]
+        return message
 
     def _place(self, header: frames.FrameHeader) -> memoryview | None:
         """Return the memory for the section of a frame, None if it has none."""
@@ -409,22 +343,6 @@ class Connection:
             return wire.place(header.payload, self.vector) if wire else self.vector.data.cast("B")
         if header.content is PayloadKind.FILE:
             return memoryview(bytearray(1))
-        return None
-
-    def _opened(
-        self, part: memoryview, then: Callable[[], Message | None], clear: bytes = b""
-    ) -> Message | None:
-        """Go on at once, or after the seal of a part has arrived and the part is decrypted."""
-        seals = self._sealed
-        if seals is None:
-            return then()
-        seal = memoryview(bytearray(SEAL_BYTES))
-
-        def complete() -> Message | None:
-            seals.open(part, seal, clear)
-            return then()
-
-        self._expect(seal, complete)
         return None
 
     def _check(self, header: frames.FrameHeader) -> frames.FrameHeader:
@@ -445,21 +363,16 @@ class Connection:
             raise RemoteProtocolError(f"{name} brings a vector that nobody waits for.")
         return header
 
-    def _complete(self, header: frames.FrameHeader, message: Message) -> Message:
+    def _take_section(self, header: frames.FrameHeader) -> None:
+        """Record the sizes of a frame, and decode a vector that came in another form."""
         self.payload_size = header.payload
         self.frame_size = frames.HEADER_SIZE + header.length + header.payload
-        wire = self._wire_of(header.message)
-        if header.content is PayloadKind.VECTOR and self.vector is not None and wire:
+        if self.vector is None:
+            return
+        if header.content is PayloadKind.VECTOR and (wire := self._wire_of(header.message)):
             wire.unpack(self.vector)
-        elif (
-            header.content is PayloadKind.LENT
-            and self.vector is not None
-            and self._lent is not None
-        ):
+        elif header.content is PayloadKind.LENT and self._lent is not None:
             np.copyto(self.vector, self._lent[1])
-        self.state = TRANSITIONS[self.state][header.message]
-        self._expect_frame()
-        return message
 
 
 def _named(content: PayloadKind) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import AEADEncryptionContext, Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import GCM
 
@@ -53,15 +53,27 @@ class FrameCipher:
     def __init__(self, side: Endpoint, keys: Mapping[Endpoint, bytes]) -> None:
         (other,) = (each for each in Endpoint if each is not side)
         self._own, self._other = AES256(keys[side]), AES256(keys[other])
-        self._sent, self._received = _nonces(), _nonces()
+        self._sent = self._received = 0
 
     def seal(self, part: Part, clear: Part = b"") -> Iterator[memoryview]:
-        """Return the next part that this end sends, sealed, piece by piece.
+        """Yield the next part that this end sends, sealed, piece by piece.
+
+        A piece lies where the one before it lay.
 
         `part`: what to encrypt, at most `LONGEST_PART` bytes.
         """
-        context = Cipher(self._own, GCM(next(self._sent))).encryptor()
-        return _pieces(context, memoryview(part), clear)
+        part = memoryview(part)
+        context = Cipher(self._own, GCM(self._sent.to_bytes(12, "big"))).encryptor()
+        self._sent += 1
+        context.authenticate_additional_data(clear)
+        target = memoryview(bytearray(min(len(part), PIECE) + SEAL_BYTES))
+        last = max(0, len(part) - 1) // PIECE * PIECE
+        for start in range(0, last, PIECE):
+            yield target[: context.update_into(part[start : start + PIECE], target)]
+        count = context.update_into(part[last:], target) if part else 0
+        context.finalize()
+        target[count : count + SEAL_BYTES] = context.tag
+        yield target[: count + SEAL_BYTES]
 
     def sealed(self, part: Part, clear: Part = b"") -> bytes:
         """Return the next part that this end sends, sealed; see `seal`."""
@@ -73,7 +85,8 @@ class FrameCipher:
         `part`: the encrypted bytes; afterwards what was sent. Must not be used if this raises.
         `seal`: the 16 bytes that follow it.
         """
-        context = Cipher(self._other, GCM(next(self._received))).decryptor()
+        context = Cipher(self._other, GCM(self._received.to_bytes(12, "big"))).decryptor()
+        self._received += 1
         context.authenticate_additional_data(clear)
         if part:
             context.update_into(part, part)
@@ -84,22 +97,3 @@ class FrameCipher:
                 "A frame was changed, repeated or left out on its way: its seal does not fit. If "
                 "this happens again, look for what stands between the two hosts."
             ) from None
-
-
-def _pieces(context: AEADEncryptionContext, part: memoryview, clear: Part) -> Iterator[memoryview]:
-    context.authenticate_additional_data(clear)
-    target = memoryview(bytearray(min(len(part), PIECE) + SEAL_BYTES))
-    last = max(0, len(part) - 1) // PIECE * PIECE
-    for start in range(0, last, PIECE):
-        yield target[: context.update_into(part[start : start + PIECE], target)]
-    count = context.update_into(part[last:], target) if part else 0
-    context.finalize()
-    target[count : count + SEAL_BYTES] = context.tag
-    yield target[: count + SEAL_BYTES]
-
-
-def _nonces() -> Iterator[bytes]:
-    number = 0
-    while True:
-        yield number.to_bytes(12, "big")
-        number += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -113,12 +114,12 @@ class SocketStream:
 
     def send_file(self, file: int, seconds: float) -> None:
         """Send a byte and a file; see `Stream`."""
-        self._limit(seconds)
+        self._set_timeout(seconds)
         socket.send_fds(self._socket, [b"\0"], [file])
 
     def receive_file(self, seconds: float | None) -> tuple[int, int | None]:
         """Receive a byte, and with it a file if one comes; see `Stream`."""
-        self._limit(seconds)
+        self._set_timeout(seconds)
         # Not socket.recv_fds, which ignores the flag. There is room for one file.
         room = socket.CMSG_LEN(_FILE.size)
         data, passed, _, _ = self._socket.recvmsg(1, room, _CLOSE_ON_EXEC)
@@ -129,12 +130,12 @@ class SocketStream:
 
     def send(self, parts: Sequence[memoryview], seconds: float) -> int:
         """Send from the start of the parts; see `Stream`."""
-        self._limit(seconds)
+        self._set_timeout(seconds)
         return self._socket.sendmsg(parts)
 
     def receive_into(self, target: memoryview, seconds: float | None) -> int:
         """Receive at least a byte; see `Stream`."""
-        self._limit(seconds)
+        self._set_timeout(seconds)
         return self._socket.recv_into(target)
 
     def ended(self) -> bool:
@@ -159,8 +160,33 @@ class SocketStream:
         """Close the connection."""
         self._socket.close()
 
-    def _limit(self, seconds: float | None) -> None:
+    def _set_timeout(self, seconds: float | None) -> None:
         # Each setting is a system call, and a vector arrives in ten pieces or more.
         now = self._socket.gettimeout()
         if seconds is None or now is None or not 0.9 * now < seconds < 1.1 * now:
             self._socket.settimeout(seconds)
+
+
+def send_all(stream: Stream, parts: Sequence[memoryview], deadline: float) -> None:
+    """Send all bytes of the parts before a moment on the monotonic clock."""
+    left = [part for part in parts if part]
+    while left:
+        try:
+            sent = stream.send(left, seconds_left(deadline))
+        except TimeoutError:
+            # Another thread that receives here may have set a shorter one on the socket.
+            if time.monotonic() >= deadline:
+                raise
+            continue
+        while left and sent >= len(left[0]):
+            sent -= len(left.pop(0))
+        if left:
+            left[0] = left[0][sent:]
+
+
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until a moment on the monotonic clock."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

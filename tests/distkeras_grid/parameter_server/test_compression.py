@@ -13,7 +13,6 @@ from distkeras_grid.parameter_server.compression import (
     sparse_bytes,
     to_changes,
 )
-from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.messages import (
     CommitReply,
     Endpoint,
@@ -23,6 +22,7 @@ from distkeras_grid.parameter_server.messages import (
     WindowCommit,
 )
 from distkeras_grid.rules import DeepGradientCompression
+from tests.byte_connection import ByteConnection
 
 SIZE = 1000
 COMMIT = WindowCommit(0, 0, 1, 0, 1, 1, 0.5, {}, 0.0, 0.0)
@@ -30,8 +30,8 @@ VECTOR = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
 
 
 def pair(state, client=True, server=True):
-    ends = [Connection(Endpoint.CLIENT, SIZE, compression="bfloat16" if client else None)]
-    ends.append(Connection(Endpoint.SERVER, SIZE, compression="bfloat16" if server else None))
+    ends = [ByteConnection(Endpoint.CLIENT, SIZE, compression="bfloat16" if client else None)]
+    ends.append(ByteConnection(Endpoint.SERVER, SIZE, compression="bfloat16" if server else None))
     for end in ends:
         end.state, end.vector = state, np.zeros(SIZE, np.float32)
     return ends
@@ -88,7 +88,7 @@ def test_a_vector_of_the_other_form_is_not_sent():
 
 def sparse_ends(state):
     ends = [
-        Connection(side, SIZE, compression="dgc") for side in (Endpoint.CLIENT, Endpoint.SERVER)
+        ByteConnection(side, SIZE, compression="dgc") for side in (Endpoint.CLIENT, Endpoint.SERVER)
     ]
     for end in ends:
         end.state, end.vector = state, np.full(SIZE, 7, np.float32)

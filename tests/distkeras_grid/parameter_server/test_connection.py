@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from distkeras_grid.errors import LocalProtocolError, RemoteProtocolError
 from distkeras_grid.parameter_server import frames, messages
-from distkeras_grid.parameter_server.connection import TRANSITIONS, Connection
+from distkeras_grid.parameter_server.connection import TRANSITIONS
 from distkeras_grid.parameter_server.encryption import SEAL_BYTES
 from distkeras_grid.parameter_server.messages import MESSAGES, Endpoint, PayloadKind
 from distkeras_grid.records import EpochEnded
+from tests.byte_connection import ByteConnection
 
 SIZE = 3
 VECTOR = np.array([1.5, -2.0, 3.25], np.float32)
@@ -84,7 +85,7 @@ def ends(kind):
     """A sender and a receiver in a state in which a message is legal."""
     state = next(state for state, legal in TRANSITIONS.items() if kind in legal)
     sizes = {"state_size": STATE.nbytes, "kept_limit": KEPT_LIMIT}
-    pair = [Connection(side, SIZE, **sizes) for side in (Endpoint.CLIENT, Endpoint.SERVER)]
+    pair = [ByteConnection(side, SIZE, **sizes) for side in (Endpoint.CLIENT, Endpoint.SERVER)]
     for end in pair:
         end.state = state
         end.vector = np.zeros(SIZE, np.float32)
@@ -302,7 +303,7 @@ def told(number, content, payload, **changes):
     ],
 )
 def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match):
-    connection = Connection(Endpoint.SERVER, SIZE, state_size=STATE.nbytes)
+    connection = ByteConnection(Endpoint.SERVER, SIZE, state_size=STATE.nbytes)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
     tracemalloc.start()
@@ -315,7 +316,7 @@ def test_bad_headers_are_refused_before_anything_is_allocated(state, data, match
 
 
 def test_a_stranger_that_answers_gets_no_more_memory_than_one_that_asks():
-    client = Connection(Endpoint.CLIENT, SIZE)
+    client = ByteConnection(Endpoint.CLIENT, SIZE)
     client.send(messages.DriverHello("run", SIZE, "0" * 64))
     goodbye = MESSAGES.index(messages.Close)
     with pytest.raises(RemoteProtocolError, match="1005 are announced"):
@@ -340,7 +341,7 @@ def test_memory_for_a_long_message_comes_with_its_bytes():
 
 
 def test_a_vector_that_nobody_waits_for_is_refused():
-    connection = Connection(Endpoint.SERVER, SIZE)
+    connection = ByteConnection(Endpoint.SERVER, SIZE)
     connection.state = "running"
     with pytest.raises(RemoteProtocolError, match="nobody waits for"):
         connection.receive(told(COMMIT, PayloadKind.VECTOR, 4 * SIZE))
@@ -460,7 +461,7 @@ def test_numpys_numbers_travel():
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=200), state=st.sampled_from(sorted(TRANSITIONS)))
 def test_any_bytes_give_messages_or_a_protocol_error(data, state):
-    connection = Connection(Endpoint.SERVER, SIZE)
+    connection = ByteConnection(Endpoint.SERVER, SIZE)
     connection.state = state
     with contextlib.suppress(RemoteProtocolError):
         connection.receive(header(length=20)[:6] + data)
@@ -470,8 +471,8 @@ def test_any_bytes_give_messages_or_a_protocol_error(data, state):
 @given(st.lists(st.integers(1, 60), min_size=1))
 def test_any_pieces_give_the_same_messages(pieces):
     client, server = (
-        Connection(Endpoint.CLIENT, SIZE),
-        Connection(Endpoint.SERVER, SIZE),
+        ByteConnection(Endpoint.CLIENT, SIZE),
+        ByteConnection(Endpoint.SERVER, SIZE),
     )
     for end in (client, server):
         end.state = "running"
@@ -488,14 +489,14 @@ def test_any_pieces_give_the_same_messages(pieces):
 
 
 def test_too_long_a_message_is_not_sent():
-    connection = Connection(Endpoint.CLIENT, SIZE)
+    connection = ByteConnection(Endpoint.CLIENT, SIZE)
     with pytest.raises(LocalProtocolError, match="may have 1004 bytes"):
         connection.send(messages.DriverHello("r" * 2000, SIZE, ""))
     assert connection.state == "hello"
 
 
 def test_a_vector_of_another_size_is_not_sent():
-    connection = Connection(Endpoint.CLIENT, SIZE)
+    connection = ByteConnection(Endpoint.CLIENT, SIZE)
     connection.state = "running"
     commit = messages.WindowCommit(0, 0, 1, 0, 2, 64, 0.5, {}, 1.0, 0.25)
     with pytest.raises(LocalProtocolError, match="To be sent: vector of 8 bytes"):

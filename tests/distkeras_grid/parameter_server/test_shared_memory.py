@@ -331,7 +331,7 @@ def test_a_message_without_its_file_is_refused(serve, monkeypatch):
     channel = client._conversation.channel
 
     def send():
-        channel._send_whole(
+        channel._send_bytes(
             channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
         )
         channel._stream.send([memoryview(b"0")], 5)
@@ -363,7 +363,7 @@ def test_a_length_that_is_not_the_vectors_is_refused(serve, tools, monkeypatch, 
     client = bench.started()
     connection = client._conversation.channel.connection
     monkeypatch.setattr(connection, "_fits", lambda *_: True)
-    client._conversation.channel._send_whole(
+    client._conversation.channel._send_bytes(
         connection.send(tools.commit(0), length, PayloadKind.LENT), memoryview(b"")
     )
     with pytest.raises(ProtocolError):
@@ -377,7 +377,7 @@ def test_lent_memory_that_nobody_has_lent_is_refused(serve, tools, monkeypatch):
     client = bench.started()
     connection = client._conversation.channel.connection
     monkeypatch.setattr(connection, "_fits", lambda *_: True)
-    client._conversation.channel._send_whole(
+    client._conversation.channel._send_bytes(
         connection.send(tools.commit(0), 4 * SIZE, PayloadKind.LENT), memoryview(b"")
     )
     with pytest.raises(ProtocolError):
