@@ -1,4 +1,4 @@
-"""The clients of the parameter server: one for workers, and one for the driver.
+"""A worker's client of the parameter server.
 
 If a connection breaks, in any state, it is opened again and the request is repeated. This is
 safe for each request: the server counts a commit once, and keeps an answer until the next request.
@@ -11,13 +11,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from msgspec.structs import replace
-
-from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -29,21 +25,16 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.field_types import LONGEST_NAME, LONGEST_PLACE
 from distkeras_grid.parameter_server.auth import new_nonce
-from distkeras_grid.parameter_server.client_session import ClientSession
+from distkeras_grid.parameter_server.client_session import (
+    ClientSession,
+    broken_if_garbled,
+    check_request,
+)
 from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.messages import (
     LONGEST_FAILURE,
-    BeginCheckpoint,
-    CenterReply,
-    CenterUpdate,
-    CheckpointPart,
-    Command,
     CommitReply,
     Done,
-    DriverHello,
-    DriverWelcome,
-    FetchCenter,
-    FetchPart,
     FetchState,
     FetchStep,
     GetWorkerState,
@@ -51,13 +42,11 @@ from distkeras_grid.parameter_server.messages import (
     Heartbeat,
     Message,
     OptimizerState,
-    Poll,
     PutOptimizerState,
     PutWorkerState,
     Ready,
     Resume,
     ResumeReply,
-    SeatStatus,
     ShareMemory,
     ShareMemoryReply,
     Start,
@@ -84,9 +73,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=Message)
-#: Seconds in which the server must answer the driver, including reconnections. Usually it answers
-#: at once. A busy or suspended host takes longer, and must not end a run.
-ANSWER_SECONDS = 120.0
 
 
 class WorkerClient:
@@ -246,7 +232,17 @@ class WorkerClient:
                     f"Vectors here are contiguous float32 of shape {self.vector.shape}. "
                     f"Received: {vector.dtype} of shape {vector.shape}."
                 )
-        return self._again(lambda: self._exchange(commit, payload, reply))
+
+        def ask() -> CommitReply:
+            connection = self._conversation.channel.connection
+            connection.vector = reply
+            answer = self._conversation.ask(commit, CommitReply, payload)
+            check_request(answer, answer.sequence, commit.sequence)
+            if self._compression is not None and connection.payload_size:
+                self._hearing.hear(reply)
+            return answer
+
+        return self._again(ask)
 
     def fetch_step(self, version: int, out: Vector) -> Step:
         """Fetch the step that follows a version of the weights.
@@ -258,7 +254,7 @@ class WorkerClient:
         def ask() -> Step:
             self._conversation.channel.connection.vector = out
             answer = self._conversation.ask(FetchStep(version), Step)
-            return _to_this(answer, answer.version, version)
+            return check_request(answer, answer.version, version)
 
         return self._again(ask)
 
@@ -375,7 +371,7 @@ class WorkerClient:
             self._hearing.forget()
 
     def _open_again(self, seconds: float) -> None:
-        with _broken_where_garbled():
+        with broken_if_garbled():
             self._open(seconds)
 
     def _lend(self, seconds: float) -> None:
@@ -424,7 +420,7 @@ class WorkerClient:
 
     def _again(self, ask: Callable[[], _Result]) -> _Result:
         """Make a request, and repeat it on a new connection whenever the connection breaks."""
-        allowance = RetryBudget(RECONNECT_SECONDS, known=True)
+        budget = None
         with self._turn:
             while True:
                 try:
@@ -434,184 +430,7 @@ class WorkerClient:
                 except LocalProtocolError:
                     raise
                 except (ServerUnreachableError, ProtocolError):
-                    if self._interrupted or allowance.used_up:
+                    budget = budget or RetryBudget(RECONNECT_SECONDS, known=True)
+                    if self._interrupted or budget.used_up:
                         raise
-                    allowance.connect(self._open_again, lambda: not self._interrupted)
-
-    def _exchange(self, commit: WindowCommit, payload: Vector, reply: Vector) -> CommitReply:
-        connection = self._conversation.channel.connection
-        connection.vector = reply
-        answer = self._conversation.ask(commit, CommitReply, payload)
-        _to_this(answer, answer.sequence, commit.sequence)
-        if connection.payload_size:
-            self._hearing.hear(reply)
-        return answer
-
-
-class DriverClient:
-    """The driver's end of the conversation; `connect` makes it."""
-
-    def __init__(
-        self,
-        join: Callable[[float], ClientSession],
-        size: int,
-        deadline: float,
-        *,
-        lives: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._join = join
-        self._size = size
-        self._seen = 0
-        # The last known status of all seats, and its moment.
-        self._seats: dict[int, SeatStatus] = {}
-        self._moment = 0
-        self._lives = lives
-        self._conversation: ClientSession = RetryBudget(deadline).connect(join, lives)
-
-    @classmethod
-    def connect(
-        cls,
-        address: ServerAddress | Transport,
-        key: bytes,
-        run: str,
-        size: int,
-        deadline: float,
-        *,
-        lives: Callable[[], bool] = lambda: True,
-    ) -> Self:
-        """Connect and authenticate.
-
-        `deadline`: total time [s]. A connection that is refused or breaks is tried again.
-        """
-
-        def join(seconds: float) -> ClientSession:
-            return ClientSession.open(
-                address, key, lambda: DriverHello(run, size, new_nonce()), DriverWelcome, seconds
-            )
-
-        return cls(join, size, deadline, lives=lives)
-
-    def poll(
-        self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
-    ) -> CenterUpdate:
-        """Return the present state of the run with all seats, and the events since the last poll.
-
-        `timeout`: seconds in which the server must answer, including reconnections.
-        `patience`: how long the server may wait with its answer [s]; it does not while workers wait
-        at the end of an epoch.
-        """
-        update = self._ask(
-            Poll(self._seen, captured, self._moment, patience),
-            CenterUpdate,
-            timeout,
-            fits=lambda answer: _to_this(answer, answer.seen, self._seen),
-        )
-        self._seen += len(update.events)
-        self._moment = update.moment
-        self._seats |= {seat.worker: seat for seat in update.seats}
-        return replace(update, seats=tuple(self._seats.values()))
-
-    def command(
-        self,
-        stop: bool | None = None,
-        learning_rate: float | None = None,
-        *,
-        begin: bool = False,
-        epochs: int | None = None,
-    ) -> None:
-        """Set what the workers receive with their next replies.
-
-        `begin`: whether workers that are ready start now, without the missing ones.
-        """
-        self._ask(Command(stop, learning_rate, begin, epochs), Done)
-
-    def gather(self, *, at_once: bool = False) -> None:
-        """Ask for a checkpoint; a later `poll` reports that its state has been taken."""
-        self._ask(BeginCheckpoint(at_once), Done)
-
-    def part(self, number: int, part: int) -> tuple[int, Packed]:
-        """Fetch a part of a checkpoint.
-
-        `number`: number of the checkpoint; only the last one can be fetched.
-        """
-        told = self._ask(
-            FetchPart(number, part),
-            CheckpointPart,
-            fits=lambda answer: _to_this(answer, answer.part, part),
-        )
-        found = self._conversation.channel.connection.received_state
-        if found is None:
-            raise RemoteProtocolError("A part of a checkpoint is expected. Received: none.")
-        return told.parts, found
-
-    def center(
-        self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
-    ) -> Vector:
-        """Fetch the center.
-
-        `snapshot`: number of a snapshot, from 1; with one snapshot per epoch, the number of the
-        epoch. The server returns each snapshot once. Without it, the current center.
-        `out`: receives the center, shape ``(size,)``, ``float32``, contiguous; default new memory.
-        """
-        center = empty_vector(self._size) if out is None else out
-        self._ask(FetchCenter(snapshot, seat), CenterReply, vector=center)
-        return center
-
-    def reconnect(self) -> None:
-        """Open a new connection; no event is lost."""
-        RetryBudget(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._conversation.channel.close()
-
-    def _ask(
-        self,
-        message: Message,
-        expected: type[_Answer],
-        seconds: float = ANSWER_SECONDS,
-        vector: Vector | None = None,
-        fits: Callable[[_Answer], _Answer] = lambda answer: answer,
-    ) -> _Answer:
-        """Make a request, and repeat it on a new connection whenever the connection breaks.
-
-        This takes at most `seconds` in all. `fits` refuses an answer to another request.
-        """
-        until = time.monotonic() + seconds
-        allowance = RetryBudget(seconds, known=True)
-        while True:
-            try:
-                self._conversation.channel.connection.vector = vector
-                left = max(0.001, until - time.monotonic())
-                return fits(self._conversation.ask(message, expected, seconds=left))
-            except LocalProtocolError:
-                raise
-            except (ServerUnreachableError, ProtocolError):
-                if allowance.used_up or time.monotonic() >= until or not self._lives():
-                    raise
-                allowance.connect(self._reopen, self._lives)
-
-    def _reopen(self, seconds: float) -> None:
-        self.close()
-        with _broken_where_garbled():
-            self._conversation = self._join(seconds)
-
-
-@contextmanager
-def _broken_where_garbled() -> Iterator[None]:
-    """Count a connection on which the protocol is broken as a broken one, so it is opened again."""
-    try:
-        yield
-    except LocalProtocolError:
-        raise
-    except ProtocolError as error:
-        raise ServerUnreachableError(f"A new connection broke at once: {error}") from error
-
-
-def _to_this(answer: _Answer, named: int, asked: int) -> _Answer:
-    """Return an answer if it names the request."""
-    if named != asked:
-        raise RemoteProtocolError(
-            f"{type(answer).__name__} for {asked} is expected. Received: one for {named}."
-        )
-    return answer
+                    budget.connect(self._open_again, lambda: not self._interrupted)

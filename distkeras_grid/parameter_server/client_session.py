@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from distkeras_grid.errors import (
     AuthenticationError,
+    LocalProtocolError,
     ParameterServerError,
+    ProtocolError,
     RefusedError,
     RemoteProtocolError,
     ServerUnreachableError,
@@ -144,17 +147,24 @@ class ClientSession:
 
         `seconds` applies to the whole answer, or to the message that it is still to come.
         """
-        return self._ask(lambda: self.channel.send(message, vector, state), expected, seconds)
+        try:
+            self.channel.send(message, vector, state)
+        except OSError as error:
+            raise self._broken(error) from error
+        return self._wait(expected, seconds)
 
     def swap_files(
         self, message: Message, file: int, expected: type[Message], seconds: float
     ) -> int | None:
         """Send a message with a file; return the file of the answer, which the caller closes."""
-        self._ask(lambda: self.channel.send_file(message, file), expected, seconds)
+        try:
+            self.channel.send_file(message, file)
+        except OSError as error:
+            raise self._broken(error) from error
+        self._wait(expected, seconds)
         return self.channel.take_file()
 
-    def _ask(self, send: Callable[[], None], expected: type[_Answer], seconds: float) -> _Answer:
-        self._send(send)
+    def _wait(self, expected: type[_Answer], seconds: float) -> _Answer:
         while True:
             answer = self._receive(seconds)
             if isinstance(answer, expected):
@@ -162,13 +172,13 @@ class ClientSession:
             if not isinstance(answer, Keepalive):
                 raise RemoteProtocolError(f"{expected.__name__} is expected. Received: {answer!r}.")
 
-    def _send(self, send: Callable[[], None]) -> None:
-        try:
-            send()
-        except OSError as error:
-            # The server may have said why before it closed; then that is raised instead.
-            self._receive(1.0)
-            raise unreachable(self.address, error) from error
+    def _broken(self, error: OSError) -> ParameterServerError:
+        """Return the error of a connection on which nothing can be sent any more.
+
+        The server may have said why before it closed; then that is raised instead.
+        """
+        self._receive(1.0)
+        return unreachable(self.address, error)
 
     def _receive(self, seconds: float) -> Message:
         try:
@@ -183,3 +193,23 @@ class ClientSession:
             named = error_named(answer.error, answer.message, ParameterServerError)
             raise named or ParameterServerError(answer.message)
         return answer
+
+
+@contextmanager
+def broken_if_garbled() -> Iterator[None]:
+    """Count a connection on which the protocol is broken as a broken one, so it is opened again."""
+    try:
+        yield
+    except LocalProtocolError:
+        raise
+    except ProtocolError as error:
+        raise ServerUnreachableError(f"A new connection broke at once: {error}") from error
+
+
+def check_request(answer: _Answer, named: int, asked: int) -> _Answer:
+    """Return an answer if it names the request."""
+    if named != asked:
+        raise RemoteProtocolError(
+            f"{type(answer).__name__} for {asked} is expected. Received: one for {named}."
+        )
+    return answer

@@ -14,7 +14,7 @@ from typing import Self
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
-from distkeras_grid.parameter_server.client import ANSWER_SECONDS, DriverClient
+from distkeras_grid.parameter_server.driver_client import ANSWER_SECONDS, DriverClient
 from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.server_process import START_SECONDS, LocalServer
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings

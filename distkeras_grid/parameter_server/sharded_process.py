@@ -13,7 +13,7 @@ from msgspec import structs
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.parameter_server.checkpoint_state import SavedServer
-from distkeras_grid.parameter_server.client import ANSWER_SECONDS
+from distkeras_grid.parameter_server.driver_client import ANSWER_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, CenterUpdate
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
-from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.settings import ServerSettings

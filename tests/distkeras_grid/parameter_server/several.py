@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
-from distkeras_grid.parameter_server.client import DriverClient
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import WindowCommit
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.parameter_server.sharded_client import ShardedClient

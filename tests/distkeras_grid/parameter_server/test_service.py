@@ -32,8 +32,8 @@ from distkeras_grid.parameter_server.auth import (
     seat_key,
 )
 from distkeras_grid.parameter_server.channel import Channel
-from distkeras_grid.parameter_server.client import DriverClient
 from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import (
     Challenge,
     Close,

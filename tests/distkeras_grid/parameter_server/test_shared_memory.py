@@ -329,15 +329,12 @@ def test_a_message_without_its_file_is_refused(serve, monkeypatch):
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = serve(trainable_size=SIZE).worker()
     channel = client._conversation.channel
-
-    def send():
-        channel._send_bytes(
-            channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
-        )
-        channel._stream.send([memoryview(b"0")], 5)
-
+    channel._send_bytes(
+        channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
+    )
+    channel._stream.send([memoryview(b"0")], 5)
     with pytest.raises(RefusedError):
-        client._conversation._ask(send, ShareMemoryReply, 5)
+        client._conversation._wait(ShareMemoryReply, 5)
 
 
 def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch):

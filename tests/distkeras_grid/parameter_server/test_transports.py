@@ -25,8 +25,9 @@ from distkeras_grid.errors import RemoteProtocolError
 from distkeras_grid.parameter_server import transports
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
 from distkeras_grid.parameter_server.channel import Channel
-from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.connection import Connection
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import (
     Endpoint,
     PayloadKind,

@@ -555,7 +555,7 @@ def test_what_a_worker_holds_opens_neither_another_seat_nor_the_drivers_door(fra
         from pyspark import TaskContext
 
         from distkeras_grid.errors import AuthenticationError
-        from distkeras_grid.parameter_server.client import DriverClient
+        from distkeras_grid.parameter_server.driver_client import DriverClient
         from distkeras_grid.worker.task import connect, run_worker
 
         context = TaskContext.get()

@@ -13,7 +13,8 @@ from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
-from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import LateRecord, WindowRecord
 from distkeras_grid.rules import LocalSteps, MeanGradientRule

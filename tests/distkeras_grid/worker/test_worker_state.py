@@ -17,7 +17,8 @@ from distkeras_grid.errors import DataError, RefusedError
 from distkeras_grid.feeding.batches import EpochSampler
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.auth import driver_key, new_key, seat_key
-from distkeras_grid.parameter_server.client import DriverClient, WorkerClient
+from distkeras_grid.parameter_server.client import WorkerClient
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.service import Service
 from distkeras_grid.records import WindowRecord, WorkerRecord

@@ -1,0 +1,197 @@
+"""The driver's client of the parameter server; it reconnects as that of workers does (`client`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+from msgspec.structs import replace
+
+from distkeras_grid.array_tree import Packed
+from distkeras_grid.errors import (
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    ServerUnreachableError,
+)
+from distkeras_grid.parameter_server.auth import new_nonce
+from distkeras_grid.parameter_server.client_session import (
+    ClientSession,
+    broken_if_garbled,
+    check_request,
+)
+from distkeras_grid.parameter_server.messages import (
+    BeginCheckpoint,
+    CenterReply,
+    CenterUpdate,
+    CheckpointPart,
+    Command,
+    Done,
+    DriverHello,
+    DriverWelcome,
+    FetchCenter,
+    FetchPart,
+    Message,
+    Poll,
+    SeatStatus,
+)
+from distkeras_grid.parameter_server.retry_budget import RetryBudget
+from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.timeouts import RECONNECT_SECONDS
+from distkeras_grid.parameter_server.transports import Transport
+from distkeras_grid.weights import Vector, empty_vector
+
+_Answer = TypeVar("_Answer", bound=Message)
+#: Seconds in which the server must answer the driver, including reconnections. Usually it answers
+#: at once. A busy or suspended host takes longer, and must not end a run.
+ANSWER_SECONDS = 120.0
+
+
+class DriverClient:
+    """The driver's end of the conversation; `connect` makes it."""
+
+    def __init__(
+        self,
+        join: Callable[[float], ClientSession],
+        size: int,
+        deadline: float,
+        *,
+        lives: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._join = join
+        self._size = size
+        self._seen = 0
+        # The last known status of all seats, and its moment.
+        self._seats: dict[int, SeatStatus] = {}
+        self._moment = 0
+        self._lives = lives
+        self._conversation: ClientSession = RetryBudget(deadline).connect(join, lives)
+
+    @classmethod
+    def connect(
+        cls,
+        address: ServerAddress | Transport,
+        key: bytes,
+        run: str,
+        size: int,
+        deadline: float,
+        *,
+        lives: Callable[[], bool] = lambda: True,
+    ) -> Self:
+        """Connect and authenticate.
+
+        `deadline`: total time [s]. A connection that is refused or breaks is tried again.
+        """
+
+        def join(seconds: float) -> ClientSession:
+            return ClientSession.open(
+                address, key, lambda: DriverHello(run, size, new_nonce()), DriverWelcome, seconds
+            )
+
+        return cls(join, size, deadline, lives=lives)
+
+    def poll(
+        self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
+    ) -> CenterUpdate:
+        """Return the present state of the run with all seats, and the events since the last poll.
+
+        `timeout`: seconds in which the server must answer, including reconnections.
+        `patience`: how long the server may wait with its answer [s]; it does not while workers wait
+        at the end of an epoch.
+        """
+        update = self._ask(
+            Poll(self._seen, captured, self._moment, patience),
+            CenterUpdate,
+            timeout,
+            fits=lambda answer: check_request(answer, answer.seen, self._seen),
+        )
+        self._seen += len(update.events)
+        self._moment = update.moment
+        self._seats |= {seat.worker: seat for seat in update.seats}
+        return replace(update, seats=tuple(self._seats.values()))
+
+    def command(
+        self,
+        stop: bool | None = None,
+        learning_rate: float | None = None,
+        *,
+        begin: bool = False,
+        epochs: int | None = None,
+    ) -> None:
+        """Set what the workers receive with their next replies.
+
+        `begin`: whether workers that are ready start now, without the missing ones.
+        """
+        self._ask(Command(stop, learning_rate, begin, epochs), Done)
+
+    def gather(self, *, at_once: bool = False) -> None:
+        """Ask for a checkpoint; a later `poll` reports that its state has been taken."""
+        self._ask(BeginCheckpoint(at_once), Done)
+
+    def part(self, number: int, part: int) -> tuple[int, Packed]:
+        """Fetch a part of a checkpoint.
+
+        `number`: number of the checkpoint; only the last one can be fetched.
+        """
+        told = self._ask(
+            FetchPart(number, part),
+            CheckpointPart,
+            fits=lambda answer: check_request(answer, answer.part, part),
+        )
+        found = self._conversation.channel.connection.received_state
+        if found is None:
+            raise RemoteProtocolError("A part of a checkpoint is expected. Received: none.")
+        return told.parts, found
+
+    def center(
+        self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
+    ) -> Vector:
+        """Fetch the center.
+
+        `snapshot`: number of a snapshot, from 1; with one snapshot per epoch, the number of the
+        epoch. The server returns each snapshot once. Without it, the current center.
+        `out`: receives the center, shape ``(size,)``, ``float32``, contiguous; default new memory.
+        """
+        center = empty_vector(self._size) if out is None else out
+        self._ask(FetchCenter(snapshot, seat), CenterReply, vector=center)
+        return center
+
+    def reconnect(self) -> None:
+        """Open a new connection; no event is lost."""
+        RetryBudget(RECONNECT_SECONDS, known=True).connect(self._reopen, self._lives)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._conversation.channel.close()
+
+    def _ask(
+        self,
+        message: Message,
+        expected: type[_Answer],
+        seconds: float = ANSWER_SECONDS,
+        vector: Vector | None = None,
+        fits: Callable[[_Answer], _Answer] = lambda answer: answer,
+    ) -> _Answer:
+        """Make a request, and repeat it on a new connection whenever the connection breaks.
+
+        This takes at most `seconds` in all. `fits` refuses an answer to another request.
+        """
+        until = time.monotonic() + seconds
+        budget = RetryBudget(seconds, known=True)
+        while True:
+            try:
+                self._conversation.channel.connection.vector = vector
+                left = max(0.001, until - time.monotonic())
+                return fits(self._conversation.ask(message, expected, seconds=left))
+            except LocalProtocolError:
+                raise
+            except (ServerUnreachableError, ProtocolError):
+                if budget.used_up or time.monotonic() >= until or not self._lives():
+                    raise
+                budget.connect(self._reopen, self._lives)
+
+    def _reopen(self, seconds: float) -> None:
+        self.close()
+        with broken_if_garbled():
+            self._conversation = self._join(seconds)
