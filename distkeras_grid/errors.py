@@ -35,7 +35,6 @@
     │   ├── AuthenticationError             the other side does not hold the run's key
     │   ├── RefusedError                    the server refused a message, and says why
     │   │   └── NonFiniteCenterError        a fold would make the center NaN or infinite
-    │   ├── RuleFailedError                 the update rule failed, and the center is lost
     │   ├── ValidateError                the user's function failed; the center is whole
     │   ├── OutlierError                    a commit is an outlier, and the run stops then
     │   └── FencedError                     a newer attempt has taken this seat, or run
@@ -269,34 +268,6 @@ class RefusedError(ParameterServerError):
 
 class NonFiniteCenterError(RefusedError):
     """A fold would make the center NaN or infinite; nothing was folded."""
-
-
-class RuleFailedError(ParameterServerError):
-    """The update rule failed in the middle of its work; the center can no longer be used.
-
-    Attributes
-    ----------
-    rule : str
-        Name of the rule; empty where only the message is known.
-    error : str
-        Class name of what the rule raised, likewise.
-    """
-
-    rule: str = ""
-    error: str = ""
-
-    @classmethod
-    def of(cls, rule: str, error: Exception) -> RuleFailedError:
-        """Build the error of a rule that raised `error`.
-
-        Examples
-        --------
-        >>> RuleFailedError.of("mine", ValueError("wrong shape"))
-        RuleFailedError("The update rule 'mine' failed with ValueError: wrong shape.")
-        """
-        failed = cls(f"The update rule {rule!r} failed with {name_and_text(error)}.")
-        failed.rule, failed.error = rule, type(error).__name__
-        return failed
 
 
 class ValidateError(ParameterServerError):

@@ -48,7 +48,8 @@ from distkeras_grid.parameter_server.messages import (
     Message,
     PayloadKind,
 )
-from distkeras_grid.parameter_server.server_core import DRIVER, ReceivedMessage, ServerCore
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import DRIVER, ReceivedMessage
 from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon

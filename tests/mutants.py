@@ -1,7 +1,7 @@
 """Small mistakes in the cores, one at a time: each has to make a test fail.
 
     .venv/bin/python -m tests.mutants                                      # all of SUITES: hours
-    .venv/bin/python -m tests.mutants parameter_server/state.py --lines 250-330
+    .venv/bin/python -m tests.mutants parameter_server/ledger.py --lines 250-330
     .venv/bin/python -m tests.mutants --faults                # what FAULTS names: half an hour
 
 No file is changed. A process of its own imports the module with one condition negated, one bound
@@ -42,12 +42,12 @@ SERVER = tuple(
     f"parameter_server/test_{name}.py"
     for name in (
         "events",
-        "state",
-        "snapshots",
-        "replay",
+        "ledger",
+        "center_snapshots",
+        "gradient_log",
         "center",
         "atomic_folds",
-        "core",
+        "server_core",
         "full_memory",
         "broken_core",
     )
@@ -56,8 +56,12 @@ SERVER = tuple(
 PRODUCT = "../invariants/test_fault_product.py"
 #: The tests that ought to notice a mistake in a module, the quickest first.
 SUITES = {
-    "parameter_server/state.py": (*SERVER, PRODUCT),
+    "parameter_server/membership.py": (*SERVER, PRODUCT),
+    "parameter_server/ledger.py": (*SERVER, PRODUCT),
     "parameter_server/gradient_log.py": SERVER,
+    "parameter_server/worker_steps.py": SERVER,
+    "parameter_server/server_checkpoint.py": (*SERVER, PRODUCT),
+    "parameter_server/waiters.py": SERVER,
     "parameter_server/center.py": SERVER,
     "parameter_server/center_snapshots.py": SERVER,
     "parameter_server/server_core.py": (
@@ -113,20 +117,23 @@ SUITES = {
 #: What is done about faults: the functions that do it, by what they promise and by their module.
 FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     "an attempt that was replaced changes nothing": {
-        "parameter_server/state.py": ("join", "is_of_attempt", "is_current", "check", "_current"),
+        "parameter_server/membership.py": ("join", "is_of_attempt", "is_current", "current"),
     },
     "all workers start at once, each with the rows that it can have": {
-        "parameter_server/state.py": (*("ready", "present", "may_start", "start", "begin"),),
+        "parameter_server/membership.py": ("ready", "present", "start"),
+        "parameter_server/ledger.py": ("may_start",),
         "parameter_server/server_core.py": ("_ready",),
     },
-    "a commit counts once": {"parameter_server/state.py": ("admit", "repeat")},
-    "a commit is of a window that its worker has": {"parameter_server/state.py": ("_check_place",)},
-    "a commit is as old as the version that it names": {"parameter_server/state.py": ("info",)},
+    "a commit counts once": {"parameter_server/ledger.py": ("admit", "repeat")},
+    "a commit is of a window that its worker has": {
+        "parameter_server/ledger.py": ("_unfit", "_unfit_local")
+    },
+    "a commit is as old as the version that it names": {"parameter_server/ledger.py": ("info",)},
     "nothing that is not finite is folded, and a fold is whole": {
-        "parameter_server/state.py": ("check_finite",),
-        "parameter_server/center.py": ("_change", "_ruling", "_check"),
+        "parameter_server/ledger.py": ("check_finite",),
+        "parameter_server/center.py": ("_begin", "_end", "_changed"),
         "parameter_server/server_core.py": (
-            *("_not_folded", "_begin_anew", "_open_gate", "_break"),
+            *("_fold", "_stop", "_begin_anew", "_open_gate", "_break"),
         ),
     },
     "a checkpoint is of one moment": {
@@ -134,13 +141,15 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
             *("begin", "asks", "answered", "lost", "complete", "take"),
         ),
         "parameter_server/events.py": ("hold", "go_on", "after"),
-        "parameter_server/server_core.py": (
-            *("_gather", "_stop_gathering", "_capture", "_keep", "_fetch_part", "_poll"),
+        "parameter_server/server_checkpoint.py": (
+            *("begin", "stop_waiting", "_capture", "keep", "part", "asks"),
         ),
+        "parameter_server/server_core.py": (*("_begin_checkpoint", "_poll"),),
     },
     "a connection that breaks loses nothing": {
-        "parameter_server/state.py": ("resume", "lose"),
-        "parameter_server/server_core.py": ("_join", "_resume", "_lose", "_drop", "_repeat"),
+        "parameter_server/membership.py": ("resume", "lose"),
+        "parameter_server/server_core.py": ("_join", "_resume", "_lose", "_repeat"),
+        "parameter_server/waiters.py": ("drop", "copy", "sessions"),
         "parameter_server/worker_state_store.py": ("asks", "awaits", "receive", "lose"),
     },
     "each state has its deadline, and then the worker is started again": {
@@ -152,7 +161,8 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a run goes on without those it need not wait for": {
         "parameter_server/run_monitor.py": ("_begin", "_enough"),
-        "parameter_server/state.py": ("needed", "missing", "finish", "over"),
+        "parameter_server/membership.py": ("needed", "missing", "finish", "over"),
+        "parameter_server/ledger.py": ("finish",),
         "parameter_server/server_core.py": ("_close_round",),
     },
     "only who is to blame is named": {

@@ -9,26 +9,19 @@ A fold is atomic, and the center stays finite:
 - Numbers of ordinary size cannot overflow, so they are folded in place.
 - If a commit or the center has a number above 1e15, the vectors are copied first. A fold whose
   result is not finite is refused, and the copies are put back: `NonFiniteCenterError`.
-- A rule that raises, or turns ordinary numbers into NaN or infinity, is wrong. It may have changed
-  some chunks and not the others, so the center is lost: `RuleFailedError`, now and in each later
-  call. The run ends with it.
+- Whatever else a fold raises is a defect, and may have changed some chunks and not the others. So
+  the server ends the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from distkeras_grid.errors import (
-    DataError,
-    NonFiniteCenterError,
-    ParameterServerError,
-    RuleFailedError,
-)
-from distkeras_grid.rules import AsynchronousRule, CommitInfo, Memory, Rule, SynchronousRule
+from distkeras_grid.errors import DataError, NonFiniteCenterError, ParameterServerError
+from distkeras_grid.rules import AsynchronousRule, CommitInfo, Rule, SynchronousRule
 from distkeras_grid.rules.finite_checks import Magnitude, chunks, is_finite, is_small, size_of
 from distkeras_grid.rules.statistics import combine_statistics, fold_statistics
 from distkeras_grid.weights import Section, Vector, vector_size
@@ -54,47 +47,43 @@ class Center:
             [np.zeros_like(ruled) for _ in range(rule.traits.seat_vectors)] for _ in range(seats)
         ]
         self._small = [self._is_small(vector)] * len(self._centers)
-        self._failure: Exception | None = None
 
     def greet(self, seat: int, out: Vector) -> None:
         """Give the center to a seat that starts."""
         vector = self.of(seat)
-        with self._ruling():
-            self._rule.greet(vector[self._ruled], self._memory(seat))
+        self._rule.greet(vector[self._ruled], self._memory(seat))
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
         """Return the current center of a seat."""
-        self._check()
-        return self._centers[self._place(seat)]
+        return self._centers[seat if self._rule.traits.own_center else 0]
 
     def replace(self, vector: Vector) -> None:
         """Replace the center by weights that a worker sent; they must be finite."""
-        self._check()
         np.copyto(self.vector, vector)
         self._small[0] = self._is_small(self.vector)
 
     def fold(self, payload: Vector, commit: CommitInfo, size: Magnitude | None = None) -> None:
         """Fold one commit, and turn it into its reply."""
-        rule = self._rule
+        rule, seat = self._rule, commit.seat
         if not isinstance(rule, AsynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds rounds. Received: a commit.")
-        center, memory = self.of(commit.seat), self._memory(commit.seat)
-        workers = 1 if rule.traits.own_center else self._seats
-
-        def fold_chunk(part: Vector, sent: Vector, kept: Memory) -> None:
-            rule.fold(part, sent, commit, kept)
-
-        def average_chunk(part: Vector, sent: Vector, _: Memory) -> None:
-            fold_statistics(part, sent, workers)
-
-        def change() -> bool:
-            small = _fold_span(self._ruled, center, payload, memory, fold_chunk)
+        center, memory = self.of(seat), self._memory(seat)
+        before = self._begin(seat, [size or size_of(payload)])
+        small = True
+        with np.errstate(over="ignore", invalid="ignore"):
+            ruled, sent = center[self._ruled], payload[self._ruled]
+            for place in chunks(ruled.size):
+                part = ruled[place]
+                rule.fold(part, sent[place], commit, [each[place] for each in memory])
+                small = small and is_small(part)
+            workers = 1 if rule.traits.own_center else self._seats
             for span in self._averaged:
-                small &= _fold_span(span, center, payload, (), average_chunk)
-            return small
-
-        self._change(commit.seat, [size or size_of(payload)], change)
+                averaged, sent = center[span], payload[span]
+                for place in chunks(averaged.size):
+                    fold_statistics(averaged[place], sent[place], workers)
+                    small = small and is_small(averaged[place])
+        self._end(seat, before, small=small)
 
     def combine(
         self,
@@ -109,27 +98,28 @@ class Center:
         rule = self._rule
         if not isinstance(rule, SynchronousRule):
             raise ParameterServerError(f"The rule {rule.name!r} folds commits. Received: a round.")
-
-        def change() -> bool:
-            small = self._combine_span(self._ruled, payloads, commits, rule.combine)
-            for span in self._averaged:
-                small &= self._combine_span(span, payloads, commits, combine_statistics)
-            return small
-
-        self._change(0, sizes or [size_of(payload) for payload in payloads], change)
+        before = self._begin(0, sizes or [size_of(payload) for payload in payloads])
+        small = True
+        with np.errstate(over="ignore", invalid="ignore"):
+            for span in (self._ruled, *self._averaged):
+                combine = rule.combine if span is self._ruled else combine_statistics
+                center, sent = self.vector[span], [payload[span] for payload in payloads]
+                for place in chunks(center.size):
+                    combine(center[place], [each[place] for each in sent], commits)
+                    if span in self._changing:
+                        small = small and is_small(center[place])
+        self._end(0, before, small=small)
 
     def repeat(self, payload: Vector, seat: int) -> None:
         """Turn a commit that has been folded, or is too late to be, into its reply."""
         vector = self.of(seat)
-        with self._ruling():
-            self._rule.repeat(vector[self._ruled], payload[self._ruled])
-            self._rule.greet(vector[self._ruled], self._memory(seat))
+        self._rule.repeat(vector[self._ruled], payload[self._ruled])
+        self._rule.greet(vector[self._ruled], self._memory(seat))
         for span in self._averaged:
             np.copyto(payload[span], vector[span])
 
     def to_state(self) -> dict[str, Any]:
         """Return everything that changes in a run: lists of copied arrays by name."""
-        self._check()
         return {
             "centers": [center.copy() for center in self._centers],
             "shared": [vector.copy() for vector in self._shared],
@@ -148,93 +138,44 @@ class Center:
         center._small = [center._is_small(each) for each in center._centers]
         return center
 
-    # How a fold ends
+    # A fold is complete, or has changed nothing
 
-    def _change(self, seat: int, sizes: Sequence[Magnitude], fold: Callable[[], bool]) -> None:
-        """Fold completely or not at all; `fold` returns whether the center's numbers are small."""
-        self._check()
+    def _begin(self, seat: int, sizes: Sequence[Magnitude]) -> list[Vector] | None:
+        """Return copies of what a fold changes, None where no number can overflow."""
         if Magnitude.NOT_FINITE in sizes:
             raise NonFiniteCenterError("A commit holds NaN or infinity: nothing was folded.")
-        place = self._place(seat)
-        kept = [self._centers[place][span] for span in self._changing] + self._memory(seat)
-        if self._small[place] and all(size is Magnitude.SMALL for size in sizes):
-            with self._ruling():
-                small = fold()
-                if not small and not all(map(is_finite, kept)):
-                    raise ArithmeticError("it made NaN or infinity of finite numbers")
-        else:
-            before = [each.copy() for each in kept]
-            with self._ruling(), np.errstate(over="ignore", invalid="ignore"):
-                small = fold()
-                # In here, too: whatever fails before the copies are back leaves no center to use.
-                finite = all(map(is_finite, kept))
-                if not finite:
-                    for each, copy in zip(kept, before, strict=True):
-                        np.copyto(each, copy)
-            if not finite:
+        small = self._small[seat if self._rule.traits.own_center else 0]
+        if small and Magnitude.LARGE not in sizes:
+            return None
+        return [each.copy() for each in self._changed(seat)]
+
+    def _end(self, seat: int, before: list[Vector] | None, *, small: bool) -> None:
+        """Keep the result of a fold if it is finite."""
+        if not small or before is not None:
+            changed = self._changed(seat)
+            if not all(map(is_finite, changed)):
+                if before is None:
+                    raise ArithmeticError(
+                        f"The rule {self._rule.name!r} made NaN or infinity of finite numbers."
+                    )
+                for each, copy in zip(changed, before, strict=True):
+                    np.copyto(each, copy)
                 raise NonFiniteCenterError(
                     "The center would become NaN or infinite: nothing was folded. A commit or a "
                     "weight is above 1e15: lower the learning rate, or look for values in the data "
                     "that are not scaled."
                 )
-        self._small[place] = small
+        self._small[seat if self._rule.traits.own_center else 0] = small
 
-    @contextmanager
-    def _ruling(self) -> Iterator[None]:
-        """Record it if the rule fails. Users write rules, which may raise anything."""
-        self._check()
-        try:
-            yield
-        except Exception as error:
-            self._failure = error
-            raise RuleFailedError.of(self._rule.name, error) from error
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise RuleFailedError.of(self._rule.name, self._failure) from self._failure
-
-    # Parts
-
-    def _combine_span(
-        self,
-        span: slice,
-        payloads: Sequence[Vector],
-        commits: Sequence[CommitInfo],
-        combine: Callable[[Vector, Sequence[Vector], Sequence[CommitInfo]], None],
-    ) -> bool:
-        center, sent = self.vector[span], [payload[span] for payload in payloads]
-        small = True
-        for place in chunks(center.size):
-            part = center[place]
-            combine(part, [each[place] for each in sent], commits)
-            small = small and (span not in self._changing or is_small(part))
-        return small
+    def _changed(self, seat: int) -> list[Vector]:
+        center = self.of(seat)
+        return [center[span] for span in self._changing] + self._memory(seat)
 
     def _is_small(self, vector: Vector) -> bool:
         return all(size_of(vector[span]) is Magnitude.SMALL for span in self._changing)
 
-    def _place(self, seat: int) -> int:
-        return seat if self._rule.traits.own_center else 0
-
     def _memory(self, seat: int) -> list[Vector]:
         return [*self._shared, *self._own[seat]]
-
-
-def _fold_span(
-    span: slice,
-    center: Vector,
-    payload: Vector,
-    memory: Memory,
-    fold: Callable[[Vector, Vector, Memory], None],
-) -> bool:
-    """Fold a section chunk by chunk; return whether the center's numbers are small now."""
-    center, payload = center[span], payload[span]
-    small = True
-    for place in chunks(center.size):
-        part = center[place]
-        fold(part, payload[place], [each[place] for each in memory])
-        small = small and is_small(part)
-    return small
 
 
 def _copy_all(target: Any, source: Any) -> None:

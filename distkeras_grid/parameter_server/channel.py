@@ -92,7 +92,11 @@ class Channel:
         target, begun = next(frame), False
         while True:
             left = deadline and seconds_left(deadline + connection.section_due / SLOWEST_LINE)
-            count = self._receive_some(target, left)
+            if connection.file_is_due:
+                self._drop_file()
+                count, self._file = self._stream.receive_file(left)
+            else:
+                count = self._stream.receive_into(target, left)
             if count == 0:
                 if begun:
                     raise ConnectionResetError("the other side closed it within a message")
@@ -104,13 +108,6 @@ class Channel:
                     target = next(frame)
                 except StopIteration as end:
                     return cast("Message", end.value)
-
-    def _receive_some(self, target: memoryview, seconds: float | None) -> int:
-        if not self.connection.file_is_due:
-            return self._stream.receive_into(target, seconds)
-        self._drop_file()
-        count, self._file = self._stream.receive_file(seconds)
-        return count
 
     def take_file(self) -> int | None:
         """Return the file that came with the last message, if any; the caller closes it."""

@@ -105,7 +105,7 @@ class WorkerClient:
         self._running = False
         self._conversation: ClientSession
         self._compression = compression
-        self._hearing = DeltaDecoder(compression, self.vector)
+        self._decoder = DeltaDecoder(compression, self.vector)
         # What the server reads from, and whether to offer it.
         self._own: SharedBuffer | None = None
         self._offers = compression is None and 0 < self.vector.nbytes <= LENT_LIMIT
@@ -177,7 +177,7 @@ class WorkerClient:
         `vector`: shape ``(size,)``, ``float32``, contiguous; becomes the attribute of this name.
         """
         self.vector = self._conversation.channel.connection.vector = vector
-        self._hearing = DeltaDecoder(self._compression, vector)
+        self._decoder = DeltaDecoder(self._compression, vector)
 
     def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
         """Send a sign of life, unless another request waits for its answer."""
@@ -239,7 +239,7 @@ class WorkerClient:
             answer = self._conversation.ask(commit, CommitReply, payload)
             check_request(answer, answer.sequence, commit.sequence)
             if self._compression is not None and connection.payload_size:
-                self._hearing.hear(reply)
+                self._decoder.hear(reply)
             return answer
 
         return self._again(ask)
@@ -368,7 +368,7 @@ class WorkerClient:
         if self._running:
             left = max(0.001, until - time.monotonic())
             self._conversation.ask(Resume(self.road), ResumeReply, seconds=left)
-            self._hearing.forget()
+            self._decoder.forget()
 
     def _open_again(self, seconds: float) -> None:
         with broken_if_garbled():

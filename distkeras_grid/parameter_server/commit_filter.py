@@ -10,20 +10,22 @@ import msgspec
 import numpy as np
 
 from distkeras_grid.outliers import CommitStatistics, RunningStatistics, outlier
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.waiters import VectorCommit
 from distkeras_grid.rules import CommitKind, RuleProperties
 from distkeras_grid.rules.finite_checks import chunks
-from distkeras_grid.spec import Outliers
+from distkeras_grid.spec import Outliers, RunSpec
 from distkeras_grid.weights import Section, Vector
 
 
 class CommitFilter:
     """The filter of a run and its memory.
 
-    `outliers`: what an outlier is; without it nothing is measured.
+    `outliers`: what an outlier is.
     """
 
     def __init__(
-        self, outliers: Outliers | None, traits: RuleProperties, sections: Sequence[Section]
+        self, outliers: Outliers, traits: RuleProperties, sections: Sequence[Section]
     ) -> None:
         self.outliers = outliers
         self.seen = RunningStatistics()
@@ -49,9 +51,25 @@ class CommitFilter:
 
     def find(self, measure: CommitStatistics, together: Sequence[CommitStatistics]) -> str:
         """Return what makes one of some commits an outlier, in words; empty if nothing does."""
-        if self.outliers is None:
-            return ""
         return outlier(measure, together, self.seen, self.outliers.factor)
+
+    def mark(
+        self, commits: Sequence[VectorCommit], center: Center, spec: RunSpec
+    ) -> VectorCommit | None:
+        """Measure commits, and note which are outliers; return one that is to stop the run."""
+        measures = []
+        for commit in commits:
+            seat, message = commit.session.seat, commit.commit
+            own = spec.algorithm.own_start and seat > 0 and message.sequence == 0
+            commit.measure = self.measure(
+                commit.vector, center.of(seat), message.loss or 0.0, from_center=not own
+            )
+            measures.append(commit.measure)
+        for commit, measure in zip(commits, measures, strict=True):
+            commit.reason = self.find(measure, measures)
+            if commit.reason and self.outliers.on_outlier == "stop":
+                return commit
+        return None
 
     def remember(self, measures: Iterable[CommitStatistics | None]) -> None:
         """Remember commits that were folded."""
@@ -63,15 +81,14 @@ class CommitFilter:
         """Begin to compare anew, because all changes will have another size."""
         self.seen.recent.clear()
 
-    def to_saved(self) -> dict[str, Any] | None:
-        """Return the memory as a plain tree; None if nothing is measured."""
-        return None if self.outliers is None else msgspec.to_builtins(self.seen)
+    def to_saved(self) -> Any:
+        """Return the memory as a plain tree."""
+        return msgspec.to_builtins(self.seen)
 
-    def restore(self, saved: RunningStatistics | None) -> None:
+    def restore(self, saved: RunningStatistics) -> None:
         """Go on from what `to_saved` returned."""
-        if saved is not None:
-            # A copy: what was saved does not change with the run.
-            self.seen = msgspec.convert(msgspec.to_builtins(saved), RunningStatistics)
+        # A copy: what was saved does not change with the run.
+        self.seen = msgspec.convert(msgspec.to_builtins(saved), RunningStatistics)
 
     def _changes(self, payload: Vector, center: Vector) -> Iterator[Vector]:
         """Yield the change of the trainable weights, chunk by chunk."""

@@ -254,9 +254,11 @@ class DeltaEncoder:
         """
         if not self._replies:
             return 0
+        if not self._sparse:
+            return self._plain
         if self._changes:
             to_changes(reply, self._known[seat])
-        return self.bytes_of(reply)
+        return sparse_bytes(reply)
 
     def bytes_of(self, vector: Vector) -> int:
         """Return the number of bytes in which a vector is sent."""

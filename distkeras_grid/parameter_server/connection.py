@@ -183,7 +183,10 @@ class Connection:
         self._allocate = allocate
         # What this end lends, and what the other one does.
         self._lent: tuple[Vector, Vector] | None = None
-        self._wire: Wire | None = build_wire(compression, size) if compression else None
+        # The form of compressed vectors, by the kind of their message.
+        self._wires: Mapping[type[Message], Wire] = {}
+        if compression:
+            self._wires = dict.fromkeys(_COMPRESSED, build_wire(compression, size))
         self._seals: FrameCipher | None = None
         # Those of the frame that is being sent.
         self._sealing: FrameCipher | None = None
@@ -210,7 +213,7 @@ class Connection:
 
     def lends_for(self, kind: type[Message]) -> bool:
         """Whether the vectors of such messages lie in memory. Compressed ones do not."""
-        return self._lent is not None and (self._wire is None or kind not in _COMPRESSED)
+        return self._lent is not None and kind not in self._wires
 
     def lay(self, vector: Vector) -> None:
         """Put a vector where the other end reads it; without a copy if it is there already."""
@@ -220,7 +223,7 @@ class Connection:
 
     def packed(self, kind: type[Message], vector: Vector) -> memoryview:
         """Return the bytes of a vector in a message of this kind."""
-        wire = self._wire_of(kind)
+        wire = self._wires.get(kind)
         return wire.pack(vector) if wire else vector.data.cast("B")
 
     def send(
@@ -263,9 +266,6 @@ class Connection:
         """Whether a message of this kind is legal now."""
         return kind.sender is self._side and kind in TRANSITIONS[self.state]
 
-    def _wire_of(self, kind: type[Message]) -> Wire | None:
-        return self._wire if kind in _COMPRESSED else None
-
     def _fits(self, kind: type[Message], content: PayloadKind, payload: int) -> bool:
         if content is PayloadKind.LENT:
             vectors = PayloadKind.VECTOR in kind.carries and self.lends_for(kind)
@@ -280,14 +280,14 @@ class Connection:
             return payload == self._state_size > 0
         if content is PayloadKind.KEPT:
             return 0 < payload <= self._largest_kept(kind)
-        wire = self._wire_of(kind)
+        wire = self._wires.get(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
 
     def _largest_kept(self, kind: type[Message]) -> int:
         return LARGEST_PART if kind is CheckpointPart else self._kept_limit
 
     def _what_fits(self, kind: type[Message]) -> str:
-        wire = self._wire_of(kind)
+        wire = self._wires.get(kind)
         lengths = {
             PayloadKind.NOTHING: "0",
             PayloadKind.VECTOR: wire.lengths if wire else f"{4 * self._size}",
@@ -339,7 +339,7 @@ class Connection:
             self.received_state = self._allocate(header.payload)
             return self.received_state.data
         if header.content is PayloadKind.VECTOR and self.vector is not None:
-            wire = self._wire_of(header.message)
+            wire = self._wires.get(header.message)
             return wire.place(header.payload, self.vector) if wire else self.vector.data.cast("B")
         if header.content is PayloadKind.FILE:
             return memoryview(bytearray(1))
@@ -369,7 +369,7 @@ class Connection:
         self.frame_size = frames.HEADER_SIZE + header.length + header.payload
         if self.vector is None:
             return
-        if header.content is PayloadKind.VECTOR and (wire := self._wire_of(header.message)):
+        if header.content is PayloadKind.VECTOR and (wire := self._wires.get(header.message)):
             wire.unpack(self.vector)
         elif header.content is PayloadKind.LENT and self._lent is not None:
             np.copyto(self.vector, self._lent[1])

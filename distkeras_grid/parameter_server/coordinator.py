@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ParameterServerError
+from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import Message, Poll
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Action,
     Disconnect,
@@ -25,11 +27,9 @@ from distkeras_grid.parameter_server.server_core import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    ServerCore,
     received,
 )
 from distkeras_grid.parameter_server.spill import FileSnapshotStore
-from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.weights import Vector
 
@@ -97,15 +97,18 @@ class Coordinator:
         vector: Vector | None = None,
         bytes_up: int = 0,
         state: NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Pass a worker's message to the core; `wait` returns the answer.
+    ) -> SendReply | None:
+        """Pass a worker's message to the core; return the answer, None if it is still to come.
 
-        `bytes_up`: bytes of the frame.
+        Then `wait` returns it. `bytes_up`: bytes of the frame.
         """
         # Outside the lock: it reads the whole section.
         event = received(self._state_section, session, message, vector, bytes_up, state)
         with self._lock:
-            self._deliver(self._core.handle(event, self._now()))
+            answer = self._deliver(self._core.handle(event, self._now()), session)
+        if isinstance(answer, RejectWaiter):
+            raise answer.error
+        return answer
 
     def wait(self, session: ConnectionId, seconds: float) -> SendReply | None:
         """Return what is to be sent to a worker, None if there is nothing in this time."""
@@ -135,14 +138,23 @@ class Coordinator:
             raise _no_answer(f"the driver's {message!r}")
         return first
 
-    def _deliver(self, actions: list[Action]) -> None:
+    def _deliver(
+        self, actions: list[Action], to: ConnectionId | None = None
+    ) -> SendReply | RejectWaiter | None:
+        """Put answers into the mailboxes of those who wait; return the one to `to`, if any."""
+        own = None
         for action in actions:
-            if isinstance(action, SendReply | RejectWaiter) and action.to in self._mailboxes:
+            if isinstance(action, SeatGrant):
+                continue
+            if action.to == to:
+                own = action
+            elif action.to in self._mailboxes:
                 self._mailboxes[action.to].put(action)
         if self._core.driver_is_due:
             self._driver_is_due.set()
         else:
             self._driver_is_due.clear()
+        return own
 
     def _now(self) -> float:
         return self._epoch + time.monotonic()

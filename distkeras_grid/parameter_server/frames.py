@@ -87,7 +87,7 @@ def fields_of(message: Message) -> bytes:
 
 def encoded_size(message: Message, payload: int = 0) -> int:
     """Return the bytes of a whole frame, its section included."""
-    return len(encode(message, payload)) + payload
+    return HEADER_SIZE + len(fields_of(message)) + payload
 
 
 def decode_header(data: bytes | bytearray | memoryview) -> FrameHeader:

@@ -28,6 +28,7 @@ from distkeras_grid.parameter_server.auth import (
 from distkeras_grid.parameter_server.channel import Channel
 from distkeras_grid.parameter_server.connection import Connection
 from distkeras_grid.parameter_server.coordinator import Coordinator
+from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import (
     LONGEST_GOODBYE,
     Challenge,
@@ -44,14 +45,13 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
     WorkerWelcome,
 )
-from distkeras_grid.parameter_server.server_core import SendReply
+from distkeras_grid.parameter_server.server_events import SendReply
 from distkeras_grid.parameter_server.settings import (
     ServerAddress,
     ServerSettings,
 )
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
 from distkeras_grid.parameter_server.spill import scratch
-from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.parameter_server.streams import Stream
 from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS
 from distkeras_grid.parameter_server.transports import Acceptor, Listener
@@ -122,34 +122,31 @@ class Service:
         self._coordinator.close()
 
     def _serve(self, stream: Stream) -> None:
+        spec = self._settings.spec
+        connection = Connection(
+            Endpoint.SERVER,
+            spec.size,
+            state_size=spec.layout.state_section.nbytes,
+            kept_limit=spec.layout.kept_limit,
+            allocate=scratch,
+            compression=spec.compression,
+        )
         try:
-            spec = self._settings.spec
-            connection = Connection(
-                Endpoint.SERVER,
-                spec.size,
-                state_size=spec.layout.state_section.nbytes,
-                kept_limit=spec.layout.kept_limit,
-                allocate=scratch,
-                compression=spec.compression,
-            )
             with Channel(stream, connection) as channel:
-                self._converse(channel)
+                try:
+                    hello = self._authenticate(channel)
+                    if isinstance(hello, WorkerHello):
+                        self._serve_worker(channel, hello)
+                    elif isinstance(hello, DriverHello):
+                        self._serve_driver(channel)
+                except ParameterServerError as error:
+                    sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                    self._say_goodbye(channel, error)
+                except OSError as error:
+                    # The loss of a worker is an event of its own, and concerns no other connection.
+                    sys.stderr.write(f"a connection broke: {error}\n")
         finally:
             self._slots.release()
-
-    def _converse(self, channel: Channel) -> None:
-        try:
-            hello = self._authenticate(channel)
-            if isinstance(hello, WorkerHello):
-                self._serve_worker(channel, hello)
-            elif isinstance(hello, DriverHello):
-                self._serve_driver(channel)
-        except ParameterServerError as error:
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
-            self._say_goodbye(channel, error)
-        except OSError as error:
-            # The loss of a worker is an event of its own, and concerns no other connection.
-            sys.stderr.write(f"a connection broke: {error}\n")
 
     def _say_goodbye(self, channel: Channel, error: ParameterServerError) -> None:
         name = ProtocolError if isinstance(error, ProtocolError) else type(error)
@@ -266,20 +263,21 @@ class Service:
         While the answer waits for other workers, each side checks that the other is alive.
         """
         connection = channel.connection
-        self._coordinator.post(
+        answer = self._coordinator.post(
             session,
             message,
             connection.vector,
             connection.frame_size,
             connection.received_state,
         )
-        told = time.monotonic()
-        while (answer := self._coordinator.wait(session, LOOK_SECONDS)) is None:
-            if channel.peer_is_gone():
+        keepalive_at = time.monotonic() + KEEPALIVE_SECONDS
+        while answer is None:
+            answer = self._coordinator.wait(session, LOOK_SECONDS)
+            if answer is None and channel.peer_is_gone():
                 return None
-            if time.monotonic() - told > KEEPALIVE_SECONDS:
+            if answer is None and time.monotonic() > keepalive_at:
                 channel.send(Keepalive())
-                told = time.monotonic()
+                keepalive_at = time.monotonic() + KEEPALIVE_SECONDS
         return answer
 
     # The driver

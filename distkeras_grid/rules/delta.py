@@ -59,11 +59,13 @@ class DeltaRule(AsynchronousRule):
 
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
         """Scale the commit and add it; reply with the new center."""
-        for scaling, kept in self._with_memory(memory):
+        scalings = list(self._with_memory(memory))
+        for scaling, kept in scalings:
             scaling.on_server(payload, commit, center, kept)
         np.add(center, payload, out=center)
         np.copyto(payload, center)
-        self.greet(center, memory)
+        for scaling, kept in scalings:
+            scaling.remember(center, kept)
 
     def _with_memory(self, memory: Memory) -> Iterator[tuple[Scaling, Memory]]:
         start = 0

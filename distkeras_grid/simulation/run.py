@@ -27,6 +27,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server import run_monitor as watches
+from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
     CenterUpdate,
@@ -45,7 +46,8 @@ from distkeras_grid.parameter_server.messages import (
     WorkerEnd,
 )
 from distkeras_grid.parameter_server.run_monitor import RunMonitor
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Action,
     Disconnect,
@@ -54,10 +56,8 @@ from distkeras_grid.parameter_server.server_core import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    ServerCore,
     received,
 )
-from distkeras_grid.parameter_server.state import ConnectionId
 from distkeras_grid.records import EpochEnded, WorkerRecord
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster

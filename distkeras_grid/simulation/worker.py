@@ -10,8 +10,9 @@ from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.compression import DeltaDecoder
 from distkeras_grid.parameter_server.frames import encoded_size
+from distkeras_grid.parameter_server.ledger import PendingCommit
+from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import CommitReply, Start, Step
-from distkeras_grid.parameter_server.state import ConnectionId, PendingCommit
 from distkeras_grid.rules import rule_of
 from distkeras_grid.simulation.cluster import Cluster
 from distkeras_grid.spec import RunSpec

@@ -626,7 +626,7 @@ def counts() -> Run:
     return Run(model, X, RARE, validation=True)
 
 
-@case("Metrics", "`RestoreWorkerState`, `Precision`, `AUC`")
+@case("Metrics", "`Recall`, `Precision`, `AUC`")
 def ratios_of_counts() -> Run:
     metrics = keras.metrics
     model = detector(

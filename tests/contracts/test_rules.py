@@ -8,9 +8,10 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import from_changes
+from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.server_core import JoinRequest, ReceivedMessage, ServerCore
-from distkeras_grid.parameter_server.state import ConnectionId
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import JoinRequest, ReceivedMessage
 from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,

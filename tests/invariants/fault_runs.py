@@ -46,7 +46,8 @@ from distkeras_grid.parameter_server.run_monitor import (
 )
 from distkeras_grid.parameter_server.run_monitor import FailRun as WatchFails
 from distkeras_grid.parameter_server.run_monitor import FinishRun as WatchFinishes
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Disconnect,
     JoinRequest,
@@ -54,7 +55,6 @@ from distkeras_grid.parameter_server.server_core import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    ServerCore,
     received,
 )
 from distkeras_grid.records import WindowRecord, WorkerRecord
@@ -499,12 +499,12 @@ class FaultyRun:
 
     def _check_memory(self):
         core = self.core
-        assert len(core._gate) <= self.workers
-        assert len(core._round) <= self.workers
-        assert len(core._keeping.all) <= self.workers
+        assert len(core._waiters.gate) <= self.workers
+        assert len(core._waiters.round) <= self.workers
+        assert len(core._checkpoint.states.all) <= self.workers
         assert len(core.ledger.events.events) <= 100
-        if core._replay is not None:
-            assert len(core._replay._steps) <= KEPT_STEPS + 1
+        if core._steps is not None:
+            assert len(core._steps.log._steps) <= KEPT_STEPS + 1
 
     # -- the driver -----------------------------------------------------------------------------
 

@@ -34,12 +34,12 @@ from distkeras_grid.parameter_server.messages import (
     WorkerEnd,
     WorkerStateReply,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     JoinRequest,
     ReceivedMessage,
     SendReply,
-    ServerCore,
     received,
 )
 from distkeras_grid.records import EpochEnded, WindowRecord

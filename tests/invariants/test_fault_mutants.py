@@ -18,19 +18,20 @@ from distkeras_grid.errors import GridError, RefusedError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
 from distkeras_grid.parameter_server.events import EventLog
-from distkeras_grid.parameter_server.messages import FetchCenter, Ready, WindowCommit
+from distkeras_grid.parameter_server.ledger import Ledger
+from distkeras_grid.parameter_server.membership import Membership
+from distkeras_grid.parameter_server.messages import FetchCenter, Ready, ResumeReply, WindowCommit
 from distkeras_grid.parameter_server.run_monitor import RunMonitor
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Disconnect,
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
     SendReply,
-    ServerCore,
     received,
 )
-from distkeras_grid.parameter_server.state import Ledger
 from distkeras_grid.parameter_server.worker_state_store import WorkerStateStore
 from distkeras_grid.rules import CommitInfo
 from distkeras_grid.spec import RunSpec
@@ -43,21 +44,21 @@ from tests.specs import make_spec
 def folds_again(self, arrival, admit=Ledger.admit):
     """A commit that was folded is folded once more."""
     if not admit(self, arrival):
-        self._seats[arrival.session.seat].next_sequence = arrival.commit.sequence
+        self._work[arrival.session.seat].next_sequence = arrival.commit.sequence
     return True
 
 
-def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=Ledger.ready):
+def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=Membership.ready):
     return ready(self, session, rows, seconds, "", road)
 
 
 def came(self):
     """Seats that have been ready at some time."""
-    return sum(seat.rows is not None for seat in self._seats)
+    return sum(member.rows is not None for member in self.all)
 
 
 def waits_for_all(self, session):
-    return self.present == len(self._seats)
+    return self.members.present == len(self.members.all)
 
 
 def impatient(self, clock, due=RunMonitor._due):
@@ -69,8 +70,14 @@ def blames_all(self, workers, now, told=RunMonitor._told):
 
 
 def forgets_who_was_asked(self, event, join=ServerCore._join):
-    self._keeping.lose(event.seat)
+    self._checkpoint.states.lose(event.seat)
     return join(self, event)
+
+
+def remembers_what_was_sent(self, event, now):
+    """A worker that connects again is taken to know the last reply."""
+    self.members.resume(event.sender)
+    return [SendReply(event.sender, ResumeReply())]
 
 
 def never_stale(self, arrival):
@@ -81,19 +88,14 @@ def never_stale(self, arrival):
 def stale_by_its_own_commits(self, arrival):
     """Staleness is counted from the seat's commits, and not from the version that one names."""
     commit = arrival.commit
-    staleness = self.version - self._seats[arrival.session.seat].next_sequence
+    staleness = self.version - self._work[arrival.session.seat].next_sequence
     return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
 
 
-def folds_unchecked(self, seat, sizes, fold):
-    with np.errstate(over="ignore", invalid="ignore"):
-        fold()
-
-
-def puts_nothing_back(self, seat, sizes, fold, change=Center._change):
+def puts_nothing_back(self, seat, before, *, small, end=Center._end):
     """A fold that is refused is in the center all the same."""
     try:
-        change(self, seat, sizes, fold)
+        end(self, seat, before, small=small)
     except RefusedError:
         self.vector.fill(0)
         raise
@@ -196,26 +198,26 @@ def workers_go_on():
 #: the fault and the family whose runs do, or a function.
 MISTAKES = {
     "an old connection is heard": (
-        *(Ledger, "_current", lambda self, session: self._seats[session.seat]),
+        *(Membership, "current", lambda self, session: self.all[session.seat]),
         *("zombie twin", "delta"),
     ),
     "a commit counts twice": (Ledger, "admit", folds_again, "reset", "delta"),
-    "other rows are taken": (Ledger, "ready", takes_other_rows, "rows changed", "delta"),
+    "other rows are taken": (Membership, "ready", takes_other_rows, "rows changed", "delta"),
     "rows of others are taken": (
         *(RunSpec, "largest_share", lambda self: self.rows, each_has_its_own_rows),
     ),
     "the gate opens too early": (
         *(Ledger, "may_start", lambda self, session: True, all_start_at_once),  # noqa: ARG005
     ),
-    "who has gone counts as there": (Ledger, "present", property(came), all_start_at_once),
+    "who has gone counts as there": (Membership, "present", property(came), all_start_at_once),
     "who comes again waits for all": (*(Ledger, "may_start", waits_for_all, all_start_at_once),),
     "a quorum waits for all": (
-        *(Ledger, "needed", lambda self, present: len(self._seats)),  # noqa: ARG005
+        *(Membership, "needed", lambda self, present: len(self.all)),  # noqa: ARG005
         *("slot gone", "averaging with quorum"),
     ),
     "changes are told to who knows nothing": (
         *(ServerCore, "_resume"),
-        lambda self, event, now: [SendReply(event.sender, self.ledger.resume(event.sender))],  # noqa: ARG005
+        remembers_what_was_sent,
         *("reset", "staleness"),
     ),
     "a lost worker stays in its round": (
@@ -257,8 +259,10 @@ MISTAKES = {
         *(Ledger, "check_finite", lambda self, arrival, finite: ""),  # noqa: ARG005
         not_finite,
     ),
-    "a center may overflow": (Center, "_change", folds_unchecked, not_finite),
-    "a refused fold leaves a trace": (Center, "_change", puts_nothing_back, not_finite),
+    "a center may overflow": (
+        *(Center, "_end", lambda self, seat, before, *, small: None, not_finite),  # noqa: ARG005
+    ),
+    "a refused fold leaves a trace": (Center, "_end", puts_nothing_back, not_finite),
     "a checkpoint does not wait for its workers": (
         *(CheckpointBarrier, "complete", property(lambda self: self.pending), rounds_go_on),
     ),

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from distkeras_grid.parameter_server.membership import ConnectionId
 from distkeras_grid.parameter_server.messages import Ready, WindowCommit
-from distkeras_grid.parameter_server.server_core import JoinRequest, ReceivedMessage, ServerCore
-from distkeras_grid.parameter_server.state import ConnectionId
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import JoinRequest, ReceivedMessage
 from distkeras_grid.rules import (
     SequentialRule,
     build_rule,

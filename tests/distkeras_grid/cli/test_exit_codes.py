@@ -44,7 +44,6 @@ EXPECTED = {
     errors.RefusedError: 5,
     errors.FencedError: 5,
     errors.NonFiniteCenterError: 6,
-    errors.RuleFailedError: 6,
     errors.ValidateError: 6,
     errors.OutlierError: 6,
     errors.TrainingError: 6,

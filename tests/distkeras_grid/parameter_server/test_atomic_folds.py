@@ -1,6 +1,5 @@
 """A fold is whole or not at all, and the center stays finite."""
 
-import pickle
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distkeras_grid.errors import NonFiniteCenterError, RefusedError, RuleFailedError
+from distkeras_grid.errors import NonFiniteCenterError, ParameterServerError, RefusedError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
@@ -18,12 +17,12 @@ from distkeras_grid.parameter_server.messages import (
     WindowCommit,
     WorkerEnd,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    ServerCore,
 )
 from distkeras_grid.rules import (
     RULES,
@@ -126,41 +125,10 @@ def same(state, other):
     )
 
 
-def test_a_rule_that_raises_ends_the_run_with_its_own_error():
-    """Before, the second send of the commit folded its first chunk twice."""
-    center = Center(FailsLater(), constant(0), SECTIONS, 1)
-    for _ in range(2):
-        with pytest.raises(RuleFailedError) as caught:
-            center.fold(constant(1), INFO)
-        assert (caught.value.rule, caught.value.error) == ("fails_later", "ValueError")
-        assert "my own mistake" in str(caught.value)
-        assert isinstance(caught.value.__cause__, ValueError)
-    assert set(center.vector[:CHUNK]) == {1.0}, "not folded once more"
-    out = constant(0)
-    uses = (
-        lambda: center.greet(0, out),
-        lambda: center.repeat(out, 0),
-        lambda: center.of(0),
-        lambda: center.replace(out),
-        center.to_state,
-    )
-    for use in uses:
-        with pytest.raises(RuleFailedError):
-            use()
-
-
-def test_the_error_of_a_rule_survives_the_way_to_the_driver():
-    sent = pickle.dumps(RuleFailedError.of("mine", ValueError("no")))
-    error = pickle.loads(sent)  # noqa: S301
-    assert (error.rule, error.error) == ("mine", "ValueError")
-    assert RuleFailedError(str(error)).args == error.args
-
-
 def test_a_rule_that_makes_nan_of_ordinary_numbers_has_failed():
     center = Center(MakesNaN(), constant(0), SECTIONS, 1)
-    with pytest.raises(RuleFailedError) as caught:
+    with pytest.raises(ArithmeticError, match="makes_nan"):
         center.fold(constant(1), INFO)
-    assert caught.value.error == "ArithmeticError"
 
 
 def test_two_finite_commits_cannot_make_the_center_infinite():
@@ -377,19 +345,19 @@ def failures(core):
 
 def test_the_driver_is_told_of_a_rule_that_fails(monkeypatch):
     core, sessions = core_of(FailsLater(), monkeypatch)
-    assert send(core, sessions[0], 1) == [RuleFailedError]
-    assert failures(core) == ["RuleFailedError"]
+    assert send(core, sessions[0], 1) == [ParameterServerError]
+    assert failures(core) == ["ParameterServerError"]
     assert core.ledger.samples_folded == 0
-    with pytest.raises(RuleFailedError):
+    with pytest.raises(ParameterServerError):
         send(core, sessions[0], 1)
-    assert failures(core) == ["RuleFailedError"], "told once"
+    assert failures(core) == ["ParameterServerError"], "told once"
 
 
 def test_all_of_a_round_are_told_of_a_rule_that_fails(monkeypatch):
     core, sessions = core_of(FailingRound(), monkeypatch)
     assert send(core, sessions[0], 1) == []
-    assert send(core, sessions[1], 1) == [RuleFailedError] * 2
-    assert failures(core) == ["RuleFailedError"]
+    assert send(core, sessions[1], 1) == [ParameterServerError] * 2
+    assert failures(core) == ["ParameterServerError"]
 
 
 def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
@@ -402,8 +370,8 @@ def test_a_center_that_is_folded_by_half_reaches_nobody(monkeypatch):
         core.handle(ReceivedMessage(session, WorkerEnd()), 0.0)
     with pytest.raises(RefusedError):
         core.handle(ReceivedMessage(DRIVER, FetchCenter(1, 0)), 0.0)
-    with pytest.raises(RuleFailedError):
-        core.center.to_state()
+    with pytest.raises(RefusedError):
+        core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
 
 
 def test_a_snapshot_that_was_made_before_the_rule_failed_is_there(monkeypatch):
@@ -420,31 +388,32 @@ def test_all_at_the_start_are_told_of_a_rule_that_fails_there(monkeypatch):
     monkeypatch.setattr(FailingGreeting, "switch", [True])
     assert get_ready(core, sessions[0]) == []
     actions = get_ready(core, sessions[1])
-    assert [(a.to, type(a.error)) for a in actions] == [(s, RuleFailedError) for s in sessions]
-    assert failures(core) == ["RuleFailedError"]
+    assert {a.to for a in actions} == set(sessions)
+    assert {type(a.error) for a in actions} == {ParameterServerError}
+    assert failures(core) == ["ParameterServerError"]
     again = core.handle(JoinRequest(0, 1), 0.0)[0].session
-    with pytest.raises(RuleFailedError):
+    with pytest.raises(ParameterServerError):
         get_ready(core, again)
     with pytest.raises(RefusedError):
         core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=True)), 0.0)
-    assert failures(core) == ["RuleFailedError"], "told once"
+    assert failures(core) == ["ParameterServerError"], "told once"
 
 
 def test_a_rule_that_fails_at_a_repetition_ends_the_run(monkeypatch):
     core, sessions = core_of(FailingRepeat(), monkeypatch)
     assert send(core, sessions[0], 1) == []
-    assert send(core, sessions[0], 1) == [RuleFailedError]
-    assert failures(core) == ["RuleFailedError"]
-    with pytest.raises(RuleFailedError):
+    assert send(core, sessions[0], 1) == [ParameterServerError]
+    assert failures(core) == ["ParameterServerError"]
+    with pytest.raises(ParameterServerError):
         send(core, sessions[1], 1)
 
 
 def test_a_rule_that_fails_after_a_skipped_commit_ends_the_run_for_all(monkeypatch):
     core, sessions = core_of(FailingGreeting(), monkeypatch, on_nonfinite="skip")
     monkeypatch.setattr(FailingGreeting, "switch", [True])
-    assert send(core, sessions[0], np.nan) == [RuleFailedError]
-    assert failures(core) == ["RuleFailedError"]
-    with pytest.raises(RuleFailedError):
+    assert send(core, sessions[0], np.nan) == [ParameterServerError]
+    assert failures(core) == ["ParameterServerError"]
+    with pytest.raises(ParameterServerError):
         send(core, sessions[1], 1)
 
 
@@ -462,7 +431,7 @@ def test_the_worker_reads_the_error_of_the_rule(serve, tools, monkeypatch):
     """Over a real socket, and not that the port should be checked."""
     monkeypatch.setitem(RULES, "failing", Failing)
     client = serve(rule=Failing()).started()
-    with pytest.raises(RuleFailedError) as caught:
+    with pytest.raises(ParameterServerError) as caught:
         tools.exchange(client, tools.commit(0))
     assert "my own mistake" in str(caught.value)
 
@@ -478,7 +447,7 @@ def test_the_driver_is_told_of_a_rule_whose_error_names_a_file_in_another_encodi
     monkeypatch.setitem(RULES, "failing", Failing)
     monkeypatch.setattr(Failing, "fold", fold)
     bench = serve(rule=Failing())
-    with pytest.raises(RuleFailedError, match="no file"):
+    with pytest.raises(ParameterServerError, match="no file"):
         tools.exchange(bench.started(), tools.commit(0))
     (told,) = (event for event in bench.driver().poll(5).events if getattr(event, "error", None))
-    assert told.message.endswith("OSError: no file \\udcff.")
+    assert "OSError: no file \\udcff" in told.message

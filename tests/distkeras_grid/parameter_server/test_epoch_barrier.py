@@ -21,13 +21,13 @@ from distkeras_grid.parameter_server.messages import (
     Start,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Disconnect,
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    ServerCore,
     received,
 )
 from distkeras_grid.records import EpochEnded
@@ -159,7 +159,7 @@ def test_a_server_that_was_replaced_waits_for_the_driver_again():
     parts = team.core.ledger.to_saved()
     assert parts["epochs_ended"] == 1
     again = Team("sequential", 1)
-    again.core.ledger._seats[0].samples_folded = again.core.ledger._seats[0].next_sequence = ROWS
+    again.core.ledger._work[0].samples_folded = again.core.ledger._work[0].next_sequence = ROWS
     again.core.ledger.samples_folded, again.core.ledger._epochs_ended = ROWS, 1
     again.sessions[0] = again.join(0, attempt=1)
     assert again.ready(0) == []

@@ -11,13 +11,13 @@ from distkeras_grid.parameter_server.messages import (
     Ready,
     WindowCommit,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Disconnect,
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    ServerCore,
 )
 from distkeras_grid.records import WorkerRecord
 from distkeras_grid.rules.finite_checks import size_of
@@ -131,7 +131,7 @@ def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goe
     core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert send(core, sessions[0]) == []
     # The checkpoint waits for both; the first one has nothing to tell.
-    core._gathering.lost(0)
+    core._checkpoint.stop_waiting(0)
     first, *rest = core.handle(event(sessions[1]), 1.0)
     assert (first.to.seat, type(first.error)) == (1, ParameterServerError)
     assert dismissed(rest) == {sessions[0]: ParameterServerError}

@@ -24,12 +24,12 @@ from distkeras_grid.parameter_server.messages import (
     WindowCommit,
     WorkerEnd,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Disconnect,
     JoinRequest,
     ReceivedMessage,
-    ServerCore,
     received,
 )
 from distkeras_grid.records import EpochEnded
@@ -300,7 +300,7 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
 
 
 def kept_steps(grid):
-    return len(grid.core._replay._steps)
+    return len(grid.core._steps.log._steps)
 
 
 def test_one_worker_is_asked_for_its_state_every_so_many_rounds():

@@ -52,13 +52,13 @@ from distkeras_grid.parameter_server.messages import (
     WorkerError,
     WorkerStateReply,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     DRIVER,
     Disconnect,
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    ServerCore,
     received,
 )
 from distkeras_grid.records import (
@@ -943,8 +943,13 @@ class StepsMachine(RoundMachine):
         return {"base": self.base, "state": self.state, "steps": dict(self.steps)}
 
     def check_goes_on(self, parts):
-        core, answers = super().check_goes_on(parts)
         moment, told = self.moment, self.moment.steps
+        if moment.version - told["base"] > MOST_STEPS:
+            # Of the workers that were asked, none has handed over for so long: see `step_one`.
+            with pytest.raises(DataError, match="replay"):
+                ServerCore.resumed(self.spec, parts)
+            return
+        core, answers = super().check_goes_on(parts)
         session, start = answers[0].to, answers[0].message
         assert (start.version, start.has_state) == (told["base"], told["state"] is not None)
         if start.has_state:
@@ -1083,17 +1088,17 @@ TestJudgedRounds.settings = LONG
 
 def vectors_in(core):
     """Return the vectors and states that a core holds, but for those on the shelf."""
-    center, (saved, states) = core.center, core._captured or ({}, [])
-    held = [*core._gate, *core._round.values(), *core._held.values()]
-    replay = core._replay
+    center, (saved, states) = core.center, core._checkpoint._captured or ({}, [])
+    held = [*core._waiters.gate, *core._waiters.round.values(), *core._waiters.held.values()]
+    replay = core._steps and core._steps.log
     steps = [] if replay is None else [step.gradient for step in replay._steps.values()]
     arriving = [] if replay is None else [weights for _, weights in replay._arriving.values()]
     promised = [] if replay is None else [*replay._promised.values(), replay.state]
     found = [
         *(*center._centers, *center._shared, *(each for own in center._own for each in own)),
-        *(*core._snapshots._made.values(), *core._telling._known.values()),
+        *(*core._snapshots._made.values(), *core._encoder._known.values()),
         *(*steps, *arriving, *promised, *(each.vector for each in held)),
-        *(*(kept.state for kept in core._keeping.all.values()), *states),
+        *(*(kept.state for kept in core._checkpoint.states.all.values()), *states),
         *arrays_of(saved),
     ]
     return [each for each in found if each is not None]

@@ -468,7 +468,7 @@ def test_who_has_finished_leaves_the_rounds(serve, tools):
         target=lambda: results.append(tools.exchange(clients[0], tools.commit(0), 7))
     )
     thread.start()
-    tools.wait_until(lambda: len(bench.service._coordinator._core._round) == 1)
+    tools.wait_until(lambda: len(bench.service._coordinator._core._waiters.round) == 1)
     clients[1].finish()
     thread.join(5)
     assert results[0][1] == 7
@@ -486,7 +486,7 @@ def test_a_pending_commit_is_dropped_with_its_attempt(serve, tools):
         )
     )
     thread.start()
-    tools.wait_until(lambda: len(bench.service._coordinator._core._round) == 1)
+    tools.wait_until(lambda: len(bench.service._coordinator._core._waiters.round) == 1)
     newer = bench.worker(0, attempt=1)
     thread.join(5)
     assert isinstance(commits[0], FencedError)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid.array_tree import unpack
-from distkeras_grid.errors import RefusedError, RuleFailedError, ServerUnreachableError
+from distkeras_grid.errors import ParameterServerError, RefusedError, ServerUnreachableError
 from distkeras_grid.parameter_server import sharded_process
 from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.sharded_client import ShardedClient
@@ -405,7 +405,7 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
     with Several(settings, 2) as several:
 
         def failing(*_, **__):
-            raise RuleFailedError.of("mine", ValueError("wrong shape"))
+            raise ValueError("wrong shape")
 
         client, drivers = several.started(4), iter(several.drivers())
         running = ShardedProcess(
@@ -423,14 +423,14 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
             update = hear(shard, timeout)
             if shard.number and not heard:
                 heard.append(shard)
-                with pytest.raises(RuleFailedError):
+                with pytest.raises(ParameterServerError):
                     exchange(client, {1}, 1)
             return update
 
         monkeypatch.setattr(running, "_hear", late)
         found = [event for _ in range(3) for event in running.poll(5).events]
         failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
-        assert [event.error for event in failed] == ["RuleFailedError"]
+        assert [event.error for event in failed] == ["ParameterServerError"]
         assert len(told) == 1
 
 

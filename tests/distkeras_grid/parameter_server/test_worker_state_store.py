@@ -9,12 +9,12 @@ from distkeras_grid.parameter_server.messages import (
     Resume,
     WorkerEnd,
 )
-from distkeras_grid.parameter_server.server_core import (
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import (
     Disconnect,
     JoinRequest,
     ReceivedMessage,
     SendReply,
-    ServerCore,
 )
 from distkeras_grid.parameter_server.worker_state_store import (
     SHARE,

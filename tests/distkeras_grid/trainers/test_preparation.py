@@ -3,15 +3,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distkeras_grid.errors import RuleFailedError, ServerUnreachableError
+from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
 from distkeras_grid.history import History
 from distkeras_grid.parameter_server.messages import FetchCenter, Ready
-from distkeras_grid.parameter_server.server_core import (
-    DRIVER,
-    JoinRequest,
-    ReceivedMessage,
-    ServerCore,
-)
+from distkeras_grid.parameter_server.server_core import ServerCore
+from distkeras_grid.parameter_server.server_events import DRIVER, JoinRequest, ReceivedMessage
 from distkeras_grid.records import WindowRecord
 from distkeras_grid.rules import RULES
 from distkeras_grid.rules.finite_checks import CHUNK
@@ -66,7 +62,7 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)
     run = TrainingJob(settings, None, {}, observer, history, {}, 0.0)
-    with pytest.raises(RuleFailedError) as raised, run._leaving(Server(core)):
+    with pytest.raises(ParameterServerError) as raised, run._leaving(Server(core)):
         raise dismissed.error
     assert run.left is None
     assert len(raised.value.__notes__) == 1

@@ -10,8 +10,8 @@ from msgspec import convert, structs
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
+from distkeras_grid.parameter_server.ledger import Ledger, PendingCommit
 from distkeras_grid.parameter_server.messages import Heartbeat, WindowCommit
-from distkeras_grid.parameter_server.state import Ledger, PendingCommit
 from distkeras_grid.records import (
     EpochEnded,
     LateRecord,
@@ -54,17 +54,22 @@ def arrive(session, sequence, samples=1, steps=1, loss=0.5, version=0, **changes
 
 def begin(state, rows):
     """Let every seat start with its rows; returns their sessions."""
-    sessions = [state.join(number, 0) for number in range(len(rows))]
+    sessions = [state.members.join(number, 0) for number in range(len(rows))]
     for session, count in zip(sessions, rows, strict=True):
-        state.ready(session, count)
+        state.members.ready(session, count)
     for session in sessions:
         state.start(session)
     return sessions
 
 
+def fold_all(state, commits, reply_bytes=0):
+    infos = [state.info(commit) for commit in commits]
+    return state.fold(commits, infos, 1.0, [reply_bytes] * len(commits))
+
+
 def fold(state, arrival):
     assert state.admit(arrival)
-    replies, snapshots = state.fold([arrival], now=1.0)
+    replies, snapshots = fold_all(state, [arrival])
     return replies[0], list(snapshots)
 
 
@@ -87,27 +92,27 @@ def test_what_a_commit_tells_of_its_local_set_is_an_event_folded_or_late():
 
 def test_an_older_attempt_does_not_get_the_seat():
     state = make()
-    state.join(0, attempt=5)
+    state.members.join(0, attempt=5)
     with pytest.raises(FencedError, match="Spark task 5"):
-        state.join(0, attempt=4)
+        state.members.join(0, attempt=4)
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_a_newer_connection_silences_the_older_one(attempt):
     state = make()
-    old = state.join(0, 0)
-    state.join(0, attempt)
+    old = state.members.join(0, 0)
+    state.members.join(0, attempt)
     calls = [
-        lambda: state.ready(old, 100),
+        lambda: state.members.ready(old, 100),
         lambda: state.start(old),
         lambda: state.admit(arrive(old, 0)),
         lambda: state.finish(old, 1.0),
-        lambda: state.fail(old, "ValueError", ""),
+        lambda: state.members.fail(old, "ValueError", ""),
     ]
     for call in calls:
         with pytest.raises(FencedError):
             call()
-    state.lose(old)
+    state.members.lose(old)
     assert state.update(0).seats[0].status == "joined"
     fenced = [event.attempt for event in kinds(state, WorkerRecord) if event.status == "fenced"]
     assert fenced == ([0] if attempt else [])
@@ -117,11 +122,11 @@ def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its
     state = make(seats=1)
     sessions = []
     for now, task in ((5.0, 7), (9.0, 35)):
-        state.now = now
-        sessions.append(state.join(0, task))
-        state.hear(sessions[-1], Heartbeat("reading", 1, f"node-{task}", "/logs/stderr"))
-        state.join(0, task)  # another connection of the same attempt
-        state.lose(state.join(0, task))
+        state.members.now = now
+        sessions.append(state.members.join(0, task))
+        state.members.hear(sessions[-1], Heartbeat("reading", 1, f"node-{task}", "/logs/stderr"))
+        state.members.join(0, task)  # another connection of the same attempt
+        state.members.lose(state.members.join(0, task))
     lost = [event for event in state.events.events if event.status == "lost"]
     assert lost == [
         WorkerRecord(0, task, "lost", at=at, host=f"node-{task}", log="/logs/stderr", tries=tries)
@@ -131,33 +136,33 @@ def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its
     # Also in another execution of the run.
     saved = msgspec.convert(state.to_saved(), SavedLedger)
     again = Ledger.from_saved(make_spec(trainable_size=4, rows=100, epochs=3), saved)
-    again.join(0, 3)
+    again.members.join(0, 3)
     assert again.update(0).seats[0].tries == 3
 
 
 def test_a_seat_that_does_not_exist_is_refused():
     with pytest.raises(RefusedError):
-        make().join(1, 0)
+        make().members.join(1, 0)
 
 
 def test_the_start_waits_for_every_seat_at_once():
     state = make(seats=2, largest_share=60)
-    first, second = state.join(0, 0), state.join(1, 0)
-    state.ready(first, 60)
+    first, second = state.members.join(0, 0), state.members.join(1, 0)
+    state.members.ready(first, 60)
     assert not state.may_start(first)
-    state.lose(first)
-    state.ready(second, 40)
+    state.members.lose(first)
+    state.members.ready(second, 40)
     assert not state.may_start(second)
-    again = state.join(0, 1)
-    state.ready(again, 60)
+    again = state.members.join(0, 1)
+    state.members.ready(again, 60)
     assert state.may_start(again)
     assert state.may_start(second)
 
 
 def test_a_run_that_the_driver_stops_holds_nobody_at_its_start():
     state = make(seats=2, largest_share=60)
-    first = state.join(0, 0)
-    state.ready(first, 60)
+    first = state.members.join(0, 0)
+    state.members.ready(first, 60)
     assert not state.may_start(first)
     state.command(stop=True, learning_rate=None)
     assert state.may_start(first)
@@ -166,64 +171,64 @@ def test_a_run_that_the_driver_stops_holds_nobody_at_its_start():
 
 def test_a_later_attempt_passes_the_start_at_once():
     state = make(seats=2, rows=2)
-    for session in (state.join(0, 0), state.join(1, 0)):
-        state.ready(session, 1)
+    for session in (state.members.join(0, 0), state.members.join(1, 0)):
+        state.members.ready(session, 1)
         last = session
-    state.lose(last)
-    late = state.join(1, 1)
-    state.ready(late, 1)
+    state.members.lose(last)
+    late = state.members.join(1, 1)
+    state.members.ready(late, 1)
     assert state.may_start(late)
 
 
 def test_a_seat_without_rows_holds_nobody_up():
     state = make(seats=2, largest_share=100)
-    empty, full = state.join(0, 0), state.join(1, 0)
-    state.ready(empty, 0)
+    empty, full = state.members.join(0, 0), state.members.join(1, 0)
+    state.members.ready(empty, 0)
     assert state.may_start(empty)
     state.start(empty)
-    state.ready(full, 100)
+    state.members.ready(full, 100)
     assert state.may_start(full)
-    assert state.missing([1]) == []
+    assert state.members.missing([1]) == []
     state.finish(empty, 1.0)
-    assert state.missing([1]) == []
-    assert state.missing([]) == [1]
+    assert state.members.missing([1]) == []
+    assert state.members.missing([]) == [1]
 
 
 def test_rows_must_be_those_that_were_announced():
     state = make(seats=2, rows=10, largest_share=7)
-    first, second = state.join(0, 0), state.join(1, 0)
-    state.ready(first, 6)
+    first, second = state.members.join(0, 0), state.members.join(1, 0)
+    state.members.ready(first, 6)
     with pytest.raises(RefusedError, match=r"\b10 .*\b9 "):
-        state.ready(second, 3)
+        state.members.ready(second, 3)
     with pytest.raises(RefusedError, match=r"\b6 .*\b7 "):
-        state.ready(state.join(0, 1), 7)
-    state.ready(second, 4)
+        state.members.ready(state.members.join(0, 1), 7)
+    state.members.ready(second, 4)
 
 
 def test_too_many_rows_are_refused_before_all_have_told_theirs():
     state = make(seats=3, rows=10, largest_share=6)
-    state.ready(state.join(0, 0), 6)
-    second = state.join(1, 0)
+    state.members.ready(state.members.join(0, 0), 6)
+    second = state.members.join(1, 0)
     with pytest.raises(RefusedError):
-        state.ready(second, 5)
-    state.ready(second, 4)
-    state.ready(state.join(2, 0), 0)
-    assert state.started
+        state.members.ready(second, 5)
+    state.members.ready(second, 4)
+    state.members.ready(state.members.join(2, 0), 0)
+    assert state.members.started
 
 
 def test_a_later_attempt_has_the_same_rows_as_far_as_it_is_known():
     state, one, other = make(), "0" * 16, "1" * 16
     for attempt, digest in enumerate(("", one, "", one)):
-        state.ready(state.join(0, attempt), 100, digest=digest)
+        state.members.ready(state.members.join(0, attempt), 100, digest=digest)
     with pytest.raises(RefusedError):
-        state.ready(state.join(0, 4), 100, digest=other)
-    state.ready(state.join(0, 5), 100, digest=one)
+        state.members.ready(state.members.join(0, 4), 100, digest=other)
+    state.members.ready(state.members.join(0, 5), 100, digest=one)
 
 
 def test_the_driver_reads_what_a_worker_has_measured_and_which_road_it_takes():
     state = make()
-    state.ready(state.join(0, 0), 100)
-    state.ready(state.join(0, 1), 100, window_seconds=0.5, road="tcp")
+    state.members.ready(state.members.join(0, 0), 100)
+    state.members.ready(state.members.join(0, 1), 100, window_seconds=0.5, road="tcp")
     ready = [event for event in kinds(state, WorkerRecord) if event.status == "ready"]
     assert [(each.window_seconds, each.road) for each in ready] == [(None, None), (0.5, "tcp")]
 
@@ -231,12 +236,12 @@ def test_the_driver_reads_what_a_worker_has_measured_and_which_road_it_takes():
 def test_a_worker_takes_no_rows_of_others():
     """Otherwise the honest ones would be refused, and the run would train on one worker's rows."""
     state = make(seats=2)
-    first, second = state.join(0, 0), state.join(1, 0)
+    first, second = state.members.join(0, 0), state.members.join(1, 0)
     with pytest.raises(RefusedError):
-        state.ready(first, 51)
-    state.ready(second, 50)
-    state.ready(first, 50)
-    assert state.started
+        state.members.ready(first, 51)
+    state.members.ready(second, 50)
+    state.members.ready(first, 50)
+    assert state.members.started
 
 
 def test_no_commit_has_more_samples_than_its_worker_has_rows_in_a_window():
@@ -250,27 +255,27 @@ def test_no_commit_has_more_samples_than_its_worker_has_rows_in_a_window():
 
 def test_who_is_there_is_counted_at_the_start():
     state = make(seats=3, rows=30)
-    sessions = [state.join(number, 0) for number in range(3)]
-    assert state.present == 0, "to join is not to be ready"
+    sessions = [state.members.join(number, 0) for number in range(3)]
+    assert state.members.present == 0, "to join is not to be ready"
     for session in sessions[:2]:
-        state.ready(session, 10)
-    assert state.present == 2
-    state.lose(sessions[0])
-    assert state.present == 1
-    assert not state.started
+        state.members.ready(session, 10)
+    assert state.members.present == 2
+    state.members.lose(sessions[0])
+    assert state.members.present == 1
+    assert not state.members.started
 
 
 def test_the_driver_reads_what_becomes_of_each_worker():
     state = make(seats=2, largest_share=60)
     first, second = begin(state, [60, 40])
-    state.lose(first)
-    again = state.join(0, 0)
-    state.resume(again)
+    state.members.lose(first)
+    again = state.members.join(0, 0)
+    state.members.resume(again)
     state.finish(second, 1.0)
-    state.lose(second)
-    newer = state.join(0, 3)
-    state.fail(newer, "ValueError", "no")
-    state.lose(newer)
+    state.members.lose(second)
+    newer = state.members.join(0, 3)
+    state.members.fail(newer, "ValueError", "no")
+    state.members.lose(newer)
     told = kinds(state, WorkerRecord)
     assert [(event.attempt, event.status) for event in told if event.worker == 0] == [
         *((0, status) for status in ("joined", "ready", "lost", "joined", "resumed", "fenced")),
@@ -289,8 +294,8 @@ def test_a_later_attempt_learns_what_is_folded():
     (session,) = begin(state, [100])
     for sequence in range(3):
         fold(state, arrive(session, sequence, samples=7, version=sequence))
-    later = state.join(0, 1)
-    state.ready(later, 100)
+    later = state.members.join(0, 1)
+    state.members.ready(later, 100)
     start = state.start(later)
     assert (start.next_sequence, start.version) == (3, 3)
     assert not start.has_state
@@ -402,11 +407,11 @@ def test_a_worker_trains_no_row_more_often_than_there_are_epochs():
 
 def test_who_was_not_told_to_start_folds_nothing():
     state = make()
-    session = state.join(0, 0)
+    session = state.members.join(0, 0)
     with pytest.raises(RefusedError):
         state.admit(arrive(session, 0))
     with pytest.raises(RefusedError):
-        state.resume(session)
+        state.members.resume(session)
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
@@ -414,10 +419,10 @@ def test_nor_does_who_has_joined_again_and_was_not_told_to_go_on(attempt):
     """Though its rows, and what is due of them, are known from before."""
     state = make()
     begin(state, [100])
-    again = state.join(0, attempt)
+    again = state.members.join(0, attempt)
     with pytest.raises(RefusedError):
         state.admit(arrive(again, 0))
-    state.ready(again, 100)
+    state.members.ready(again, 100)
     with pytest.raises(RefusedError):
         state.admit(arrive(again, 0))
     state.start(again)
@@ -431,8 +436,8 @@ def test_staleness_follows_from_the_version_that_a_commit_names():
     for sequence in range(9):
         fold(state, arrive(second, sequence, version=sequence))
     assert state.info(arrive(first, 0)).staleness == 9
-    again = state.join(0, 0)
-    state.resume(again)
+    again = state.members.join(0, 0)
+    state.members.resume(again)
     assert state.next_sequence(0) == 0
     assert state.info(arrive(again, 0)).staleness == 9
     fold(state, arrive(again, 0))
@@ -443,7 +448,7 @@ def test_only_the_attempt_that_was_started_resumes():
     state = make()
     begin(state, [100])
     with pytest.raises(RefusedError):
-        state.resume(state.join(0, 1))
+        state.members.resume(state.members.join(0, 1))
 
 
 def test_a_repeated_sequence_counts_once():
@@ -513,7 +518,7 @@ def test_a_round_is_one_version():
     state = make(seats=2, rule="averaging")
     sessions = begin(state, [50, 50])
     arrivals = [arrive(session, 0, samples=session.seat + 1) for session in sessions]
-    replies, _ = state.fold(arrivals, now=1.0)
+    replies, _ = fold_all(state, arrivals)
     assert [reply.version for reply in replies] == [1, 1]
     assert [record.staleness for record in kinds(state, WindowRecord)] == [0, 0]
     assert state.samples_folded == 3
@@ -544,13 +549,13 @@ def test_events_are_kept_until_they_are_seen():
 
 def test_a_window_event_says_what_the_driver_needs():
     state = make()
-    session = state.join(0, 7)
-    state.ready(session, 100)
+    session = state.members.join(0, 7)
+    state.members.ready(session, 100)
     state.start(session)
     fold(state, arrive(session, 0, samples=3))
     (event,) = kinds(state, WindowRecord)
     assert (event.attempt, event.samples, event.bytes_up) == (7, 3, 100)
-    state.fold([arrive(session, 1, version=1)], 1.0, reply_bytes=[1000])
+    fold_all(state, [arrive(session, 1, version=1)], 1000)
     _, other = kinds(state, WindowRecord)
     assert other.bytes_down == event.bytes_down + 1000
 
@@ -558,20 +563,20 @@ def test_a_window_event_says_what_the_driver_needs():
 def test_a_quorum_counts_those_that_could_still_come():
     state = make(seats=5, rows=50, rule="averaging", quorum=0.8)
     sessions = begin(state, [10] * 5)
-    assert state.needed([]) == 4
-    state.lose(sessions[4])
-    assert state.needed([0, 1]) == 4, "who died may come back"
+    assert state.members.needed([]) == 4
+    state.members.lose(sessions[4])
+    assert state.members.needed([0, 1]) == 4, "who died may come back"
     state.finish(sessions[3], 1.0)
-    assert state.needed([0, 1]) == 3, "so many more are to finish"
-    assert make(seats=5, rule="averaging").needed([]) == 5
+    assert state.members.needed([0, 1]) == 3, "so many more are to finish"
+    assert make(seats=5, rule="averaging").members.needed([]) == 5
 
 
 def test_who_has_finished_is_neither_needed_nor_missing():
     state = make(seats=3, rows=30, rule="averaging")
     sessions = begin(state, [10] * 3)
-    assert (state.needed([0]), state.missing([0])) == (3, [1, 2])
+    assert (state.members.needed([0]), state.members.missing([0])) == (3, [1, 2])
     state.finish(sessions[2], 1.0)
-    assert (state.needed([0]), state.missing([0])) == (2, [1])
+    assert (state.members.needed([0]), state.members.missing([0])) == (2, [1])
 
 
 def test_what_comes_after_its_round_is_dropped_counted_and_told():
@@ -579,7 +584,7 @@ def test_what_comes_after_its_round_is_dropped_counted_and_told():
     sessions = begin(state, [10] * 3)
     first = [arrive(session, 0, samples=10) for session in sessions]
     assert not any(state.is_late(arrival) for arrival in first)
-    state.fold(first[:2], now=1.0)
+    fold_all(state, first[:2])
     assert state.is_late(first[2])
     reply, snapshots = state.drop(first[2], now=2.0)
     assert (reply.version, list(snapshots)) == (1, [1])
@@ -607,7 +612,7 @@ def test_a_quorum_of_finished_seats_ends_the_run_and_all_its_epochs():
     state = make(seats=3, rows=30, epochs=2, rule="averaging", quorum=0.6, snapshots_per_epoch=1)
     sessions = begin(state, [10] * 3)
     for sequence in range(2):
-        state.fold([arrive(s, sequence, samples=10) for s in sessions[:2]], now=1.0)
+        fold_all(state, [arrive(s, sequence, samples=10) for s in sessions[:2]])
     assert list(state.finish(sessions[0], 2.0)) == []
     assert not state.stop
     assert list(state.finish(sessions[1], 3.0)) == [2]

@@ -1,0 +1,527 @@
+"""Who has trained what, and what counts: commits, samples, versions, epochs, and the driver's news.
+
+It is part of the server's core (`distkeras_grid.parameter_server.server_core`), without arithmetic
+on weights, sockets, threads or clock. Times are arguments [s since 1970].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from distkeras_grid.errors import RefusedError
+from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
+from distkeras_grid.parameter_server.events import EventLog
+from distkeras_grid.parameter_server.frames import encoded_size
+from distkeras_grid.parameter_server.membership import ConnectionId, Member, Membership
+from distkeras_grid.parameter_server.messages import (
+    EVENTS_PER_UPDATE,
+    CenterUpdate,
+    CommitReply,
+    SeatStatus,
+    Start,
+    WindowCommit,
+)
+from distkeras_grid.parameter_server.metric_sums import MetricSums
+from distkeras_grid.records import (
+    EpochEnded,
+    LateRecord,
+    LocalRecord,
+    LocalSet,
+    SkippedRecord,
+    WindowRecord,
+)
+from distkeras_grid.rules import CommitInfo, rule_of
+from distkeras_grid.spec import RunSpec
+
+_NUMBERS = (
+    "version",
+    "samples_folded",
+    "samples_dropped",
+    "stop",
+    "learning_rate",
+)
+#: Of a worker and of its work, what lasts longer than an execution of the run.
+_LASTING_MEMBER = ("rows", "digest", "tries")
+_LASTING_WORK = ("next_sequence", "samples_folded", "samples_dropped")
+#: Most learning rates that a worker is told which trains windows again, the newest ones.
+_MOST_RATES = 1000
+
+
+@dataclass(slots=True, eq=False)
+class PendingCommit:
+    """A commit that has arrived completely."""
+
+    session: ConnectionId  # Session of the sender
+    commit: WindowCommit
+    bytes_up: int  # Bytes of its frame
+
+
+@dataclass(slots=True)
+class _Work:
+    """What of a seat's work has come."""
+
+    next_sequence: int = 0
+    samples_folded: int = 0
+    samples_dropped: int = 0
+    #: Number of its last commit that was skipped; -1 for none.
+    skipped: int = -1
+
+
+def _window_of(arrival: PendingCommit) -> str:
+    commit = arrival.commit
+    return f"Worker {arrival.session.seat}, epoch {commit.epoch}, window {commit.window}"
+
+
+class Ledger:
+    """The state of one run."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.version = 0
+        self.samples_folded = 0
+        self.samples_dropped = 0
+        self.stop = False
+        self.learning_rate: float | None = None
+        #: Epochs after which the driver's callbacks have acted.
+        self.epochs_acted = spec.schedule.epochs_before
+        #: The rates that the driver has set, each with the epoch from which it counts.
+        self.rates: list[tuple[int, float]] = []
+        self.events = EventLog()
+        self.members = Membership(spec, self.events)
+        self._spec = spec
+        self._schedule = spec.schedule
+        self._rows, self._epochs = spec.rows, spec.epochs
+        self._epochs_before = spec.schedule.epochs_before
+        self._epochs_left = spec.schedule.epochs_left
+        self._repeated = spec.schedule.repeated
+        self._snapshots_per_epoch = spec.snapshots_per_epoch
+        self._separate = rule_of(spec.rule).traits.own_center
+        self._work = [_Work() for _ in range(spec.workers)]
+        self._epochs_ended = 0
+        self._ended = False
+        self._metrics = MetricSums()
+        # The seats as they were last told to the driver, and the moments at which they changed.
+        self._told: dict[int, tuple[SeatStatus, int]] = {}
+
+    # Seats
+
+    def may_start(self, session: ConnectionId) -> bool:
+        """Whether a ready seat may start. A seat without rows need not wait for the others."""
+        return self.members.started or self.stop or self.members.all[session.seat].rows == 0
+
+    def start(self, session: ConnectionId) -> Start:
+        """Let a seat start from the current center."""
+        self.members.start(session)
+        return Start(
+            next_sequence=self._work[session.seat].next_sequence,
+            version=self.version,
+            newest=self.version,
+            has_state=False,
+            learning_rate=self.learning_rate,
+            stop=self.stop,
+        )
+
+    def go_on(self, session: ConnectionId, kept: int | None) -> None:
+        """Report from where a seat goes on, if it has windows in the center.
+
+        `kept`: windows behind the state that its worker receives; None if it begins with a new one.
+        """
+        windows = self._work[session.seat].next_sequence
+        if windows:
+            self.members.log_status(session.seat, "continued", windows=windows, state_windows=kept)
+
+    def next_sequence(self, number: int) -> int:
+        """Return the number of the commit that is due from a seat."""
+        return self._work[number].next_sequence
+
+    def finish(self, session: ConnectionId, now: float) -> range:
+        """Record that a seat has no windows left; a quorum of such seats ends the run."""
+        self.members.finish(session)
+        if self.stop or not self.members.over:
+            return range(0)
+        # The run does not wait for the remaining windows of late workers.
+        self.stop = True
+        before = self._count_of(self._snapshots_per_epoch)
+        self._ended = True
+        return self._pass(before, now)
+
+    # Commits
+
+    def admit(self, arrival: PendingCommit) -> bool:
+        """Check a commit before it is folded."""
+        member, commit = self.members.current(arrival.session), arrival.commit
+        work = self._work[arrival.session.seat]
+        if member.status == "running" and commit.sequence < work.next_sequence:
+            return False
+        if reason := self._unfit(member, work, commit):
+            raise RefusedError(f"{_window_of(arrival)}: {reason}.")
+        return True
+
+    def _unfit(self, member: Member, work: _Work, commit: WindowCommit) -> str:
+        """Return why a commit cannot be the next one of a seat, empty if it is."""
+        rows, schedule = member.rows or 0, self._schedule
+        windows, first = schedule.windows_per_epoch(rows), self._epochs_before + 1
+        # Each row is trained once in each epoch, whatever the windows are, and a window lies within
+        # the epochs between two exchanges.
+        left = rows * self._epochs_left - work.samples_folded - work.samples_dropped
+        left = min(left, rows * schedule.epochs_per_window)
+        if member.status != "running":
+            return "the worker was not told to start. Received: a commit"
+        if commit.sequence > work.next_sequence:
+            return f"commit {work.next_sequence} is expected. Received: commit {commit.sequence}"
+        if commit.version > self.version:
+            return (
+                f"the center is at version {self.version}. Received: a window that started from "
+                f"version {commit.version}"
+            )
+        if not (first <= commit.epoch <= schedule.epochs and commit.window < windows):
+            return (
+                f"the worker has the epochs {first} to {schedule.epochs}, with {windows} windows "
+                "each. Received: a commit of another one"
+            )
+        if not self._metrics.takes(commit.state):
+            return (
+                "the state of its metrics must be as long as that of other windows. Received: "
+                f"{len(commit.state)} bytes"
+            )
+        if not 1 <= commit.steps <= commit.samples <= left:
+            return (
+                "a window has at least one step, one sample a step, and no more samples than the "
+                f"worker has left for it. Received: {commit.steps} steps, {commit.samples} samples "
+                f"of {left}"
+            )
+        return "" if commit.local is None else self._unfit_local(commit.local)
+
+    def _unfit_local(self, local: LocalSet) -> str:
+        """Return why the result of a local set is none of this run, empty if it is one."""
+        drawn = self._spec.data.local
+        if drawn is None:
+            return "workers of this run draw no local sets. Received: the result of one"
+        if (local.train, local.test) != (drawn.local_train, drawn.local_test):
+            return (
+                f"a local set has {drawn.local_train} tiles for training and {drawn.local_test} "
+                f"for the test. Received: {local.train} and {local.test}"
+            )
+        return ""
+
+    def check_finite(self, arrival: PendingCommit, finite: bool) -> str:
+        """Return what is not finite in an admitted commit, in words; empty if all is."""
+        loss = arrival.commit.loss
+        if loss is not None and not math.isfinite(loss):
+            reason = f"the loss is {loss}"
+        elif not finite:
+            reason = "the weights contain NaN or infinity"
+            reason += "" if loss is None else f" (loss {loss:g})"
+        else:
+            return ""
+        if self._spec.skips_nonfinite:
+            return reason
+        raise RefusedError(
+            f"{_window_of(arrival)}: {reason}. Nothing was folded; lower the learning rate or "
+            "check the data."
+        )
+
+    def is_through(self, number: int) -> bool:
+        """Whether a worker has no windows left: all its samples have come, or the run stops."""
+        due = (self.members.all[number].rows or 0) * self._epochs_left
+        return self.stop or self._trained(number) >= due
+
+    def _trained(self, number: int) -> int:
+        """Return how many samples of a seat have come."""
+        work = self._work[number]
+        return work.samples_folded + work.samples_dropped
+
+    def waits_for_driver(self, number: int) -> bool:
+        """Whether a worker is at the end of an epoch after which callbacks have not acted yet."""
+        rows = self.members.all[number].rows
+        if not self._schedule.epoch_barrier or not rows or self.is_through(number):
+            return False
+        return self._epochs_before + self._trained(number) // rows > self.epochs_acted
+
+    @property
+    def driver_is_due(self) -> bool:
+        """Whether workers wait for the driver, because an epoch has ended for all of them."""
+        return self._schedule.epoch_barrier and self._epochs_ended > self.epochs_acted
+
+    @property
+    def all_through(self) -> bool:
+        """Whether no worker has windows left."""
+        return all(map(self.is_through, range(len(self._work))))
+
+    def info(self, arrival: PendingCommit) -> CommitInfo:
+        """Return what the rule may know about an admitted commit.
+
+        Its staleness is computed from the version that it names. So a connection that broke in the
+        meantime, or a lost reply, does not make an old window look new.
+        """
+        commit = arrival.commit
+        staleness = 0 if self._separate else self.version - commit.version
+        return CommitInfo(arrival.session.seat, commit.steps, commit.samples, staleness)
+
+    def fold(
+        self,
+        arrivals: Sequence[PendingCommit],
+        infos: Sequence[CommitInfo],
+        now: float,
+        reply_bytes: Sequence[int],
+    ) -> tuple[list[CommitReply], range]:
+        """Count commits that are folded in one step: one commit, or all of a round.
+
+        `infos`: what `info` returned for each of them.
+        `now`: unix seconds.
+        `reply_bytes`: bytes of each reply's vector.
+        """
+        before = self._count_of(self._snapshots_per_epoch)
+        self.version += 1
+        replies = []
+        for arrival, info, size in zip(arrivals, infos, reply_bytes, strict=True):
+            work = self._work[info.seat]
+            work.next_sequence += 1
+            work.samples_folded += info.samples
+            self.samples_folded += info.samples
+            reply = self._reply(arrival)
+            self._metrics.add(arrival.commit.state, arrival.commit.sources)
+            self._log_window(arrival, info, encoded_size(reply, size), now)
+            if arrival.commit.local is not None:
+                self._log_local(arrival, arrival.commit.local, folded=True)
+            replies.append(reply)
+        return replies, self._pass(before, now)
+
+    def is_late(self, arrival: PendingCommit) -> bool:
+        """Whether the round of a synchronous commit has closed without it."""
+        return arrival.commit.version < self.version
+
+    def drop(self, arrival: PendingCommit, now: float) -> tuple[CommitReply, range]:
+        """Count a commit that arrived after its round, without folding its samples.
+
+        `now`: unix seconds.
+        """
+        info = self.info(arrival)
+        commit = arrival.commit
+        self.events.add(
+            LateRecord(
+                worker=info.seat,
+                attempt=arrival.session.attempt,
+                epoch=commit.epoch,
+                window=commit.window,
+                samples=commit.samples,
+                staleness=info.staleness,
+                version=self.version,
+                at=now,
+            )
+        )
+        return self._set_aside(arrival, now)
+
+    def skip(
+        self, arrival: PendingCommit, reason: str, norm: float | None, now: float
+    ) -> tuple[CommitReply, range]:
+        """Count a commit that is not folded because of what is in it.
+
+        `now`: unix seconds.
+        """
+        session, commit = arrival.session, arrival.commit
+        self._work[session.seat].skipped = commit.sequence
+        self.events.add(
+            SkippedRecord(
+                worker=session.seat,
+                attempt=session.attempt,
+                host=self.members.all[session.seat].host,
+                epoch=commit.epoch,
+                window=commit.window,
+                samples=commit.samples,
+                loss=commit.loss,
+                norm=norm,
+                reason=reason,
+                version=self.version,
+                at=now,
+            )
+        )
+        answer, due = self._set_aside(arrival, now)
+        return msgspec.structs.replace(answer, skipped=True), due
+
+    def _set_aside(self, arrival: PendingCommit, now: float) -> tuple[CommitReply, range]:
+        """Count a commit as answered, and its samples as dropped."""
+        info = self.info(arrival)
+        before = self._count_of(self._snapshots_per_epoch)
+        work = self._work[info.seat]
+        work.next_sequence += 1
+        work.samples_dropped += info.samples
+        self.samples_dropped += info.samples
+        if arrival.commit.local is not None:
+            self._log_local(arrival, arrival.commit.local, folded=False)
+        return self._reply(arrival), self._pass(before, now)
+
+    def repeat(self, arrival: PendingCommit) -> CommitReply:
+        """Answer a commit that was answered before; nothing is counted again."""
+        skipped = self._work[arrival.session.seat].skipped == arrival.commit.sequence
+        return msgspec.structs.replace(self._reply(arrival), skipped=skipped)
+
+    def describe(self, arrival: PendingCommit) -> str:
+        """Return which window of which worker a commit is, for errors."""
+        host = self.members.all[arrival.session.seat].host
+        return f"{_window_of(arrival)}, Spark task {arrival.session.attempt}" + (
+            f", host {host}" if host else ""
+        )
+
+    def _reply(self, arrival: PendingCommit) -> CommitReply:
+        return CommitReply(
+            self.version,
+            self.stop,
+            self.learning_rate,
+            sequence=arrival.commit.sequence,
+        )
+
+    def _pass(self, before: int, now: float) -> range:
+        """End the epochs that are over, and return the snapshots that became due since `before`."""
+        while self._epochs_ended < self._count_of(1):
+            self._epochs_ended += 1
+            told = self._metrics.take(), dict(self._metrics.sources)
+            self.events.add(
+                EpochEnded(self._epochs_ended, self.version, self.samples_folded, now, *told)
+            )
+        return range(before + 1, self._count_of(self._snapshots_per_epoch) + 1)
+
+    def _count_of(self, parts: int) -> int:
+        """Return how many parts the samples so far have passed, where an epoch has `parts`."""
+        if self._ended:
+            return parts * self._epochs
+        passed = self.samples_folded + self.samples_dropped - self._repeated
+        return min(passed * parts // self._rows, parts * self._epochs)
+
+    # The driver
+
+    def update(
+        self,
+        seen: int,
+        before_epoch: float = math.inf,
+        moment: int = 0,
+        waiting: Container[int] = (),
+    ) -> CenterUpdate:
+        """Return the current state of the run, and the events after the first `seen`.
+
+        The first `seen` events are dropped. The end of `before_epoch`, and later events, are not
+        reported yet. Seats are told that have changed after a `format_time`. The commits of the
+        seats `waiting` wait for those of others.
+        """
+        now = max((at for _, at in self._told.values()), default=0)
+        for number in range(len(self._work)):
+            status = self._status(number, waiting=number in waiting)
+            if number not in self._told or self._told[number][0] != status:
+                self._told[number] = status, now + 1
+        seats = tuple(status for status, at in self._told.values() if at > moment)
+        events = tuple(self.events.after(seen, EVENTS_PER_UPDATE, before_epoch))
+        now = max(at for _, at in self._told.values())
+        return CenterUpdate(self.version, self.samples_folded, seats, events, seen, moment=now)
+
+    def _status(self, number: int, *, waiting: bool) -> SeatStatus:
+        member, work = self.members.all[number], self._work[number]
+        return SeatStatus(
+            number,
+            member.attempt,
+            member.status,
+            member.rows,
+            work.samples_folded,
+            doing="waiting" if waiting else member.doing,
+            done=member.done,
+            commits=work.next_sequence,
+            beats=member.beats,
+            host=member.host,
+            log=member.log,
+            tries=member.tries,
+        )
+
+    def command(
+        self, stop: bool | None, learning_rate: float | None, epochs: int | None = None
+    ) -> None:
+        """Set what the workers receive with their next replies; None leaves a setting as it is.
+
+        Callbacks have acted after so many `epochs`.
+        """
+        if learning_rate is not None and not 0 < learning_rate < math.inf:
+            raise RefusedError(f"A learning rate is positive. Received: {learning_rate!r}.")
+        if epochs is not None:
+            self.epochs_acted = epochs
+        if learning_rate is not None:
+            self.learning_rate = learning_rate
+            begins = self.epochs_acted + 1
+            earlier = [(epoch, rate) for epoch, rate in self.rates if epoch < begins]
+            self.rates = [*earlier, (begins, learning_rate)][-_MOST_RATES:]
+        if stop is not None:
+            self.stop = stop
+
+    def _log_window(
+        self, arrival: PendingCommit, info: CommitInfo, bytes_down: int, now: float
+    ) -> None:
+        commit = arrival.commit
+        self.events.add(
+            WindowRecord(
+                worker=arrival.session.seat,
+                attempt=arrival.session.attempt,
+                epoch=commit.epoch,
+                window=commit.window,
+                steps=commit.steps,
+                samples=commit.samples,
+                loss=commit.loss,
+                metrics=commit.metrics,
+                started=commit.started,
+                seconds=commit.seconds,
+                staleness=info.staleness,
+                bytes_up=arrival.bytes_up,
+                bytes_down=bytes_down,
+                folded_at=now,
+                version=self.version,
+                learning_rate=commit.learning_rate,
+            )
+        )
+
+    def _log_local(self, arrival: PendingCommit, local: LocalSet, *, folded: bool) -> None:
+        session, epoch = arrival.session, arrival.commit.epoch
+        self.events.add(LocalRecord(session.seat, session.attempt, epoch, folded, local))
+
+    # State
+
+    @property
+    def at_work(self) -> list[int]:
+        """Seats whose workers train and have windows left."""
+        return [
+            number
+            for number, member in enumerate(self.members.all)
+            if member.status == "running" and member.rows and not self.is_through(number)
+        ]
+
+    def to_saved(self) -> dict[str, Any]:
+        """Return what another execution of the run begins with: no sessions, no events."""
+        return {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "epochs_ended": self._epochs_ended,
+            "ended": self._ended,
+            "metrics": self._metrics.values.tolist() if self._metrics.known else None,
+            "seats": [
+                {
+                    **{name: getattr(member, name) for name in _LASTING_MEMBER},
+                    **{name: getattr(work, name) for name in _LASTING_WORK},
+                }
+                for member, work in zip(self.members.all, self._work, strict=True)
+            ],
+            "rates": self.rates,
+        }
+
+    @classmethod
+    def from_saved(cls, spec: RunSpec, saved: SavedLedger) -> Self:
+        """Build the ledger of a run that goes on. All its seats are absent."""
+        ledger = cls(spec)
+        for name in _NUMBERS:
+            setattr(ledger, name, getattr(saved, name))
+        ledger._epochs_ended, ledger._ended = saved.epochs_ended, saved.ended
+        ledger._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
+        ledger.rates = list(saved.rates)
+        for number, seat in enumerate(saved.seats):
+            for name in _LASTING_MEMBER:
+                setattr(ledger.members.all[number], name, getattr(seat, name))
+            for name in _LASTING_WORK:
+                setattr(ledger._work[number], name, getattr(seat, name))
+        return ledger

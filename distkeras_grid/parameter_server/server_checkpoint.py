@@ -1,0 +1,151 @@
+"""The states that workers keep on the server, and the checkpoints that are made of them.
+
+A worker that starts again goes on from its last state. A checkpoint of a run has the server's own
+state and the state of each worker that trains, as these were at one moment for the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from distkeras_grid.errors import RefusedError
+from distkeras_grid.parameter_server.center import Center
+from distkeras_grid.parameter_server.checkpoint_state import CheckpointBarrier
+from distkeras_grid.parameter_server.commit_filter import CommitFilter
+from distkeras_grid.parameter_server.ledger import Ledger
+from distkeras_grid.parameter_server.messages import (
+    CheckpointPart,
+    FetchPart,
+    GoOn,
+    PutWorkerState,
+    WorkerStateReply,
+)
+from distkeras_grid.parameter_server.server_events import (
+    DRIVER,
+    ReceivedMessage,
+    SendReply,
+    message_of,
+)
+from distkeras_grid.parameter_server.worker_state_store import WorkerStateSnapshot, WorkerStateStore
+from distkeras_grid.parameter_server.worker_steps import WorkerSteps
+from distkeras_grid.spec import RunSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class ServerCheckpoint:
+    """The part of a server's core that keeps states.
+
+    `closed`: whether no state is taken any more, because the center may be lost.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        ledger: Ledger,
+        center: Center,
+        steps: WorkerSteps | None,
+        commit_filter: CommitFilter | None,
+    ) -> None:
+        self.closed = False
+        self.active = spec.layout.kept_limit > 0
+        self.states = WorkerStateStore(spec.workers, active=self.active)
+        self._barrier = CheckpointBarrier()
+        self._ledger, self._center = ledger, center
+        self._steps, self._commit_filter = steps, commit_filter
+        # The state of the last checkpoint: the server's own, and what workers keep.
+        self._captured: tuple[Mapping[str, Any], list[NDArray[np.uint8]]] | None = None
+
+    @property
+    def number(self) -> int:
+        """Number of the last checkpoint whose state was taken."""
+        return self._barrier.number
+
+    # States of workers
+
+    def asks(self, seat: int, now: float) -> bool:
+        """Whether the reply asks for what the worker keeps; one without windows goes on nowhere."""
+        if not self.active or self._ledger.is_through(seat):
+            return False
+        return self.states.asks(seat, now, wanted=self._barrier.asks(seat))
+
+    def keep(self, event: ReceivedMessage, now: float) -> SendReply:
+        """Keep the state that a worker has sent, and let it go on."""
+        session, message = event.sender, message_of(event, PutWorkerState)
+        due = self._ledger.next_sequence(session.seat)
+        if message.sequence != due or message.version > self._ledger.version:
+            raise RefusedError(
+                f"Worker {session.seat} keeps its state before commit {due}, with a center of "
+                f"version {self._ledger.version} at most. Received: one before commit "
+                f"{message.sequence} with version {message.version}."
+            )
+        if event.state is None or not self.states.awaits(session.seat, due):
+            raise RefusedError(
+                f"Worker {session.seat} is not asked for what it keeps. Received: such a state."
+            )
+        snapshot = WorkerStateSnapshot(message.sequence, message.version, event.state)
+        self.states.receive(session.seat, snapshot, now)
+        self._barrier.answered(session.seat)
+        if self._ledger.waits_for_driver(session.seat):
+            # Whoever asked for it, this is the state between the two epochs.
+            self._barrier.lost(session.seat)
+        self._capture()
+        # Steps bring their own rates.
+        rate = None if self._steps is not None else self._ledger.learning_rate
+        return SendReply(session, GoOn(self._ledger.stop, rate))
+
+    def fetch(self, event: ReceivedMessage) -> SendReply:
+        """Return the last state that a worker, or an earlier attempt of it, has sent."""
+        snapshot = self.states.of(event.sender.seat)
+        if snapshot is None:
+            raise RefusedError(
+                f"Nothing is kept for worker {event.sender.seat}. Received: a request for it."
+            )
+        message = WorkerStateReply(snapshot.sequence, snapshot.version)
+        size = snapshot.state.nbytes
+        return SendReply(event.sender, message, size=size, state=snapshot.state)
+
+    # Checkpoints
+
+    def begin(self, seats: Iterable[int]) -> None:
+        """Take a checkpoint as soon as these seats have sent their states."""
+        self._barrier.begin(seats)
+        self._capture()
+
+    def stop_waiting(self, seat: int) -> None:
+        """Do not wait for a seat that will not answer."""
+        self._barrier.lost(seat)
+        self._capture()
+
+    def part(self, event: ReceivedMessage) -> SendReply:
+        """Return a part of the last checkpoint."""
+        asked = message_of(event, FetchPart)
+        tree, states = self._captured or ({}, [])
+        if not tree or asked.number != self.number or asked.part > len(states):
+            raise RefusedError(f"There is no such part of a checkpoint. Received: {asked}.")
+        message = CheckpointPart(asked.part, 1 + len(states))
+        if asked.part == 0:
+            return SendReply(DRIVER, message, tree=tree)
+        return SendReply(DRIVER, message, state=states[asked.part - 1])
+
+    def _capture(self) -> None:
+        if self.closed or not self._barrier.complete:
+            return
+        self._barrier.take()
+        snapshots = self.states.all
+        tree = {
+            "ledger": self._ledger.to_saved(),
+            "center": self._center.to_state(),
+            "replay": None if self._steps is None else self._steps.log.to_saved(),
+            "kept": {
+                str(seat): {"sequence": each.sequence, "version": each.version}
+                for seat, each in snapshots.items()
+            },
+            "outliers": None if self._commit_filter is None else self._commit_filter.to_saved(),
+        }
+        self._captured = tree, [each.state for each in snapshots.values()]
+        # The driver's own state must be that of the same moment.
+        self._ledger.events.hold()
