@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 from typing import Literal, TypeAlias
 
 #: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
@@ -126,10 +127,9 @@ def state_of(status: str, doing: Activity) -> WorkerPhase | None:
 
 
 def as_markdown() -> str:
-    """Return the table in Markdown, for the guide."""
-    rows = [
-        "| a worker is | for at most | then |",
-        "|---|---|---|",
-        *(f"| {state.name} | {state.limit.value} | {state.then.value} |" for state in STATES),
-    ]
+    """Return the table in Markdown, for the guide; neighbours with the same limit are one row."""
+    rows = ["| a worker is | for at most | then |", "|---|---|---|"]
+    for (limit, then), states in groupby(STATES, key=lambda state: (state.limit, state.then)):
+        names = "; ".join(state.name for state in states)
+        rows.append(f"| {names} | {limit.value} | {then.value} |")
     return "\n".join(rows)
