@@ -17,7 +17,7 @@ from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.checkpoint_state import SavedLedger
 from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.frames import encoded_size
-from distkeras_grid.parameter_server.membership import ConnectionId, Member, Membership
+from distkeras_grid.parameter_server.membership import ConnectionId, Membership, Seat
 from distkeras_grid.parameter_server.messages import (
     EVENTS_PER_UPDATE,
     CenterUpdate,
@@ -46,7 +46,7 @@ _NUMBERS = (
     "learning_rate",
 )
 #: Of a worker and of its work, what lasts longer than an execution of the run.
-_LASTING_MEMBER = ("rows", "digest", "tries")
+_LASTING_SEAT = ("rows", "digest", "tries")
 _LASTING_WORK = ("next_sequence", "samples_folded", "samples_dropped")
 #: Most learning rates that a worker is told which trains windows again, the newest ones.
 _MOST_RATES = 1000
@@ -153,23 +153,23 @@ class Ledger:
 
     def admit(self, arrival: PendingCommit) -> bool:
         """Check a commit before it is folded."""
-        member, commit = self.members.current(arrival.session), arrival.commit
+        seat, commit = self.members.current(arrival.session), arrival.commit
         work = self._work[arrival.session.seat]
-        if member.status == "running" and commit.sequence < work.next_sequence:
+        if seat.status == "running" and commit.sequence < work.next_sequence:
             return False
-        if reason := self._unfit(member, work, commit):
+        if reason := self._unfit(seat, work, commit):
             raise RefusedError(f"{_window_of(arrival)}: {reason}.")
         return True
 
-    def _unfit(self, member: Member, work: _Work, commit: WindowCommit) -> str:
+    def _unfit(self, seat: Seat, work: _Work, commit: WindowCommit) -> str:
         """Return why a commit cannot be the next one of a seat, empty if it is."""
-        rows, schedule = member.rows or 0, self._schedule
+        rows, schedule = seat.rows or 0, self._schedule
         windows, first = schedule.windows_per_epoch(rows), self._epochs_before + 1
         # Each row is trained once in each epoch, whatever the windows are, and a window lies within
         # the epochs between two exchanges.
         left = rows * self._epochs_left - work.samples_folded - work.samples_dropped
         left = min(left, rows * schedule.epochs_per_window)
-        if member.status != "running":
+        if seat.status != "running":
             return "the worker was not told to start. Received: a commit"
         if commit.sequence > work.next_sequence:
             return f"commit {work.next_sequence} is expected. Received: commit {commit.sequence}"
@@ -418,20 +418,20 @@ class Ledger:
         return CenterUpdate(self.version, self.samples_folded, seats, events, seen, moment=now)
 
     def _status(self, number: int, *, waiting: bool) -> SeatStatus:
-        member, work = self.members.all[number], self._work[number]
+        seat, work = self.members.all[number], self._work[number]
         return SeatStatus(
             number,
-            member.attempt,
-            member.status,
-            member.rows,
+            seat.attempt,
+            seat.status,
+            seat.rows,
             work.samples_folded,
-            doing="waiting" if waiting else member.doing,
-            done=member.done,
+            doing="waiting" if waiting else seat.doing,
+            done=seat.done,
             commits=work.next_sequence,
-            beats=member.beats,
-            host=member.host,
-            log=member.log,
-            tries=member.tries,
+            beats=seat.beats,
+            host=seat.host,
+            log=seat.log,
+            tries=seat.tries,
         )
 
     def command(
@@ -489,8 +489,8 @@ class Ledger:
         """Seats whose workers train and have windows left."""
         return [
             number
-            for number, member in enumerate(self.members.all)
-            if member.status == "running" and member.rows and not self.is_through(number)
+            for number, seat in enumerate(self.members.all)
+            if seat.status == "running" and seat.rows and not self.is_through(number)
         ]
 
     def to_saved(self) -> dict[str, Any]:
@@ -502,10 +502,10 @@ class Ledger:
             "metrics": self._metrics.values.tolist() if self._metrics.known else None,
             "seats": [
                 {
-                    **{name: getattr(member, name) for name in _LASTING_MEMBER},
+                    **{name: getattr(seat, name) for name in _LASTING_SEAT},
                     **{name: getattr(work, name) for name in _LASTING_WORK},
                 }
-                for member, work in zip(self.members.all, self._work, strict=True)
+                for seat, work in zip(self.members.all, self._work, strict=True)
             ],
             "rates": self.rates,
         }
@@ -520,7 +520,7 @@ class Ledger:
         ledger._metrics = MetricSums(saved.metrics or (), known=saved.metrics is not None)
         ledger.rates = list(saved.rates)
         for number, seat in enumerate(saved.seats):
-            for name in _LASTING_MEMBER:
+            for name in _LASTING_SEAT:
                 setattr(ledger.members.all[number], name, getattr(seat, name))
             for name in _LASTING_WORK:
                 setattr(ledger._work[number], name, getattr(seat, name))

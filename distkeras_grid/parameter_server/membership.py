@@ -33,7 +33,7 @@ class ConnectionId:
 
 
 @dataclass(slots=True)
-class Member:
+class Seat:
     """A seat, and the worker that has it."""
 
     status: str = "absent"
@@ -61,7 +61,7 @@ class Membership:
         self.now: float | None = None
         #: Whether ready seats start, whoever is missing.
         self.started = False
-        self.all = [Member() for _ in range(spec.workers)]
+        self.all = [Seat() for _ in range(spec.workers)]
         self._spec = spec
         self._events = events
 
@@ -71,21 +71,21 @@ class Membership:
             raise RefusedError(
                 f"The run has the workers 0 to {len(self.all) - 1}. Received: worker {number}."
             )
-        member = self.all[number]
-        if attempt < member.attempt:
+        seat = self.all[number]
+        if attempt < seat.attempt:
             raise self.fenced(number, attempt)
-        if attempt > member.attempt:
-            if member.status not in ("absent", "finished", "failed", "lost"):
+        if attempt > seat.attempt:
+            if seat.status not in ("absent", "finished", "failed", "lost"):
                 self.log_status(number, "fenced")
-            member.tries += 1
-            new = Member()
+            seat.tries += 1
+            new = Seat()
             for name in _REPORT:
-                setattr(member, name, getattr(new, name))
-        member.attempt = attempt
-        member.connection += 1
-        member.status = "joined"
+                setattr(seat, name, getattr(new, name))
+        seat.attempt = attempt
+        seat.connection += 1
+        seat.status = "joined"
         self.log_status(number, "joined")
-        return ConnectionId(number, attempt, member.connection)
+        return ConnectionId(number, attempt, seat.connection)
 
     def ready(
         self,
@@ -96,17 +96,17 @@ class Membership:
         road: str = "",
     ) -> None:
         """Record that a seat has its rows."""
-        member = self.current(session)
-        if member.rows not in (None, rows):
+        seat = self.current(session)
+        if seat.rows not in (None, rows):
             raise RefusedError(
-                f"An earlier attempt of worker {session.seat} had {member.rows} rows. Received: "
+                f"An earlier attempt of worker {session.seat} had {seat.rows} rows. Received: "
                 f"{rows} rows. The data must be the same each time they are read: write them to "
                 "Parquet, and train on the Parquet files."
             )
-        if digest and member.digest not in ("", digest):
+        if digest and seat.digest not in ("", digest):
             raise RefusedError(
                 f"An earlier attempt of worker {session.seat} had other rows, with the digest "
-                f"{member.digest!r}. Received: as many, with {digest!r}. The data must be the same "
+                f"{seat.digest!r}. Received: as many, with {digest!r}. The data must be the same "
                 "each time they are read: write them to Parquet, and train on the Parquet files."
             )
         if rows > self._spec.largest_share():
@@ -114,16 +114,16 @@ class Membership:
                 f"A worker of this run has {self._spec.largest_share()} rows at most. Received: "
                 f"{rows} rows of worker {session.seat}. Let driver and workers read the same data."
             )
-        member.rows = rows
+        seat.rows = rows
         total = sum(other.rows or 0 for other in self.all)
         known = all(other.rows is not None for other in self.all)
         if total > self._spec.rows or (known and total != self._spec.rows):
-            member.rows = None
+            seat.rows = None
             raise RefusedError(
                 f"The run was announced with {self._spec.rows} rows. Received: {total} rows of "
                 "its workers. Let driver and workers read the same data."
             )
-        member.status, member.digest = "ready", digest or member.digest
+        seat.status, seat.digest = "ready", digest or seat.digest
         self.log_status(
             session.seat, "ready", window_seconds=window_seconds or None, road=road or None
         )
@@ -131,30 +131,30 @@ class Membership:
 
     def hear(self, session: ConnectionId, beat: Heartbeat) -> None:
         """Record a sign of life."""
-        member = self.current(session)
-        member.doing, member.done = beat.doing, beat.done
-        member.host, member.log = beat.host, beat.log
-        member.beats += 1
+        seat = self.current(session)
+        seat.doing, seat.done = beat.doing, beat.done
+        seat.host, seat.log = beat.host, beat.log
+        seat.beats += 1
 
     @property
     def present(self) -> int:
         """Seats that are ready."""
-        return sum(member.status in _PRESENT for member in self.all)
+        return sum(seat.status in _PRESENT for seat in self.all)
 
     def start(self, session: ConnectionId) -> None:
         """Record that a seat starts."""
-        member = self.current(session)
-        member.status, member.started = "running", session.attempt
+        seat = self.current(session)
+        seat.status, seat.started = "running", session.attempt
 
     def resume(self, session: ConnectionId, road: str = "") -> None:
         """Let a seat continue where it was, after a broken connection."""
-        member = self.current(session)
-        if member.started != session.attempt:
+        seat = self.current(session)
+        if seat.started != session.attempt:
             raise RefusedError(
                 f"Worker {session.seat} cannot resume: it was not told to start. "
-                f"Received: Spark task {session.attempt}; started: Spark task {member.started}."
+                f"Received: Spark task {session.attempt}; started: Spark task {seat.started}."
             )
-        member.status = "running"
+        seat.status = "running"
         self.log_status(session.seat, "resumed", road=road or None)
 
     def finish(self, session: ConnectionId) -> None:
@@ -169,15 +169,15 @@ class Membership:
 
     def lose(self, session: ConnectionId) -> None:
         """Record that a connection broke, unless its seat has a newer one."""
-        member = self.all[session.seat]
-        if member.connection == session.number and member.status not in ("finished", "failed"):
-            member.status = "lost"
+        seat = self.all[session.seat]
+        if seat.connection == session.number and seat.status not in ("finished", "failed"):
+            seat.status = "lost"
             self.log_status(session.seat, "lost")
 
     @property
     def finished(self) -> int:
         """Workers that have no windows left."""
-        return sum(member.status == "finished" for member in self.all)
+        return sum(seat.status == "finished" for seat in self.all)
 
     @property
     def over(self) -> bool:
@@ -199,8 +199,8 @@ class Membership:
         waiting = set(present)
         return [
             number
-            for number, member in enumerate(self.all)
-            if member.status != "finished" and member.rows != 0 and number not in waiting
+            for number, seat in enumerate(self.all)
+            if seat.status != "finished" and seat.rows != 0 and number not in waiting
         ]
 
     # Connections
@@ -213,12 +213,12 @@ class Membership:
         """Whether no newer connection has the session's seat."""
         return self.all[session.seat].connection == session.number
 
-    def current(self, session: ConnectionId) -> Member:
+    def current(self, session: ConnectionId) -> Seat:
         """Return the seat of a session; every connection but the newest is fenced."""
-        member = self.all[session.seat]
-        if member.connection != session.number:
+        seat = self.all[session.seat]
+        if seat.connection != session.number:
             raise self.fenced(session.seat, session.attempt)
-        return member
+        return seat
 
     def fenced(self, number: int, attempt: int) -> FencedError:
         """Return the error for an attempt, or an old connection of one, that lost its seat."""
@@ -239,17 +239,17 @@ class Membership:
         self, number: int, status: str, *, attempt: int | None = None, **details: Any
     ) -> None:
         """Report to the driver what has become of a worker."""
-        member = self.all[number]
+        seat = self.all[number]
         self._events.add(
             WorkerRecord(
                 number,
-                member.attempt if attempt is None else attempt,
+                seat.attempt if attempt is None else attempt,
                 status,
-                member.rows,
+                seat.rows,
                 at=self.now,
-                host=member.host,
-                log=member.log,
-                tries=member.tries,
+                host=seat.host,
+                log=seat.log,
+                tries=seat.tries,
                 **details,
             )
         )
