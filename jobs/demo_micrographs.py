@@ -99,10 +99,10 @@ def tilt(path: Path, random: np.random.Generator) -> Tilted:
 
 def blurred(pixels: Gray, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return an image as seen through a kernel."""
-    seen: NDArray[np.float32] = cv2.filter2D(
+    blurred_image: NDArray[np.float32] = cv2.filter2D(
         pixels.astype(np.float32), -1, kernel, borderType=cv2.BORDER_REFLECT
     )
-    return seen
+    return blurred_image
 
 
 def noisy(pixels: NDArray[np.float32], random: np.random.Generator) -> Gray:

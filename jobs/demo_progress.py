@@ -17,16 +17,16 @@ class AfterSilence(Lines):
 
     def __init__(self) -> None:
         super().__init__(print)
-        self._said_at = time.monotonic()
+        self._note_time = time.monotonic()
 
     def note(self, text: str) -> None:
         """Print a line."""
-        self._said_at = time.monotonic()
+        self._note_time = time.monotonic()
         super().note(text)
 
     def show(self, status: Status) -> None:
         """Print the state, if nothing has been printed here of late."""
-        if time.monotonic() - self._said_at >= SILENCE:
+        if time.monotonic() - self._note_time >= SILENCE:
             self.note(status.line())
 
 

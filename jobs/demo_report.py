@@ -103,22 +103,22 @@ def picture(folder: Path, name: str, figure: Figure, heading: str, text: str) ->
 
 def correct(evaluation: Evaluation, level: str) -> str:
     """Return how many of a level are right, such as ``14 of 15 (93 %)``."""
-    found = evaluation.level(level)
-    right = int(np.trace(np.asarray(found.confusion)))
-    return f"{right:,} of {found.count:,} ({100 * right / found.count:.0f} %)"
+    scores = evaluation.level(level)
+    right = int(np.trace(np.asarray(scores.confusion)))
+    return f"{right:,} of {scores.count:,} ({100 * right / scores.count:.0f} %)"
 
 
 def headline(manifest: dict[str, Any], findings: Findings) -> str:
     """Return the result in words, and what it was obtained from."""
     counts = {split: sum(classes.values()) for split, classes in manifest["counts"].items()}
-    told = ", ".join(f"{tiles:,} for {split}" for split, tiles in counts.items())
+    sizes = ", ".join(f"{tiles:,} for {split}" for split, tiles in counts.items())
     return (
         f"The net names {correct(findings.evaluation, 'source')} images of micrographs that it has "
         f"never seen as in focus, out of focus or moved; by chance it would be one in three. "
         f"Of single tiles it names {correct(findings.evaluation, 'row')}.\n\n"
         f"{len(manifest['sources'])} images, each micrograph of rock as it is, blurred by a disk, "
         f"and blurred along a line, gave {sum(counts.values()):,} overlapping, rotated tiles: "
-        f"{told}. All tiles of a micrograph are in the same part."
+        f"{sizes}. All tiles of a micrograph are in the same part."
     )
 
 

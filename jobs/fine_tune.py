@@ -121,11 +121,11 @@ def build_model(flags: argparse.Namespace, storage: Storage, features: Field | N
     base.trainable = False
     inputs = keras.Input(features.shape)
     factor, offset = PIXELS[flags.pixels]
-    seen = keras.layers.Rescaling(factor, offset)(inputs)
+    pixels = keras.layers.Rescaling(factor, offset)(inputs)
     if features.shape[-1] == 1:
-        seen = keras.layers.Concatenate()([seen] * 3)
+        pixels = keras.layers.Concatenate()([pixels] * 3)
     outputs = keras.layers.Dense(len(features.classes), activation="softmax", name="head")
-    model = keras.Model(inputs, outputs(base(seen)), name=f"fine_tuned_{flags.net}")
+    model = keras.Model(inputs, outputs(base(pixels)), name=f"fine_tuned_{flags.net}")
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     size, every = weight_layout(model).size, int(model.count_params())
     print(

@@ -94,8 +94,8 @@ def run(flags: argparse.Namespace) -> None:
     with doing("looking at the data"):
         rows = _rows(spark, flags)
     counts = export_tiles(rows, settings, inputs=(flags.data,), say=print_note)
-    told = ", ".join(f"{split} {count:,}" for split, count in counts.items())
-    print_result(f"exported {told}; wrote {flags.output}")
+    totals = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+    print_result(f"exported {totals}; wrote {flags.output}")
     report(output=flags.output, format=flags.format, rows=counts)
 
 
@@ -142,8 +142,8 @@ def _rows(spark: SparkSession, flags: argparse.Namespace) -> DataFrame:
     try:
         return rows.where(flags.where)
     except PySparkException as error:
-        told = str(error).splitlines()[0]
+        message = str(error).splitlines()[0]
         raise ConfigurationError(
             f"--where must be a condition on the columns {', '.join(rows.columns)}. Received: "
-            f"{flags.where!r}. Spark says: {told}"
+            f"{flags.where!r}. Spark says: {message}"
         ) from error

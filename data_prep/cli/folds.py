@@ -61,8 +61,8 @@ def make_folds(
         made.append(folds)
         if folds == known.folds.get(name):
             return None
-        told = {**known.folds, name: folds}
-        return {**known.content, "folds": {each: told[each].to_json() for each in sorted(told)}}
+        every = {**known.folds, name: folds}
+        return {**known.content, "folds": {each: every[each].to_json() for each in sorted(every)}}
 
     publish_tables(storage, data, divide, say)
     return made[0]

@@ -62,14 +62,14 @@ def revise_tiles(
     say: Say = lambda _: None,
 ) -> tuple[dict[str, int], dict[str, Any]]:
     """Change the tables of a data set of tiles; one kind of change at a time."""
-    given = [each for each in (labels, excluded, included, split) if each is not None]
-    if len(given) != 1:
+    edits = [each for each in (labels, excluded, included, split) if each is not None]
+    if len(edits) != 1:
         raise ConfigurationError(
             "Give one of --labels, --exclude, --include and --split. "
-            f"Received: {', '.join(given) or 'none'}."
+            f"Received: {', '.join(edits) or 'none'}."
         )
     storage = Storage(spark or build_session("distkeras_grid revise"))
-    path = given[0]
+    path = edits[0]
     if labels is not None:
         table = parse_table(storage.read_text(path), path)
         change = _Publisher(
@@ -102,8 +102,8 @@ class _Publisher:
     def __call__(self, known: DataSet) -> dict[str, Any] | None:
         done = self._change(known)
         self.counts = done.counts
-        told = {name: known.content["settings"].get(name) for name in self._settings}
-        if not done and told == self._settings:
+        settings = {name: known.content["settings"].get(name) for name in self._settings}
+        if not done and settings == self._settings:
             return None
         content = revised_content(known, done.entries, **self._settings)
         self.emptied = emptied_cells(known.content["counts"], content["counts"])

@@ -342,10 +342,10 @@ def tile(flags: argparse.Namespace) -> ExitCode:
     counts = {name: getattr(done, name) for name in COUNTS}
     cut = "to cut" if flags.plan else "cut"
     # Without --prune nothing is removed, and they are counted again each time.
-    told = {"removed": "removed" if settings.prune else "gone"}
+    words = {"removed": "removed" if settings.prune else "gone"}
     print_result(
         "images: "
-        + ", ".join(f"{told.get(name, name)} {count:,}" for name, count in counts.items())
+        + ", ".join(f"{words.get(name, name)} {count:,}" for name, count in counts.items())
         + f", left out {len(done.left_out):,}, in quarantine {len(done.quarantined):,}; "
         f"{done.tiles:,} tiles {cut}, "
         f"{done.manifest['tiles']:,} in {settings.output}"
@@ -358,7 +358,7 @@ def tile(flags: argparse.Namespace) -> ExitCode:
         left_out=done.left_out,
         quarantined=done.quarantined,
         filtered=done.filtered,
-        kept_none=done.kept_none,
+        images_without_tiles=done.images_without_tiles,
         report=done.report,
     )
     return ExitCode.PARTIAL if done.left_out else ExitCode.OK

@@ -48,20 +48,20 @@ def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[
     text = read_manifest(storage, root)
     if text is None:
         raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
-    told = read_history(text, f"{root}/{MANIFEST}")
+    history = read_history(text, f"{root}/{MANIFEST}")
     content = msgspec.json.decode(text)
     names = ("number", "hash", "created", "replaced", "tiles")
     try:
         present = {
-            "number": told.last_update,
-            "hash": told.hash or version_hash(content),
+            "number": history.last_update,
+            "hash": history.hash or version_hash(content),
             "created": content["created"],
             "replaced": None,
             "tiles": content["tiles"],
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"{root}/{MANIFEST} does not describe tiles: {error!r}.") from error
-    return [*({name: getattr(each, name) for name in names} for each in told.history), present]
+    return [*({name: getattr(each, name) for name in names} for each in history.history), present]
 
 
 def card_of(data: str, version: int | str, *, spark: SparkSession | None = None) -> str:
@@ -75,10 +75,10 @@ def card_of(data: str, version: int | str, *, spark: SparkSession | None = None)
     content = msgspec.json.decode(read_manifest(storage, root, version) or "")
     try:
         # Manifests of earlier releases have no hash.
-        told = {"hash": version_hash(content), **content}
+        manifest = {"hash": version_hash(content), **content}
         uri = f"{root}/{croissant.FILE}"
         former = storage.read_text(uri) if storage.exists(uri) else None
-        return croissant.describe(told, storage.resolve(root).rpartition("/")[2], former)
+        return croissant.describe(manifest, storage.resolve(root).rpartition("/")[2], former)
     except (KeyError, TypeError, AttributeError) as error:
         raise SchemaError(
             f"Version {version} of {data} does not describe tiles: {error!r}."

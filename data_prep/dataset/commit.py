@@ -242,14 +242,14 @@ def owner_of(name: str) -> str | None:
     >>> owner_of("_new-3." + "0" * 32) == "0" * 32, owner_of("_new-3.mine"), owner_of("shard=3")
     (True, None, None)
     """
-    found = next((m for kind in (*_HIDDEN, OWNER) if (m := kind.fullmatch(name))), None)
-    return found.group(1) if found else None
+    match = next((m for kind in (*_HIDDEN, OWNER) if (m := kind.fullmatch(name))), None)
+    return match.group(1) if match else None
 
 
 def owners(names: Iterable[str], journal: str | None) -> set[str]:
     """Return the ids of all runs that left something: file names, or the file ``_update.json``."""
-    found = {owner for name in names if (owner := owner_of(name))}
-    return found | ({read_decision(journal).owner} if journal is not None else set())
+    ids = {owner for name in names if (owner := owner_of(name))}
+    return ids | ({read_decision(journal).owner} if journal is not None else set())
 
 
 def read_decision(text: str) -> CommitRecord:
@@ -278,8 +278,8 @@ def publish(owner: str, change: ShardDelta, manifest: str, basis: str | None) ->
     yield Write(f"_lock.{owner}", msgspec.json.encode(decision).decode())
     yield Move(f"_lock.{owner}", JOURNAL)
     # Local file systems rename without checking the target: the second run replaced the first.
-    held = yield Read(JOURNAL)
-    if held is None or read_decision(held).owner != owner or (yield Read(MANIFEST)) != basis:
+    journal = yield Read(JOURNAL)
+    if journal is None or read_decision(journal).owner != owner or (yield Read(MANIFEST)) != basis:
         raise _concurrent_update_error()
     yield from _check_ownership(decision)
     yield from _carry_out(decision, basis, manifest)
@@ -343,10 +343,10 @@ def _finish(decision: CommitRecord, manifest: str | None) -> Plan[None]:
 def _forget(manifest: str | None) -> Plan[None]:
     """Delete the manifests of versions that are not kept, before any of their shards."""
     history = () if manifest is None else read_history(manifest, MANIFEST).history
-    kept = {version.number for version in history}
+    numbers = {version.number for version in history}
     for name in (yield Names(VERSIONS)):
         path = f"{VERSIONS}/{name}"
-        if (found := _VERSION.fullmatch(path)) and int(found.group(1)) not in kept:
+        if (match := _VERSION.fullmatch(path)) and int(match.group(1)) not in numbers:
             yield Delete(path)
 
 
@@ -358,8 +358,8 @@ def _drop(numbers: Iterable[int], owner: str) -> Plan[None]:
 
 
 def _release(owner: str) -> Plan[None]:
-    held = yield Read(JOURNAL)
-    if held is not None and read_decision(held).owner == owner:
+    journal = yield Read(JOURNAL)
+    if journal is not None and read_decision(journal).owner == owner:
         yield Delete(JOURNAL)
 
 
@@ -396,7 +396,7 @@ def recover_commit(dead: Collection[str]) -> Plan[RecoveryResult]:
     if manifest is not None:
         last = read_last(manifest).last_shard
         names = yield Names()
-        numbers = {int(found.group(1)) for name in names if (found := _SHARD.fullmatch(name))}
+        numbers = {int(match.group(1)) for name in names if (match := _SHARD.fullmatch(name))}
         orphans = {number for number in numbers - _named(manifest) if number > last}
         for name in (shard_name(number) for number in sorted(orphans)):
             yield Delete(name)
@@ -447,7 +447,7 @@ def _end(dead: Collection[str], *, finish: bool) -> Plan[RecoveryResult]:
             if decision.owner in dead:
                 outcome = yield from _conclude(decision, finish=finish)
         names = yield Names()
-        used |= {int(found.group(1)) for name in names if (found := _NUMBERED.match(name))}
+        used |= {int(match.group(1)) for name in names if (match := _NUMBERED.match(name))}
         left = _left_by(dead, names)
         if not left:
             return RecoveryResult(outcome, max(used))
@@ -466,10 +466,10 @@ def _left_by(dead: Collection[str], names: Iterable[str]) -> list[str]:
 
 
 def _remove(name: str) -> Plan[None]:
-    if found := _NEW.fullmatch(name):
+    if match := _NEW.fullmatch(name):
         # Deleting takes a while, and a run that wakes up meanwhile must not publish half of it. The
         # next round deletes it.
-        number, owner = found.groups()
+        number, owner = match.groups()
         yield Move(name, f"_old-{number}.{owner}")
     else:
         yield Delete(name)

@@ -56,11 +56,11 @@ class ShardFiles:
         return sum(self.files.values())
 
 
-def choose_shards(held: Sequence[ShardFiles], *, stale: bool = False) -> list[list[ShardFiles]]:
+def choose_shards(shards: Sequence[ShardFiles], *, stale: bool = False) -> list[list[ShardFiles]]:
     """Return which shards to merge, bundle by bundle."""
     bundles: list[list[ShardFiles]] = []
     room = 0
-    for each in sorted(held, key=lambda each: each.number):
+    for each in sorted(shards, key=lambda each: each.number):
         if each.size >= SMALL_FILE_BYTES * max(1, each.count) and not (stale and each.stale):
             continue
         if not bundles or each.size > room:
@@ -94,21 +94,21 @@ def compact_tiles(
         text = storage.read_text(f"{root}/{MANIFEST}")
         known = DataSet.from_text(text)
         number = max(known.last_shard, owner.last_shard)
-        for bundle in choose_shards(_held(storage, root, known), stale=stale):
+        for bundle in choose_shards(_shard_files(storage, root, known), stale=stale):
             number += 1
             _check_space(storage, root, bundle)
             folder = f"{root}/{new_name(number, owner.id)}"
             _copy(session, root, known, text, bundle, folder, say)
             content = _with_shard(known, bundle, number)
-            told, text = publish_next(storage, root, owner.id, text, content, [number])
-            known = DataSet.from_json(told)
+            manifest, text = publish_next(storage, root, owner.id, text, content, [number])
+            known = DataSet.from_json(manifest)
             files = pluralize(sum(each.count for each in bundle), "file")
             say(f"  shard {number} has the rows of {pluralize(len(bundle), 'shard')} with {files}")
         write_cards(storage, root, known.content, say)
     return known.content
 
 
-def _held(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
+def _shard_files(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
     """Look at the shards on disk."""
     stale = {
         entry.shard
@@ -116,7 +116,7 @@ def _held(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
         if entry.status == TILED
         and any((entry.stored_source, entry.stored_label, entry.stored_split))
     }
-    found = []
+    shards = []
     for name in known.content["shards"]:
         number, folder = int(name.removeprefix("shard=")), f"{root}/{name}"
         files = {}
@@ -124,8 +124,8 @@ def _held(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
             if split.startswith("split="):
                 names = storage.list_names(f"{folder}/{split}")
                 files[split] = sum(each.endswith(".parquet") for each in names)
-        found.append(ShardFiles(number, files, storage.size(folder), number in stale))
-    return found
+        shards.append(ShardFiles(number, files, storage.size(folder), number in stale))
+    return shards
 
 
 def _check_space(storage: Storage, root: str, bundle: Sequence[ShardFiles]) -> None:

@@ -19,7 +19,7 @@ from distkeras_grid.feeding.schema import Field
 # Readers of Parquet take other files for data, unless their names begin with this.
 FILE = "_croissant.json"
 # What a person may write into the file; each night keeps it.
-KEPT = ("name", "license", "url", "creator", "publisher", "keywords")
+USER_FIELDS = ("name", "license", "url", "creator", "publisher", "keywords")
 UNKNOWN = "not stated"
 FILES, ROWS, SPLITS = "files", "tiles", "splits"
 TYPES = {"int": "sc:Integer", "double": "sc:Float", "string": "sc:Text"}
@@ -68,14 +68,14 @@ def describe(manifest: Mapping[str, Any], name: str, former: str | None = None) 
     image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
     number, digest = manifest["last_update"], manifest["hash"]
     # The format requires these, and a creator, which only a person can name.
-    said = {"name": name, "license": UNKNOWN, "url": UNKNOWN} | _kept(former)
+    fields = {"name": name, "license": UNKNOWN, "url": UNKNOWN} | _user_fields(former)
     content = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        **said,
+        **fields,
         "description": _description(manifest, image),
-        "citeAs": f"{said['name']}, version {number}, SHA-256 {digest}",
+        "citeAs": f"{fields['name']}, version {number}, SHA-256 {digest}",
         "version": f"{number}.0.0",
         "datePublished": manifest["created"],
         "isLiveDataset": True,
@@ -85,7 +85,7 @@ def describe(manifest: Mapping[str, Any], name: str, former: str | None = None) 
     return msgspec.json.format(msgspec.json.encode(content), indent=1).decode() + "\n"
 
 
-def _kept(former: str | None) -> dict[str, Any]:
+def _user_fields(former: str | None) -> dict[str, Any]:
     """Return what people wrote into the file."""
     if former is None:
         return {}
@@ -96,7 +96,7 @@ def _kept(former: str | None) -> dict[str, Any]:
             f"{FILE} cannot be read: {error}. Mend it, or delete it: the next publication writes "
             "it anew."
         ) from error
-    return {name: content[name] for name in KEPT if name in content}
+    return {name: content[name] for name in USER_FIELDS if name in content}
 
 
 def _files(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,8 +43,10 @@ def write_cards(
 
     def readable(former: str | None) -> str:
         license = stated["license"]
-        told = license if isinstance(license, str) else msgspec.json.encode(license).decode()
-        return readme_card.describe(manifest, str(stated["name"]), told, former)
+        license_text = (
+            license if isinstance(license, str) else msgspec.json.encode(license).decode()
+        )
+        return readme_card.describe(manifest, str(stated["name"]), license_text, former)
 
     _replace(storage, f"{root}/{croissant.FILE}", described, say)
     _replace(storage, f"{root}/{readme_card.FILE}", readable, say)

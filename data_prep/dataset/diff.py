@@ -86,7 +86,7 @@ class UpdateActions:
     # Fields that the entries of images to tile take over, because they were set by hand
     decided: dict[str, dict[str, Any]] = field(default_factory=dict)
     # Why images do not stand in the split that a table gives them, by path
-    splits_kept: dict[str, str] = field(default_factory=dict)
+    ignored_splits: dict[str, str] = field(default_factory=dict)
 
     def excluded(self, path: str) -> str | None:
         """Return why the new tiles of an image will not be read; None if they will."""
@@ -111,7 +111,7 @@ def with_zones(entries: Mapping[str, ImageRecord], zones: ZoneRules) -> dict[str
 def compare(
     entries: Mapping[str, ImageRecord],
     listed: Mapping[str, FileInfo],
-    said: Mapping[str, Annotation],
+    annotations: Mapping[str, Annotation],
     problems: Mapping[str, str],
     classes: tuple[str, ...],
     *,
@@ -126,10 +126,10 @@ def compare(
     pixels that have a fingerprint; images without one are read again. Default: all.
     """
     quarantined = {path for path in listed if _is_quarantined(entries.get(path), listed[path])}
-    found = {path: reason for path, reason in problems.items() if path not in quarantined}
-    for path, annotation in said.items():
+    reasons = {path: reason for path, reason in problems.items() if path not in quarantined}
+    for path, annotation in annotations.items():
         if classes and not new_classes and annotation.label not in classes:
-            found[path] = (
+            reasons[path] = (
                 f"{path} has the class {annotation.label!r}, and the data set has "
                 f"{', '.join(classes)}; models of it know no other. Take it by --new-classes, or "
                 "mend the label"
@@ -137,27 +137,29 @@ def compare(
     gone = {path for path, entry in entries.items() if entry.status == TILED and path not in listed}
     away = {path for path in gone if any(each in hidden for each in (path, *folders_of(path)))}
     removed = gone - away
-    usable = [path for path in listed if path not in found]
+    usable = [path for path in listed if path not in reasons]
     unchanged = {
         path for path in usable if _is_tiled(entries.get(path), listed[path], fingerprints)
     }
     standing = unchanged | away if prune else unchanged | gone
     labels = {
-        entries[path].content: said[path].label if path in said else entries[path].label
+        entries[path].content: annotations[path].label
+        if path in annotations
+        else entries[path].label
         for path in standing
     }
     unchanged |= {
         path
         for path in usable
         # An image in quarantine may have no label: it is not read.
-        if path in said
-        and _is_known_copy(entries.get(path), listed[path], said[path].label, labels)
+        if path in annotations
+        and _is_known_copy(entries.get(path), listed[path], annotations[path].label, labels)
     }
     return FolderDiff(
         unchanged=tuple(sorted(unchanged)),
         candidates=tuple(sorted(set(usable) - unchanged - quarantined)),
         removed=tuple(sorted(removed)),
-        problems=found,
+        problems=reasons,
         quarantined=tuple(sorted(quarantined)),
         away=tuple(sorted(away)),
     )
@@ -199,9 +201,9 @@ def _is_known_copy(
 def decide(
     entries: Mapping[str, ImageRecord],
     listed: Mapping[str, FileInfo],
-    said: Mapping[str, Annotation],
+    annotations: Mapping[str, Annotation],
     comparison: FolderDiff,
-    found: Mapping[str, ImageScan],
+    scans: Mapping[str, ImageScan],
     image: Field,
     *,
     prune: bool,
@@ -209,14 +211,14 @@ def decide(
     """Decide what becomes of each image, once the candidates have been read."""
     changes = UpdateActions({})
     for path in comparison.unchanged:
-        _keep(changes, entries[path], said[path])
+        _keep(changes, entries[path], annotations[path])
     changes.entries |= {path: entries[path] for path in (*comparison.quarantined, *comparison.away)}
     changes.entries |= {
         path: entry
         for path, entry in entries.items()
         if entry.status == REMOVED and path not in listed
     }
-    origins = _canonical_paths(entries, comparison, found, image)
+    origins = _canonical_paths(entries, comparison, scans, image)
     changes.moved = {origin: path for path, origin in origins.items()}
     for path in comparison.removed:
         if path not in changes.moved:
@@ -225,14 +227,14 @@ def decide(
         _leave_out(changes, path, entries.get(path), comparison.problems[path])
     touched = []
     for path in comparison.candidates:
-        former, seen = entries.get(path), found[path]
-        reason = seen.error or _schema_mismatch(path, seen, image)
+        former, scan = entries.get(path), scans[path]
+        reason = scan.error or _schema_mismatch(path, scan, image)
         if reason is not None:
             _leave_out(changes, path, former, reason)
-        elif path in origins or _has_same_tiles(former, seen):
+        elif path in origins or _has_same_tiles(former, scan):
             known = entries[origins.get(path, path)]
-            known = replace(known, pixel_sha256=seen.pixel_sha256 or None)
-            _keep(changes, _with_file_info(known, listed[path]), said[path], path)
+            known = replace(known, pixel_sha256=scan.pixel_sha256 or None)
+            _keep(changes, _with_file_info(known, listed[path]), annotations[path], path)
         else:
             touched.append(path)
     changes.dropped += [
@@ -241,10 +243,10 @@ def decide(
     # A picture that two files have got belongs to the one that had tiles, and with them a split.
     had_tiles = {entry.source for entry in changes.dropped}
     touched.sort(key=lambda path: path not in had_tiles)
-    _classify_changed(changes, touched, listed, said, found)
+    _classify_changed(changes, touched, listed, annotations, scans)
     changes.work.sort()
-    _remember(changes, entries, found)
-    before = match_previous(entries, comparison.standing, found)
+    _remember(changes, entries, scans)
+    before = match_previous(entries, comparison.standing, scans)
     changes.decided = {path: override_fields(before.get(path)) for path in changes.work}
     return changes
 
@@ -253,18 +255,18 @@ def _classify_changed(
     changes: UpdateActions,
     touched: list[str],
     listed: Mapping[str, FileInfo],
-    said: Mapping[str, Annotation],
-    found: Mapping[str, ImageScan],
+    annotations: Mapping[str, Annotation],
+    scans: Mapping[str, ImageScan],
 ) -> None:
     """Tile each content once: the first image given, unless the content is tiled already."""
     standing = changes.entries.values()
     originals = {entry.content: entry for entry in standing if entry.status == TILED}
     for path in touched:
-        seen = found[path]
-        label, group = said[path].label, said[path].group
-        pixels = seen.pixel_sha256 or None
+        scan = scans[path]
+        label, group = annotations[path].label, annotations[path].group
+        pixels = scan.pixel_sha256 or None
         new = ImageRecord(
-            path, TILED, sha256=seen.sha256, label=label, group=group, pixel_sha256=pixels
+            path, TILED, sha256=scan.sha256, label=label, group=group, pixel_sha256=pixels
         )
         original = originals.setdefault(new.content, new)
         if original is new:
@@ -278,55 +280,55 @@ def _classify_changed(
 
 
 def _keep(
-    changes: UpdateActions, entry: ImageRecord, said: Annotation, path: str | None = None
+    changes: UpdateActions, entry: ImageRecord, annotation: Annotation, path: str | None = None
 ) -> None:
     """Keep an image's tiles, with the path, the label and the group that it has now.
 
     A later step decides whether the new group is possible.
     """
-    path, said = path or entry.source, apply_overrides(entry, said)
-    if entry.group != said.group:
-        entry = replace(entry, group=said.group)
-    if entry.status == TILED and (entry.source, entry.label) != (path, said.label):
-        if entry.label != said.label:
+    path, annotation = path or entry.source, apply_overrides(entry, annotation)
+    if entry.group != annotation.group:
+        entry = replace(entry, group=annotation.group)
+    if entry.status == TILED and (entry.source, entry.label) != (path, annotation.label):
+        if entry.label != annotation.label:
             changes.relabelled.add(path)
-        entry = revised(entry, source=path, label=said.label)
+        entry = revised(entry, source=path, label=annotation.label)
     changes.entries[path] = entry
 
 
 def _canonical_paths(
     entries: Mapping[str, ImageRecord],
     comparison: FolderDiff,
-    found: Mapping[str, ImageScan],
+    scans: Mapping[str, ImageScan],
     image: Field,
 ) -> dict[str, str]:
     """Return the former paths of images that lie elsewhere now, by their new ones."""
     gone = {(entries[path].content, entries[path].zones): path for path in comparison.removed}
     origins = {}
     for path in comparison.candidates:
-        seen, former = found[path], entries.get(path)
-        usable = seen.error is None and _schema_mismatch(path, seen, image) is None
+        scan, former = scans[path], entries.get(path)
+        usable = scan.error is None and _schema_mismatch(path, scan, image) is None
         if usable and (former is None or former.status != TILED):
-            origin = gone.get((seen.content, seen.zones))
+            origin = gone.get((scan.content, scan.zones))
             # Rows hold the digest of the file, so another file with the same pixels is a copy.
-            if origin is not None and entries[origin].sha256 == seen.sha256:
-                origins[path] = gone.pop((seen.content, seen.zones))
+            if origin is not None and entries[origin].sha256 == scan.sha256:
+                origins[path] = gone.pop((scan.content, scan.zones))
     return origins
 
 
 def _remember(
-    changes: UpdateActions, entries: Mapping[str, ImageRecord], found: Mapping[str, ImageScan]
+    changes: UpdateActions, entries: Mapping[str, ImageRecord], scans: Mapping[str, ImageScan]
 ) -> None:
     """Remember pictures whose names have other pictures now, or whose tiles get another name.
 
     No entry of this night would tell their splits; one that is killed, or loses an image while it
     is cut, ends with these entries.
     """
-    told = {entry.content for entry in changes.entries.values() if entry.split}
+    contents = {entry.content for entry in changes.entries.values() if entry.split}
     to_tile = set(changes.work)
     for path, former in entries.items():
-        in_place = path in to_tile and found[path].content == former.content
-        if former.split and former.content not in told and not in_place:
+        in_place = path in to_tile and scans[path].content == former.content
+        if former.split and former.content not in contents and not in_place:
             changes.entries[former_name(former)] = _remembered(former)
 
 
@@ -362,35 +364,35 @@ def _leave_out(changes: UpdateActions, path: str, former: ImageRecord | None, re
     if former is None:
         return
     if former.status == TILED:
-        kept = f"{reason}; its former tiles are kept"
-        changes.problems[path] = kept
-        changes.entries[path] = replace(former, reason=kept, length=None, modified=None)
+        text = f"{reason}; its former tiles are kept"
+        changes.problems[path] = text
+        changes.entries[path] = replace(former, reason=text, length=None, modified=None)
     elif former.content and (former.split or former.group):
         # A file of this name is there, but the picture that it had may come back.
         changes.entries[former_name(former)] = _remembered(former)
 
 
-def _schema_mismatch(path: str, seen: ImageScan, image: Field) -> str | None:
+def _schema_mismatch(path: str, scan: ImageScan, image: Field) -> str | None:
     channels = image.shape[2]
-    if (seen.channels, seen.dtype) == (channels, image.dtype):
+    if (scan.channels, scan.dtype) == (channels, image.dtype):
         white = max_stored_value(image)
-        if 1 << seen.bits > white + 1:
+        if 1 << scan.bits > white + 1:
             return (
-                f"{path} has {seen.bits} significant bits, and the data set was made of images "
-                f"with {white.bit_length()}; tile it into a new output by --bits {seen.bits}"
+                f"{path} has {scan.bits} significant bits, and the data set was made of images "
+                f"with {white.bit_length()}; tile it into a new output by --bits {scan.bits}"
             )
         return None
     return (
-        f"{path} has {seen.channels} channels of {seen.dtype}, and the data set has {channels} of "
+        f"{path} has {scan.channels} channels of {scan.dtype}, and the data set has {channels} of "
         f"{image.dtype}; convert it"
     )
 
 
-def _has_same_tiles(former: ImageRecord | None, seen: ImageScan) -> bool:
+def _has_same_tiles(former: ImageRecord | None, scan: ImageScan) -> bool:
     return (
         former is not None
         and former.status == TILED
-        and (former.sha256, former.zones) == (seen.sha256, seen.zones)
+        and (former.sha256, former.zones) == (scan.sha256, scan.zones)
     )
 
 
@@ -408,37 +410,37 @@ def _two_labels(new: ImageRecord, original: ImageRecord, listed: Mapping[str, Fi
 
 
 def precheck_files(
-    listed: Mapping[str, FileInfo], said: Mapping[str, Annotation], most_bytes: int
+    listed: Mapping[str, FileInfo], annotations: Mapping[str, Annotation], most_bytes: int
 ) -> dict[str, str]:
     """Return why images cannot be tiled, as far as that is known before they are read.
 
     `most_bytes`: bytes of the largest file that can be read.
     """
-    found: dict[str, str] = {}
-    chosen = any(each.split for each in said.values())
+    reasons: dict[str, str] = {}
+    chosen = any(each.split for each in annotations.values())
     for path, file in listed.items():
         if file.length == 0:
-            found[path] = f"{path} is empty (0 bytes). Copy it again, or remove it."
+            reasons[path] = f"{path} is empty (0 bytes). Copy it again, or remove it."
         elif file.length > most_bytes:
-            found[path] = (
+            reasons[path] = (
                 f"{path} has {file.length:,} bytes, and files of this kind are read up to "
                 f"{most_bytes:,}. Cut it into smaller images."
             )
-        elif chosen and path in said and said[path].split not in SPLITS:
-            found[path] = (
-                f"{path} has the split {said[path].split!r}, and where splits are chosen each "
-                f"image needs one of {', '.join(SPLITS)}. Write it into the table."
+        elif chosen and path in annotations and annotations[path].split not in SPLITS:
+            reasons[path] = (
+                f"{path} has the split {annotations[path].split!r}, and where splits are chosen "
+                f"each image needs one of {', '.join(SPLITS)}. Write it into the table."
             )
-    return found
+    return reasons
 
 
-def decoded_images(found: Mapping[str, ImageScan]) -> set[str]:
+def decoded_images(scans: Mapping[str, ImageScan]) -> set[str]:
     """Return which images were read and cannot be tiled.
 
     An image that could not be read is not judged. Its file may be fine once permissions or the
     network are mended, although the file itself has not changed.
     """
-    return {path for path, seen in found.items() if seen.error and seen.sha256}
+    return {path for path, scan in scans.items() if scan.error and scan.sha256}
 
 
 def quarantine(
@@ -456,8 +458,8 @@ def quarantine(
 def splits_of(
     changes: UpdateActions,
     entries: Mapping[str, ImageRecord],
-    said: Mapping[str, Annotation],
-    found: Mapping[str, ImageScan],
+    annotations: Mapping[str, Annotation],
+    scans: Mapping[str, ImageScan],
     fractions: Mapping[str, float],
     seed: int,
     pairs: Sequence[DuplicatePair] = (),
@@ -469,15 +471,15 @@ def splits_of(
     image gets the split that a table has chosen for it, else the one that a killed update has
     decided for it. One that would join images of different splits is left out.
     """
-    table = {path: each.split for path, each in said.items() if each.split}
-    contents = contents_of(changes, found)
+    table = {path: each.split for path, each in annotations.items() if each.split}
+    contents = contents_of(changes, scans)
     left_out: set[str] = set()
     while True:
-        kept = kept_splits(changes, entries, found)
-        chosen = {path: split for path, split in table.items() if path not in kept}
-        sources = sources_of(changes, said, found)
-        links = must_link_pairs(remap_pairs(pairs, contents, names_of(changes, found)), kept)
-        torn = split_conflicts(sources, kept, links, chosen)
+        current = current_splits(changes, entries, scans)
+        chosen = {path: split for path, split in table.items() if path not in current}
+        sources = sources_of(changes, annotations, scans)
+        links = must_link_pairs(remap_pairs(pairs, contents, names_of(changes, scans)), current)
+        torn = split_conflicts(sources, current, links, chosen)
         if left_out.issuperset(torn):
             break
         # If an image is left out, its former tiles or its picture's copies are still there, and
@@ -485,16 +487,16 @@ def splits_of(
         for path, reason in torn.items():
             mark_failed(changes, path, entries.get(path), reason)
         left_out |= torn.keys()
-        while again := _restored_images(changes, found):
+        while again := _restored_images(changes, scans):
             for path, reason in again.items():
                 mark_failed(changes, path, entries.get(path), reason)
-    changes.splits_kept = {
+    changes.ignored_splits = {
         path: f"the table says {table[path]}, and it stays in {split}; {MOVE}"
-        for path, split in kept.items()
+        for path, split in current.items()
         if table.get(path, split) != split
     }
-    standing = {**chosen, **kept}
-    decided = _decided(changes, said, found, waiting)
+    standing = {**chosen, **current}
+    decided = _decided(changes, annotations, scans, waiting)
     standing |= _matching_labels(decided, sources, links, standing)
     assigned = assign_splits(sources, fractions, seed, standing, links)
     return {path: assigned[path] for path in changes.work}
@@ -502,8 +504,8 @@ def splits_of(
 
 def _decided(
     changes: UpdateActions,
-    said: Mapping[str, Annotation],
-    found: Mapping[str, ImageScan],
+    annotations: Mapping[str, Annotation],
+    scans: Mapping[str, ImageScan],
     waiting: Iterable[UnassignedImage],
 ) -> dict[str, str]:
     """Return the splits that a killed update decided, by path, where they are still good.
@@ -513,7 +515,7 @@ def _decided(
     known = {(each.content, each.label, each.group): each.split for each in waiting}
     decided = {}
     for path in changes.work:
-        key = (found[path].content, said[path].label, said[path].group)
+        key = (scans[path].content, annotations[path].label, annotations[path].group)
         if key in known:
             decided[path] = known[key]
     return decided
@@ -537,41 +539,41 @@ def _matching_labels(
     return fitting
 
 
-def _restored_images(changes: UpdateActions, found: Mapping[str, ImageScan]) -> dict[str, str]:
+def _restored_images(changes: UpdateActions, scans: Mapping[str, ImageScan]) -> dict[str, str]:
     """Return why images need not be tiled: their pictures have tiles, which were to be dropped."""
     standing = {e.content: e for e in changes.entries.values() if e.status == TILED}
     return {
-        path: f"{path} has {same_as(kept.source, found[path], kept)}, whose tiles are kept"
+        path: f"{path} has {same_as(entry.source, scans[path], entry)}, whose tiles are kept"
         for path in changes.work
-        if (kept := standing.get(found[path].content))
+        if (entry := standing.get(scans[path].content))
     }
 
 
-def kept_splits(
-    changes: UpdateActions, entries: Mapping[str, ImageRecord], found: Mapping[str, ImageScan]
+def current_splits(
+    changes: UpdateActions, entries: Mapping[str, ImageRecord], scans: Mapping[str, ImageScan]
 ) -> dict[str, str]:
     """Return the splits that stay, by path; also those of copies and of removed images."""
     by_content = {entry.content: entry.split for entry in entries.values() if entry.split}
-    kept = {}
+    splits = {}
     for path, entry in changes.entries.items():
         # Copies of tiled images stay in their splits; new copies may turn out not to fit.
-        copied = by_content.get(entry.content) if path not in found else None
+        copied = by_content.get(entry.content) if path not in scans else None
         split = entry.split or (copied if entry.content else None)
         if split:
-            kept[path] = split
+            splits[path] = split
     for path in changes.work:
         former = entries.get(path)
         # Content first: an image that models were trained on must not come back as a test image.
-        split = by_content.get(found[path].content) or (former.split if former else None)
+        split = by_content.get(scans[path].content) or (former.split if former else None)
         if split:
-            kept[path] = split
-    return kept
+            splits[path] = split
+    return splits
 
 
 def sources_of(
     changes: UpdateActions,
-    said: Mapping[str, Annotation],
-    found: Mapping[str, ImageScan],
+    annotations: Mapping[str, Annotation],
+    scans: Mapping[str, ImageScan],
 ) -> list[SplitSource]:
     """Return all images that are tiled, will be, or are remembered: removed ones and copies."""
     # A picture that was removed twice may have had two labels.
@@ -581,7 +583,7 @@ def sources_of(
         for entry in changes.entries.values()
         if entry.status == TILED
     }
-    labels |= {found[path].content: said[path].label for path in changes.work}
+    labels |= {scans[path].content: annotations[path].label for path in changes.work}
     sources, to_tile = [], set(changes.work)
     for path, entry in changes.entries.items():
         if entry.content is None or path in to_tile:
@@ -597,25 +599,25 @@ def sources_of(
             )
         )
     for path in changes.work:
-        seen = found[path]
+        scan = scans[path]
         sources.append(
             SplitSource(
-                *(path, seen.sha256, said[path].label, said[path].group),
-                pixel_sha256=seen.pixel_sha256 or None,
-                weight=seen.tiles,
+                *(path, scan.sha256, annotations[path].label, annotations[path].group),
+                pixel_sha256=scan.pixel_sha256 or None,
+                weight=scan.tiles,
             )
         )
     return sources
 
 
-def contents_of(changes: UpdateActions, found: Mapping[str, ImageScan]) -> dict[str, str | None]:
+def contents_of(changes: UpdateActions, scans: Mapping[str, ImageScan]) -> dict[str, str | None]:
     """Return the digests of the pixels of all images that are known now, by path."""
     contents = {path: entry.pixel_sha256 for path, entry in changes.entries.items()}
-    return contents | {path: found[path].pixel_sha256 or None for path in changes.work}
+    return contents | {path: scans[path].pixel_sha256 or None for path in changes.work}
 
 
 def new_pictures(
-    changes: UpdateActions, entries: Mapping[str, ImageRecord], found: Mapping[str, ImageScan]
+    changes: UpdateActions, entries: Mapping[str, ImageRecord], scans: Mapping[str, ImageScan]
 ) -> set[str]:
     """Return the digests of the pixels of images to tile that were not there before.
 
@@ -623,11 +625,11 @@ def new_pictures(
     out, have come back, or belong to a data set that is replaced.
     """
     then = {path: entry.pixel_sha256 for path, entry in entries.items()}
-    now = {path: found[path].pixel_sha256 for path in changes.work}
+    now = {path: scans[path].pixel_sha256 for path in changes.work}
     return {pixels for path, pixels in now.items() if pixels and then.get(path) != pixels}
 
 
-def names_of(changes: UpdateActions, found: Mapping[str, ImageScan]) -> dict[str, str]:
+def names_of(changes: UpdateActions, scans: Mapping[str, ImageScan]) -> dict[str, str]:
     """Return a path of each picture that is known now, by the digest of its pixels.
 
     It is that of its tiles, where it has some or will have some: a copy may be left out or deleted,
@@ -638,7 +640,7 @@ def names_of(changes: UpdateActions, found: Mapping[str, ImageScan]) -> dict[str
     listed = sorted(changes.entries.items(), reverse=True)
     listed.sort(key=lambda item: order.get(item[1].status, 1))
     names = {entry.pixel_sha256: path for path, entry in listed if entry.pixel_sha256}
-    return names | {pixels: path for path in changes.work if (pixels := found[path].pixel_sha256)}
+    return names | {pixels: path for path in changes.work if (pixels := scans[path].pixel_sha256)}
 
 
 def mark_failed(changes: UpdateActions, path: str, former: ImageRecord | None, reason: str) -> None:

@@ -56,8 +56,8 @@ def publish_next(
 ) -> tuple[dict[str, Any], str]:
     """Publish the version that follows a manifest; return its manifest, parsed and as text."""
     numbered = {**content, "last_update": read_last(basis).last_update + 1}
-    told = next_manifest(numbered, basis, datetime.now(UTC))
-    text = msgspec.json.encode(told).decode() + "\n"
+    manifest = next_manifest(numbered, basis, datetime.now(UTC))
+    text = msgspec.json.encode(manifest).decode() + "\n"
     go = sorted(shards_of(basis) - shards_of(text))
     execute(storage, root, publish(owner, ShardDelta(list(come), go), text, basis))
-    return told, text
+    return manifest, text

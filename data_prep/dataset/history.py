@@ -88,14 +88,14 @@ def parse_keep(text: str | None) -> RetentionPolicy:
     """
     if text is None:
         return RetentionPolicy()
-    found = re.fullmatch(r"([1-9]\d{0,4})(d?)", text)
-    if not found:
+    match = re.fullmatch(r"([1-9]\d{0,4})(d?)", text)
+    if not match:
         raise ConfigurationError(
             "keep_versions must be a number of versions such as 10, or of days such as 30d. "
             f"Received: {text!r}."
         )
-    number = int(found.group(1))
-    return RetentionPolicy(days=number) if found.group(2) else RetentionPolicy(newest=number)
+    number = int(match.group(1))
+    return RetentionPolicy(days=number) if match.group(2) else RetentionPolicy(newest=number)
 
 
 def apply_retention(
@@ -104,13 +104,15 @@ def apply_retention(
     """Return the former versions that can still be read."""
     since = now - timedelta(days=keep.days)
     oldest = len(history) - (keep.newest - 1)
-    kept = {
+    numbers = {
         each.number
         for place, each in enumerate(history)
         if place >= oldest or (keep.days and datetime.fromisoformat(each.replaced) >= since)
     }
-    there = {*shards, *(name for each in history if each.number in kept for name in each.shards)}
-    return tuple(each for each in history if each.number in kept or there.issuperset(each.shards))
+    there = {*shards, *(name for each in history if each.number in numbers for name in each.shards)}
+    return tuple(
+        each for each in history if each.number in numbers or there.issuperset(each.shards)
+    )
 
 
 class _PreviousVersion(msgspec.Struct):
@@ -174,7 +176,7 @@ def version_hash(content: Mapping[str, Any]) -> str:
         for entry in content["sources"]
         if entry["status"] == "tiled" and entry.get("set_aside") is None
     )
-    told = {
+    identity = {
         "image": content["image"],
         "spec": content["spec"],
         "settings": {name: settings.get(name) for name in HASHED_SETTINGS}
@@ -182,4 +184,4 @@ def version_hash(content: Mapping[str, Any]) -> str:
         "sources": rows,
         "folds": content.get("folds", {}),
     }
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()

@@ -81,14 +81,14 @@ def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
     splits = sorted(set(tables.splits().values()))
     if is_corrected(manifest):
         return {split: [CORRECTED] for split in splits}
-    found: dict[str, set[int]] = {}
+    shards: dict[str, set[int]] = {}
     for each in manifest["sources"]:
         # An image whose tiles are all dropped by the conditions is in no shard.
         if each["status"] == "tiled" and "shard" in each:
-            found.setdefault(each["split"], set()).add(each["shard"])
+            shards.setdefault(each["split"], set()).add(each["shard"])
     # A pattern for all shards of the folder would include those of former versions.
     return {
-        split: [f"shard={number}/split={split}/*.parquet" for number in sorted(found[split])]
+        split: [f"shard={number}/split={split}/*.parquet" for number in sorted(shards[split])]
         for split in splits
-        if split in found
+        if split in shards
     }

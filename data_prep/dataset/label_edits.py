@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from data_prep.dataset.diff import UpdateActions, kept_splits, sources_of
+from data_prep.dataset.diff import UpdateActions, current_splits, sources_of
 from data_prep.dataset.manifest import REMOVED, TILED, DataSet, ImageRecord, revised, tables_of
 from data_prep.splits.assign import assign_splits, check_cells, parse_fractions, split_conflicts
 from data_prep.splits.csv_table import read_csv
@@ -52,17 +52,17 @@ def annotate_tiled(
     """Give images the labels of a table, and its groups and splits if it has them."""
     entries = dict(known.entries)
     for source, name in files_of(known, table, path).items():
-        said = table[name]
-        if said.label not in known.image.classes and not new_classes:
+        annotation = table[name]
+        if annotation.label not in known.image.classes and not new_classes:
             raise LabelError(
-                f"{path} gives {name} the class {said.label!r}, and the data set has "
+                f"{path} gives {name} the class {annotation.label!r}, and the data set has "
                 f"{', '.join(known.image.classes)}. Take it by --new-classes, or mend the label."
             )
-        told: dict[str, Any] = {"label": said.label}
-        told |= {} if said.group is None else {"group": said.group}
-        by_hand = tuple(sorted({*(entries[source].by_hand or ()), *told}))
-        told |= {} if said.split is None else {"split": said.split}
-        entries[source] = revised(entries[source], **told, by_hand=by_hand)
+        fields: dict[str, Any] = {"label": annotation.label}
+        fields |= {} if annotation.group is None else {"group": annotation.group}
+        by_hand = tuple(sorted({*(entries[source].by_hand or ()), *fields}))
+        fields |= {} if annotation.split is None else {"split": annotation.split}
+        entries[source] = revised(entries[source], **fields, by_hand=by_hand)
     entries = _with_remembered(known, entries)
     _check(known, entries)
     return _compared(known, entries)
@@ -101,7 +101,7 @@ def divide_into_folds(
 ) -> Folds:
     """Divide the images of a data set into folds; see `data_prep.splits.folds.assign_folds`."""
     now = UpdateActions(dict(known.entries))
-    splits = kept_splits(now, known.entries, {})
+    splits = current_splits(now, known.entries, {})
     return assign_folds(
         [replace(each, split=splits.get(each.path)) for each in sources_of(now, {}, {})],
         *(by, seed, name),
@@ -187,7 +187,7 @@ def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str
             whole = unicodedata.normalize("NFC", source)
             for name in {whole, whole.rsplit("/", 1)[-1]}:
                 places.setdefault(name, []).append(source)
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for name in names:
         # A name is first compared with whole paths, then with file names.
         meant = [
@@ -195,17 +195,17 @@ def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str
         ]
         meant = meant or places.get(name, [])
         if len(meant) != 1:
-            told = f"is {' and '.join(meant[:3])}" if meant else "is not an image that is tiled"
-            raise LabelError(f"{path} names {name}, which {told}. Write the path.")
-        if meant[0] in found:
-            raise LabelError(f"{path} names {meant[0]} twice, as {found[meant[0]]} and {name}.")
-        found[meant[0]] = name
-    return found
+            problem = f"is {' and '.join(meant[:3])}" if meant else "is not an image that is tiled"
+            raise LabelError(f"{path} names {name}, which {problem}. Write the path.")
+        if meant[0] in matches:
+            raise LabelError(f"{path} names {meant[0]} twice, as {matches[meant[0]]} and {name}.")
+        matches[meant[0]] = name
+    return matches
 
 
-def _links(known: DataSet, kept: Mapping[str, str]) -> list[tuple[str, str]]:
+def _links(known: DataSet, current: Mapping[str, str]) -> list[tuple[str, str]]:
     joined = known.content["settings"].get("near_duplicates") == "join"
-    return must_link_pairs(known.pairs, kept) if joined else []
+    return must_link_pairs(known.pairs, current) if joined else []
 
 
 def _check(known: DataSet, entries: Mapping[str, ImageRecord]) -> None:
@@ -214,12 +214,12 @@ def _check(known: DataSet, entries: Mapping[str, ImageRecord]) -> None:
     Images without rows count, as they do at night: removed and excluded ones, and copies.
     """
     changes = UpdateActions(dict(entries))
-    links = _links(known, kept_splits(UpdateActions(dict(known.entries)), known.entries, {}))
+    links = _links(known, current_splits(UpdateActions(dict(known.entries)), known.entries, {}))
     sources = sources_of(changes, {}, {})
     paths = {each.path for each in sources}
     split_conflicts(
         sources,
-        kept_splits(changes, entries, {}),
+        current_splits(changes, entries, {}),
         [pair for pair in links if paths.issuperset(pair)],
     )
 

@@ -121,10 +121,10 @@ class ImageRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values that are set, as JSON types."""
-        told = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+        fields = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
         # Tuples become lists, as in JSON, so that the result can be compared with what was read.
         return {
-            name: list(each) if isinstance(each, tuple) else each for name, each in told.items()
+            name: list(each) if isinstance(each, tuple) else each for name, each in fields.items()
         }
 
 
@@ -291,15 +291,15 @@ def tiled_entry(planned: PlannedImage, **more: Any) -> ImageRecord:
     return ImageRecord(status=TILED, **{name: getattr(planned, name) for name in names}, **more)
 
 
-def planned_source(found: ImageScan, path: str, **said: Any) -> PlannedImage:
-    """Return an image that is to be tiled; `said` has its label, split and group."""
+def planned_source(scan: ImageScan, path: str, **annotation: Any) -> PlannedImage:
+    """Return an image that is to be tiled; `annotation` has its label, split and group."""
     names = (
         *("uri", "sha256", "version", "pixel_sha256", "width", "height", "channels"),
         *("tiles", "tile_bytes", "raw_bytes", "difference_bytes", "png_bytes", "jpeg_bytes"),
-        *("tile_seconds", "decode_seconds", "cut_width", "cut_height", "kept", *COPIED),
+        *("tile_seconds", "decode_seconds", "cut_width", "cut_height", "pass_rate", *COPIED),
     )
-    seen = {name: getattr(found, name) for name in names}
-    return PlannedImage(source=path, **seen, **said)
+    measures = {name: getattr(scan, name) for name in names}
+    return PlannedImage(source=path, **measures, **annotation)
 
 
 def build_manifest(

@@ -17,10 +17,10 @@ from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import Annotation
 
 
-def apply_overrides(entry: ImageRecord | None, said: Annotation) -> Annotation:
+def apply_overrides(entry: ImageRecord | None, annotation: Annotation) -> Annotation:
     """Return the annotation of an image; what was set by hand stays."""
     by_hand = {name: getattr(entry, name) for name in _names(entry)}
-    return replace(said, **by_hand) if by_hand else said
+    return replace(annotation, **by_hand) if by_hand else annotation
 
 
 def _names(entry: ImageRecord | None) -> tuple[str, ...]:
@@ -29,12 +29,12 @@ def _names(entry: ImageRecord | None) -> tuple[str, ...]:
 
 def override_fields(entry: ImageRecord | None) -> dict[str, Any]:
     """Return the fields of an entry that the entry of its new tiles takes over."""
-    told = {} if entry is None else {"set_aside": entry.set_aside, "by_hand": entry.by_hand}
-    return {name: value for name, value in told.items() if value is not None}
+    fields = {} if entry is None else {"set_aside": entry.set_aside, "by_hand": entry.by_hand}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def match_previous(
-    entries: Mapping[str, ImageRecord], unread: Iterable[str], found: Mapping[str, ImageScan]
+    entries: Mapping[str, ImageRecord], unread: Iterable[str], scans: Mapping[str, ImageScan]
 ) -> dict[str, ImageRecord]:
     """Return the entries from which images take what was set by hand, by path of the image."""
     standing = {entries[path].content for path in unread}
@@ -44,10 +44,10 @@ def match_previous(
     by_content = {entry.content: entry for entry in known}
     by_path = {entry.source: entry for entry in known}
     result = {}
-    for path, seen in found.items():
+    for path, scan in scans.items():
         own = by_path.get(path)
-        if seen.error is None and not (own and own.content == seen.content):
-            other = None if seen.content in standing else by_content.get(seen.content)
+        if scan.error is None and not (own and own.content == scan.content):
+            other = None if scan.content in standing else by_content.get(scan.content)
             own = other or own
         if own is not None:
             result[path] = own
@@ -56,12 +56,17 @@ def match_previous(
 
 def annotated(
     plain: Mapping[str, Annotation],
-    said: Mapping[str, Annotation],
+    annotations: Mapping[str, Annotation],
     before: Mapping[str, ImageRecord],
     classes: Collection[str],
 ) -> dict[str, Annotation]:
     """Return the annotations of all images, once it is known which file has which picture."""
     now = {
-        path: apply_overrides(entry, plain[path]) for path, entry in before.items() if path in said
+        path: apply_overrides(entry, plain[path])
+        for path, entry in before.items()
+        if path in annotations
     }
-    return {**said, **{p: each for p, each in now.items() if not classes or each.label in classes}}
+    return {
+        **annotations,
+        **{p: each for p, each in now.items() if not classes or each.label in classes},
+    }

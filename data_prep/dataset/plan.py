@@ -73,7 +73,7 @@ class PlannedImage:
     high: float | None = None
     stain: str | None = None
     # Expected part of the tiles that will be kept, as far as known before they are cut
-    kept: float = 1.0
+    pass_rate: float = 1.0
     filtered: int = 0
     # cut_width and cut_height: Size of the image that is cut, which may be resampled, pixels
     cut_width: int = 0
@@ -88,7 +88,7 @@ class PlannedImage:
     @property
     def stored_tiles(self) -> float:
         """Number of tiles to plan for: those that seem to be kept, and some of the others."""
-        return self.tiles * (self.kept + DOUBT * (1 - self.kept))
+        return self.tiles * (self.pass_rate + DOUBT * (1 - self.pass_rate))
 
     @property
     def stored_bytes(self) -> float:
@@ -96,7 +96,7 @@ class PlannedImage:
         return self.stored_tiles * self.tile_bytes
 
 
-def gathered(told: Mapping[str, str]) -> list[str]:
+def gathered(notes: Mapping[str, str]) -> list[str]:
     """Return a line for each thing that is told of images, which the report tells of each.
 
     Examples
@@ -105,7 +105,7 @@ def gathered(told: Mapping[str, str]) -> list[str]:
     ['  a.png and 1 other image: no tile', '  c.png: page 2']
     """
     images: dict[str, list[str]] = {}
-    for path, text in told.items():
+    for path, text in notes.items():
         images.setdefault(text, []).append(path)
     lines = []
     for text, (first, *others) in images.items():
@@ -175,10 +175,10 @@ class TilingPlan:
         lines = [f"  on no tile: {never:.1%} of the pixels; {by_angle:.1%} by angle"]
         if excluded := sum(each.excluded for each in self.sources):
             lines.append(f"  zones keep off {pluralize(excluded, 'tile')}")
-        kept = round(sum(each.tiles * each.kept for each in self.sources))
-        if kept < self.tiles:
+        count = round(sum(each.tiles * each.pass_rate for each in self.sources))
+        if count < self.tiles:
             lines.append(
-                f"  about {kept:,} of {pluralize(self.tiles, 'tile')} will be kept (--keep), by "
+                f"  about {count:,} of {pluralize(self.tiles, 'tile')} will be kept (--keep), by "
                 "those at the first angle"
             )
         lines += gathered(
@@ -234,11 +234,11 @@ class TilingPlan:
         needed = round(self.stored_bytes * MARGIN) + copied
         if needed > free:
             copies = f", {format_bytes(copied)} of it for copies of shards" if copied else ""
-            stored, kept = round(self.stored_tiles), ""
+            stored, note = round(self.stored_tiles), ""
             if stored < self.tiles:
-                kept = f" (--keep drops others of {self.tiles:,})"
+                note = f" (--keep drops others of {self.tiles:,})"
             raise NoSpaceError(
-                f"{stored:,} tiles{kept} need about {format_bytes(needed)}{copies}, and {output} "
+                f"{stored:,} tiles{note} need about {format_bytes(needed)}{copies}, and {output} "
                 f"has {format_bytes(free)} free. Take fewer angles, less overlap, "
                 "--mode inscribed, --encoding difference or jpeg, or another output."
             )

@@ -47,7 +47,7 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
     lines = [
         f"# {_plain(name)}",
         "",
-        BEGIN + _kept(former) + END,
+        BEGIN + _user_text(former) + END,
         "",
         "## Content",
         "",
@@ -115,18 +115,18 @@ def _hugging_face(image: Field, *, corrected: bool) -> str:
     )
 
 
-def _kept(former: str | None) -> str:
+def _user_text(former: str | None) -> str:
     """Return the part of the page between the marks."""
     if former is None:
         return "\n" + PLACEHOLDERS + "\n"
     _, begin, rest = former.partition(BEGIN)
-    kept, end, _ = rest.rpartition(END)
+    text, end, _ = rest.rpartition(END)
     if not begin or not end:
         raise SchemaError(
             f"{FILE} lacks the line {END if begin else BEGIN!r}. Write it back, or give the page "
             "another name: the next publication writes it anew."
         )
-    return kept
+    return text
 
 
 def _table(manifest: Mapping[str, Any], image: Field) -> list[str]:

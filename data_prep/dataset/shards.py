@@ -249,9 +249,9 @@ class Shards:
         lengths = {each.uri: night.listed[each.source].length for each in lost}
         now = scan_images(self._spark, lengths, self._reader, self._settings, self._say)
         for each in lost:
-            seen = now.get(each.uri)
-            reason = (seen.error if seen else None) or f"{each.uri} {CHANGED}."
-            if seen is not None and seen.error is None and seen.sha256 == each.sha256:
+            scan = now.get(each.uri)
+            reason = (scan.error if scan else None) or f"{each.uri} {CHANGED}."
+            if scan is not None and scan.error is None and scan.sha256 == each.sha256:
                 reason = (
                     f"{each.uri} could not be cut, although it can be read and has not changed. It "
                     "may need more memory than a task has."
@@ -328,8 +328,8 @@ class Shards:
                 write_cards(self._storage, self._root, state.content, self._say)
                 return
             # The same version, with fewer former versions.
-            told = ("created", "last_update")
-            manifest |= {name: state.content[name] for name in told}
+            names = ("created", "last_update")
+            manifest |= {name: state.content[name] for name in names}
         text = msgspec.json.encode(manifest).decode() + "\n"
         if state.basis is not None:
             state.change.go = sorted(shards_of(state.basis) - shards_of(text))
@@ -358,7 +358,7 @@ class Shards:
         shards = sorted({entry.shard for entry in listed if entry.shard is not None})
         built = build_manifest(self._settings, night.image, listed, tiling_versions())
         built["folds"] = {name: folds.to_json() for name, folds in night.folds.items()}
-        told = {
+        manifest = {
             **built,
             "hash": version_hash(built),
             "shards": [shard_name(number) for number in shards],
@@ -367,8 +367,8 @@ class Shards:
             "near_duplicates": to_json(night.pairs),
         }
         if waiting := [each for each in night.planned if each.source in state.waiting]:
-            told["waiting"] = [_waiting(each) for each in waiting]
-        return told
+            manifest["waiting"] = [_waiting(each) for each in waiting]
+        return manifest
 
 
 def _entry(planned: PlannedImage, state: _State, night: UpdatePlan) -> ImageRecord:
@@ -381,8 +381,8 @@ def _entry(planned: PlannedImage, state: _State, night: UpdatePlan) -> ImageReco
 
 
 def _waiting(planned: PlannedImage) -> dict[str, Any]:
-    told = {"content": planned.content, "label": planned.label, "split": planned.split}
-    return told | ({"group": planned.group} if planned.group is not None else {})
+    fields = {"content": planned.content, "label": planned.label, "split": planned.split}
+    return fields | ({"group": planned.group} if planned.group is not None else {})
 
 
 def _is_removed(entry: ImageRecord | None) -> bool:

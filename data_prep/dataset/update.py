@@ -131,7 +131,7 @@ class UpdateResult:
         Number of images with the pixels of another one, which has the tiles.
     filtered : int, default 0
         Number of tiles that were cut but do not meet the conditions of `keep`.
-    kept_none : tuple of str, default ()
+    images_without_tiles : tuple of str, default ()
         Images of which no tile was kept.
     """
 
@@ -147,7 +147,7 @@ class UpdateResult:
     relabelled: int = 0
     copies: int = 0
     filtered: int = 0
-    kept_none: tuple[str, ...] = ()
+    images_without_tiles: tuple[str, ...] = ()
 
 
 def tile_images(
@@ -352,12 +352,12 @@ class _UpdateRun:
             left_out=done.left_out,
             quarantined=done.quarantined,
             copies=_copies(night.changes),
-            splits_kept=night.changes.splits_kept,
+            ignored_splits=night.changes.ignored_splits,
             without_tiles={e.source: e.empty_angles for e in tiled if e.empty_angles},
             excluded=sum(each.excluded for each in tiled),
             filter=self._settings.keep,
             filtered=sum(each.filtered for each in tiled),
-            kept_none={each.source: each.filtered for each in tiled if not each.tiles},
+            images_without_tiles={each.source: each.filtered for each in tiled if not each.tiles},
             read_bytes=sum(night.listed[each.source].length for each in tiled),
             written_bytes=written,
             total_tiles=done.manifest["tiles"],
@@ -383,9 +383,9 @@ class _UpdateRun:
         zones = cutting_of(self._settings, self._storage).zones
         known = with_zones(before.entries if before else {}, zones)
         self._say(f"listing the images in {self._settings.input} ...")
-        found_here = walked(self._storage, self._settings.input)
-        listed = list_images(self._spark, self._storage, self._settings, found_here)
-        self._find_unseen(known, listed, found_here)
+        walk = walked(self._storage, self._settings.input)
+        listed = list_images(self._spark, self._storage, self._settings, walk)
+        self._find_unseen(known, listed, walk)
         if self._reader.opening.kind == SPARK:
             refuse_folders(file.uri for file in listed.values())
         # The table of zones may still name removed images.
@@ -394,35 +394,37 @@ class _UpdateRun:
         looks = self._settings.near_duplicates != "off"
         # Fingerprints of a replaced data set serve the new one.
         prints = load_fingerprints(self._storage, self._root) if looks else FingerprintFile()
-        plain, said, broken, comparison = self._compare(before, known, listed, prints)
+        plain, annotations, broken, comparison = self._compare(before, known, listed, prints)
         stored = frozenset(prints)
-        found = self._look(comparison.candidates, listed, said, prints)
+        scans = self._look(comparison.candidates, listed, annotations, prints)
         fresh = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
         classes = before.image.classes if before and not self._settings.new_classes else ()
-        said = annotated(plain, said, match_previous(known, comparison.standing, found), classes)
-        image = before.image if before else self._new_image(found, said, comparison.problems)
+        annotations = annotated(
+            plain, annotations, match_previous(known, comparison.standing, scans), classes
+        )
+        image = before.image if before else self._new_image(scans, annotations, comparison.problems)
         prune = self._settings.prune
-        changes = decide(known, listed, said, comparison, found, image, prune=prune)
+        changes = decide(known, listed, annotations, comparison, scans, image, prune=prune)
         if self._settings.on_error == "quarantine":
-            quarantine(changes, listed, decoded_images(found) | (broken & set(changes.problems)))
-        pairs = self._find_alike(before, changes, found, prints, fresh.keys())
+            quarantine(changes, listed, decoded_images(scans) | (broken & set(changes.problems)))
+        pairs = self._find_alike(before, changes, scans, prints, fresh.keys())
         joined = pairs if self._settings.near_duplicates == "join" else []
         fractions, seed = self._settings.fractions, self._settings.seed
-        contents = contents_of(changes, found)
+        contents = contents_of(changes, scans)
         waiting = before.waiting if before else ()
-        splits = splits_of(changes, known, said, found, fractions, seed, joined, waiting)
+        splits = splits_of(changes, known, annotations, scans, fractions, seed, joined, waiting)
         # Images that were left out now have their former pictures, or none.
-        pairs = remap_pairs(pairs, contents, names_of(changes, found))
-        image = with_classes(image, _labels(changes, said))
-        groups = {each.group for each in said.values() if each.group}
+        pairs = remap_pairs(pairs, contents, names_of(changes, scans))
+        image = with_classes(image, _labels(changes, annotations))
+        groups = {each.group for each in annotations.values() if each.group}
         for what, names in (("classes", image.classes), ("groups", groups)):
             for line in differing_by_case(what, names):
                 self._say(line)
         if changes.problems and self._fails:
             raise ImageError(f"{summarize_errors(changes.problems)} Nothing was written.")
-        planned = self._plan(changes, said, found, splits)
+        planned = self._plan(changes, annotations, scans, splits)
         _check_leaks(changes, planned)
-        chosen = any(each.split for each in said.values())
+        chosen = any(each.split for each in annotations.values())
         self._check_cells(before, changes, planned, chosen=chosen)
         former = before.folds if before else {}
         folds = {name: renamed(each, changes.moved) for name, each in former.items()}
@@ -432,23 +434,21 @@ class _UpdateRun:
         return night, comparison
 
     def _find_unseen(
-        self, known: Mapping[str, ImageRecord], listed: Mapping[str, FileInfo], found_here: Walk
+        self, known: Mapping[str, ImageRecord], listed: Mapping[str, FileInfo], walk: Walk
     ) -> None:
         """Report images that are not listed, which ends no run; refuse to prune what is there."""
         where = self._settings.input, self._settings.file_glob
         tiled = [path for path, entry in known.items() if entry.status == TILED]
-        self._hidden = unseen_images(
-            *(self._spark, self._storage, *where), listed, found_here, tiled
-        )
+        self._hidden = unseen_images(*(self._spark, self._storage, *where), listed, walk, tiled)
         for path, reason in sorted(self._hidden.items()):
             self._say(f"  left out: {path}: {reason}")
-        for path, folder in sorted(found_here.again.items()):
+        for path, folder in sorted(walk.again.items()):
             self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
         if self._settings.prune:
             gone = [path for path in tiled if path not in listed]
             # What links have led to is kept anyway.
-            check_pruning(gone, self._hidden.keys() - found_here.broken.keys())
-            check_absence(self._storage, *where, gone, found_here)
+            check_pruning(gone, self._hidden.keys() - walk.broken.keys())
+            check_absence(self._storage, *where, gone, walk)
 
     def _read(self) -> DataSet | None:
         """Return the data set to add to, None if a new one begins."""
@@ -476,36 +476,36 @@ class _UpdateRun:
         )
         if problems and self._fails:
             raise LabelError(summarize_errors(problems))
-        said = {path: apply_overrides(known.get(path), each) for path, each in plain.items()}
-        broken = precheck_files(listed, said, self._reader.opening.most_bytes)
+        annotations = {path: apply_overrides(known.get(path), each) for path, each in plain.items()}
+        broken = precheck_files(listed, annotations, self._reader.opening.most_bytes)
         if broken and self._fails:
             raise ImageError(f"{summarize_errors(broken)} Nothing was written.")
         classes = before.image.classes if before else ()
         problems |= broken
-        said = {path: each for path, each in said.items() if path not in broken}
+        annotations = {path: each for path, each in annotations.items() if path not in broken}
         comparison = compare(
-            *(known, listed, said, problems, classes),
+            *(known, listed, annotations, problems, classes),
             prune=settings.prune,
             fingerprints=prints if settings.near_duplicates != "off" else None,
             new_classes=settings.new_classes,
             hidden=self._hidden,
         )
-        return plain, said, set(broken), comparison
+        return plain, annotations, set(broken), comparison
 
     def _look(
         self,
         candidates: Sequence[str],
         listed: Mapping[str, FileInfo],
-        said: Mapping[str, Annotation],
+        annotations: Mapping[str, Annotation],
         prints: FingerprintFile,
     ) -> dict[str, ImageScan]:
         """Return what was found in the candidates, by path; add their fingerprints to a file."""
         if not candidates:
             return {}
         lengths = {listed[path].uri: listed[path].length for path in candidates}
-        labels = {path: said[path].label for path in candidates}
+        labels = {path: annotations[path].label for path in candidates}
         shown = choose_images(labels, self._settings.report_images)
-        seen = scan_images(
+        by_uri = scan_images(
             *(self._spark, lengths, self._reader, self._settings, self._say),
             [listed[path].uri for path in shown],
             prints,
@@ -513,49 +513,49 @@ class _UpdateRun:
         self._thumbnails = {
             path: picture
             for path in shown
-            if (looked := seen.get(listed[path].uri)) and (picture := looked.thumbnail)
+            if (looked := by_uri.get(listed[path].uri)) and (picture := looked.thumbnail)
         }
-        found = {
-            path: seen.get(listed[path].uri) or _unread(listed[path].uri) for path in candidates
+        scans = {
+            path: by_uri.get(listed[path].uri) or _unread(listed[path].uri) for path in candidates
         }
         if self._fails:
-            refuse_errors(found)
-        return found
+            refuse_errors(scans)
+        return scans
 
     def _new_image(
         self,
-        found: dict[str, ImageScan],
-        said: dict[str, Annotation],
+        scans: dict[str, ImageScan],
+        annotations: dict[str, Annotation],
         problems: dict[str, str],
     ) -> Field:
         """Return the image column of a data set that begins with these images."""
-        good = {path: seen for path, seen in found.items() if seen.error is None}
+        good = {path: scan for path, scan in scans.items() if scan.error is None}
         if not good:
-            reasons = problems | {path: str(seen.error) for path, seen in found.items()}
-            kind = ImageError if found else LabelError
+            reasons = problems | {path: str(scan.error) for path, scan in scans.items()}
+            kind = ImageError if scans else LabelError
             raise kind(f"No image can be tiled: {summarize_errors(reasons)}")
         channels, dtype = common_format(good)
-        classes = class_names([said[path].label for path in good])
-        bits = max(seen.bits for seen in good.values())
+        classes = class_names([annotations[path].label for path in good])
+        bits = max(scan.bits for scan in good.values())
         settings = self._settings
         return image_field(settings.spec, channels, dtype, settings.encoding, classes, bits)
 
     def _plan(
         self,
         changes: UpdateActions,
-        said: dict[str, Annotation],
-        found: dict[str, ImageScan],
+        annotations: dict[str, Annotation],
+        scans: dict[str, ImageScan],
         splits: dict[str, str],
     ) -> list[PlannedImage]:
         """Return the images to tile; those that replace tiles come first, so they share a shard."""
         replaced = set(changes.replaced())
         return [
             planned_source(
-                found[path],
+                scans[path],
                 path,
-                label=said[path].label,
+                label=annotations[path].label,
                 split=splits[path],
-                group=said[path].group,
+                group=annotations[path].group,
             )
             for path in sorted(changes.work, key=lambda path: (path not in replaced, path))
         ]
@@ -564,15 +564,15 @@ class _UpdateRun:
         self,
         before: DataSet | None,
         changes: UpdateActions,
-        found: dict[str, ImageScan],
+        scans: dict[str, ImageScan],
         prints: Mapping[str, bytes],
         fresh: Set[str],
     ) -> list[DuplicatePair]:
         """Return pairs of images that show the same place: known ones, and those of new images."""
-        names, known = names_of(changes, found), before.entries if before else {}
+        names, known = names_of(changes, scans), before.entries if before else {}
         then = {path: each.pixel_sha256 for path, each in known.items()}
         standing = remap_pairs(before.pairs if before else (), then, names)
-        wanted = fresh | new_pictures(changes, known, found)
+        wanted = fresh | new_pictures(changes, known, scans)
         new = find_duplicate_pairs(names, prints, wanted, standing)
         splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
         for line in (*describe(new.pairs, splits), *describe_cut_short(new.cut_short)):
@@ -617,12 +617,12 @@ class _UpdateRun:
             self._say("no image to tile")
         for line in _not_tiled(changes):
             self._say(line)
-        kept = sorted(changes.splits_kept.items())
-        for path, reason in kept[:MAX_LISTED]:
+        refusals = sorted(changes.ignored_splits.items())
+        for path, reason in refusals[:MAX_LISTED]:
             self._say(f"  split not changed: {path}: {reason}")
-        if len(kept) > MAX_LISTED:
+        if len(refusals) > MAX_LISTED:
             self._say(
-                f"  split not changed: {len(kept) - MAX_LISTED:,} more, which the report lists"
+                f"  split not changed: {len(refusals) - MAX_LISTED:,} more, which the report lists"
             )
         for path in sorted(changes.work):
             if excluded := changes.excluded(path):
@@ -666,7 +666,7 @@ def _update(
         copies=copies,
         tiles=sum(each.tiles for each in tiled),
         filtered=sum(each.filtered for each in tiled),
-        kept_none=tuple(sorted(each.source for each in tiled if not each.tiles)),
+        images_without_tiles=tuple(sorted(each.source for each in tiled if not each.tiles)),
         left_out={**changes.problems, **hidden},
         quarantined=quarantined,
     )
@@ -678,9 +678,9 @@ def _tiled(night: UpdatePlan) -> list[PlannedImage]:
     return [each for each in night.planned if each.source in done]
 
 
-def _labels(changes: UpdateActions, said: Mapping[str, Annotation]) -> set[str]:
+def _labels(changes: UpdateActions, annotations: Mapping[str, Annotation]) -> set[str]:
     """Return the labels of all images that have tiles, or will have."""
-    labels = {said[path].label for path in changes.work}
+    labels = {annotations[path].label for path in changes.work}
     return labels | {str(e.label) for e in changes.entries.values() if e.status == TILED}
 
 

@@ -152,16 +152,16 @@ def export_tiles(
             rows.drop(settings.image).write.parquet(f"{folder}/{COLUMNS}")
         if settings.format == HUGGING_FACE:
             storage.write_text(f"{folder}/{CARD}", exporter.card(rows, list(counts)))
-        told = exporter.manifest(counts)
-        storage.write_text(f"{folder}/{MARKER}", json.dumps(told, indent=1) + "\n")
+        manifest = exporter.manifest(counts)
+        storage.write_text(f"{folder}/{MARKER}", json.dumps(manifest, indent=1) + "\n")
     return counts
 
 
 def _counts(rows: DataFrame) -> dict[str, int]:
     """Return the number of rows of each split."""
     if SPLIT_COLUMN in rows.columns:
-        found = rows.groupBy(SPLIT_COLUMN).count().collect()
-        counts = {str(row[SPLIT_COLUMN]): int(row["count"]) for row in found}
+        totals = rows.groupBy(SPLIT_COLUMN).count().collect()
+        counts = {str(row[SPLIT_COLUMN]): int(row["count"]) for row in totals}
     else:
         counts = {ALL: rows.count()}
     odd = [split for split in counts if not re.fullmatch(r"\w[\w.-]*", split)]
@@ -182,8 +182,8 @@ def _as_exported(rows: DataFrame, field: Field) -> DataFrame:
     if ENCODING not in rows.columns:
         return rows
     own = F.col(ENCODING)
-    told = F.when(own == field.encoding, F.lit(extension_of(field))).otherwise(own)
-    return rows.withColumn(ENCODING, told)
+    extension = F.when(own == field.encoding, F.lit(extension_of(field))).otherwise(own)
+    return rows.withColumn(ENCODING, extension)
 
 
 def _rows_of(rows: DataFrame, split: str) -> DataFrame:
@@ -307,14 +307,14 @@ def folder_writer(field: Field, split: str, place: OutputTarget) -> Callable[[Ba
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
         keys = (f"{number:05d}{row:07d}" for row in range(10**7))
-        seen = size = 0
+        count = size = 0
         for batch in batches:
             for sample in samples_of(batch, field, keys):
                 name = f"{sample.key}.{sample.extension}"
                 place.put(f"{split}/{folder_name(sample.label_name)}/{name}", sample.image)
-                seen += 1
+                count += 1
                 size += len(sample.image)
-        yield pa.RecordBatch.from_pydict({"rows": [seen], "bytes": [size]})
+        yield pa.RecordBatch.from_pydict({"rows": [count], "bytes": [size]})
 
     return work
 

@@ -50,22 +50,22 @@ def parse_filter(text: str | None) -> tuple[Condition, ...]:
         return ()
     conditions = []
     for part in text.split(","):
-        found = CONDITION.match(part)
-        if found is None or found["column"] not in MEASURED:
+        match = CONDITION.match(part)
+        if match is None or match["column"] not in MEASURED:
             raise ConfigurationError(
                 f"keep takes conditions such as bg_fraction<0.9,focus>=0.01, of the columns "
                 f"{', '.join(MEASURED)}. Received: {part.strip()!r}."
             )
-        conditions.append(Condition(found["column"], found["operator"], float(found["threshold"])))
+        conditions.append(Condition(match["column"], match["operator"], float(match["threshold"])))
     return tuple(conditions)
 
 
-def is_kept(conditions: tuple[Condition, ...], measured: Mapping[str, float]) -> bool:
+def passes_filter(conditions: tuple[Condition, ...], measured: Mapping[str, float]) -> bool:
     """Tell whether a tile meets all conditions.
 
     Examples
     --------
-    >>> is_kept(parse_filter("focus>0.1,std>=3"), {"focus": 0.2, "std": 3.0})
+    >>> passes_filter(parse_filter("focus>0.1,std>=3"), {"focus": 0.2, "std": 3.0})
     True
     """
     return all(condition.holds(measured) for condition in conditions)

@@ -361,14 +361,14 @@ def _dropped(frame: RotatedFrame, spec: TileSpec) -> Positions:
         _centred_edges(width, spec.tile, spec.stride),
         _centred_edges(height, spec.tile, spec.stride),
     )
-    kept = np.ones(x.shape, dtype=bool)
+    mask = np.ones(x.shape, dtype=bool)
     for right, down in itertools.product((0, spec.tile), repeat=2):
         # No tolerance: base angle 0 is exact. At other angles an additional tile could contain a
         # pixel that the source does not have.
         source_x, source_y = frame.base_to_source(x + float(right), y + float(down))
-        kept &= (source_x >= 0) & (source_x <= frame.source_width)
-        kept &= (source_y >= 0) & (source_y <= frame.source_height)
-    return x[kept], y[kept]
+        mask &= (source_x >= 0) & (source_x <= frame.source_width)
+        mask &= (source_y >= 0) & (source_y <= frame.source_height)
+    return x[mask], y[mask]
 
 
 def _shifted(frame: RotatedFrame, spec: TileSpec) -> Positions:
@@ -420,8 +420,8 @@ def _padded(frame: RotatedFrame, spec: TileSpec) -> Positions:
             _covering_edges(height, spec.tile, spec.stride),
         )
     )
-    kept = intersects(x, y, spec.tile, (frame.source_corners(),), margin=-ROUNDING)
-    return x[kept], y[kept]
+    mask = intersects(x, y, spec.tile, (frame.source_corners(),), margin=-ROUNDING)
+    return x[mask], y[mask]
 
 
 IN_FRAME = {"drop": _dropped, "shift": _shifted, "pad": _padded}

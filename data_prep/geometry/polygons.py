@@ -84,9 +84,9 @@ def contains_points(
     column = np.searchsorted(columns, points_x, side="right") - 1
     row = np.searchsorted(rows, points_y, side="right") - 1
     known = (column >= 0) & (column < columns.size - 1) & (row >= 0) & (row < rows.size - 1)
-    found = np.zeros(np.shape(points_x), dtype=bool)
-    found[known] = covered[row[known], column[known]]
-    return found
+    mask = np.zeros(np.shape(points_x), dtype=bool)
+    mask[known] = covered[row[known], column[known]]
+    return mask
 
 
 def _cells(x: Numbers, y: Numbers, side: int) -> tuple[Numbers, Numbers, Mask]:
@@ -146,7 +146,7 @@ def _contains(x: Numbers, y: Numbers, polygon: Polygon) -> Mask:
     """Tell which points lie in an odd number of rings."""
     order = np.argsort(y, kind="stable")
     x, y = x[order], y[order]
-    found = np.zeros(x.shape, dtype=bool)
+    mask = np.zeros(x.shape, dtype=bool)
     starts, stops = _edges(polygon)
     # Only edges that span a point's height count; these are not horizontal.
     first = np.searchsorted(y, np.minimum(starts[:, 1], stops[:, 1]))
@@ -154,9 +154,9 @@ def _contains(x: Numbers, y: Numbers, polygon: Polygon) -> Mask:
     for number in np.flatnonzero(first < last).tolist():
         (ax, ay), (bx, by) = starts[number], stops[number]
         at = slice(first[number], last[number])
-        found[at] ^= x[at] < (bx - ax) * (y[at] - ay) / (by - ay) + ax
+        mask[at] ^= x[at] < (bx - ax) * (y[at] - ay) / (by - ay) + ax
     inside = np.zeros(x.shape, dtype=bool)
-    inside[order] = found
+    inside[order] = mask
     return inside
 
 
@@ -164,7 +164,7 @@ def _clipped(
     corners: Sequence[tuple[float, float]], axis: int, limit: float, sign: int
 ) -> list[tuple[float, float]]:
     """Return the part of a convex ring on one side of a horizontal or vertical line."""
-    kept: list[tuple[float, float]] = []
+    ring: list[tuple[float, float]] = []
     for i, point in enumerate(corners):
         before = corners[i - 1]
         here, there = sign * (point[axis] - limit), sign * (before[axis] - limit)
@@ -172,7 +172,7 @@ def _clipped(
             part = there / (there - here)
             cut = [before[k] + part * (point[k] - before[k]) for k in (0, 1)]
             cut[axis] = limit
-            kept.append((cut[0], cut[1]))
+            ring.append((cut[0], cut[1]))
         if here >= 0:
-            kept.append(point)
-    return kept
+            ring.append(point)
+    return ring

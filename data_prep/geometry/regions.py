@@ -139,11 +139,11 @@ def read_zones(text: str, name: str) -> dict[str, tuple[Zone, ...]]:
         pairs = _geojson(text, name)
     else:
         raise ConfigurationError(f"zones are a .csv, .geojson or .json file. Received: {name!r}.")
-    found: dict[str, tuple[Zone, ...]] = {}
+    zones: dict[str, tuple[Zone, ...]] = {}
     for name_there, zone in pairs:
         file = _same_name(name_there)
-        found[file] = (*found.get(file, ()), zone)
-    return found
+        zones[file] = (*zones.get(file, ()), zone)
+    return zones
 
 
 def _table(text: str, name: str) -> Iterable[tuple[str, Zone]]:

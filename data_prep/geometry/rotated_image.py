@@ -126,9 +126,9 @@ class _Blocks:
         # A frame ends where its last block ends, because values depend on the size of a block, too.
         across, down = -(-width // BLOCK), -(-height // BLOCK)
         shape = (down * BLOCK, across * BLOCK, *channels)
-        self._kept: Pixels | None = None
+        self._buffer: Pixels | None = None
         if math.prod(shape) * image.itemsize <= cache_bytes:
-            self._kept = room.array(shape, image.dtype)
+            self._buffer = room.array(shape, image.dtype)
             self._is_known = np.zeros((down, across), np.bool_)
         self._recent: OrderedDict[Place, Pixels] = OrderedDict()
         self._block_shape = (BLOCK, BLOCK, *channels)
@@ -141,9 +141,9 @@ class _Blocks:
         """Return a rectangle inside the frame."""
         rows = range(top // BLOCK, -(-bottom // BLOCK))
         columns = range(left // BLOCK, -(-right // BLOCK))
-        if self._kept is not None:
-            self._complete(self._kept, rows, columns)
-            return self._kept[top:bottom, left:right]
+        if self._buffer is not None:
+            self._complete(self._buffer, rows, columns)
+            return self._buffer[top:bottom, left:right]
         pixels = np.empty((bottom - top, right - left, *self._block_shape[2:]), self._dtype)
         for row, column in _in_groups(rows, columns):
             y, x = row * BLOCK, column * BLOCK
@@ -154,14 +154,14 @@ class _Blocks:
             ]
         return pixels
 
-    def _complete(self, kept: Pixels, rows: range, columns: range) -> None:
+    def _complete(self, buffer: Pixels, rows: range, columns: range) -> None:
         known = self._is_known[rows.start : rows.stop, columns.start : columns.stop]
         if known.all():
             return
         for row, column in _in_groups(rows, columns):
             if not self._is_known[row, column]:
                 y, x = row * BLOCK, column * BLOCK
-                self._warp.compute(row, column, kept[y : y + BLOCK, x : x + BLOCK])
+                self._warp.compute(row, column, buffer[y : y + BLOCK, x : x + BLOCK])
         known[:] = True
 
     def _get(self, row: int, column: int) -> Pixels:

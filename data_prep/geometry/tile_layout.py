@@ -47,17 +47,17 @@ def allowed_positions(
     x, y = tile_positions(frame, spec)
     if not zones or not x.size:
         return (x, y), 0
-    kept = np.ones(x.shape, dtype=bool)
+    mask = np.ones(x.shape, dtype=bool)
     base_x, base_y = frame.to_base((x, y), spec.tile)
     # Only at oblique angles are pixels computed from their neighbours.
     margin = zones.reach + (REACH[spec.interpolation] if frame.base else 0)
     for polygon in zones.turned(frame.source_to_base).excluded:
-        kept &= ~intersects(base_x, base_y, spec.tile, polygon, margin)
+        mask &= ~intersects(base_x, base_y, spec.tile, polygon, margin)
     if zones.included:
         regions = zones.turned(frame.source_to_base).included
         inside = [within(base_x, base_y, spec.tile, polygon, margin) for polygon in regions]
-        kept &= np.any(inside, axis=0)
-    return (x[kept], y[kept]), int(x.size - kept.sum())
+        mask &= np.any(inside, axis=0)
+    return (x[mask], y[mask]), int(x.size - mask.sum())
 
 
 def lay_out(width: int, height: int, spec: TileSpec, zones: Zones = NO_ZONES) -> TileLayout:
@@ -100,11 +100,11 @@ def _lay_out(width: int, height: int, spec: TileSpec, zones: Zones) -> TileLayou
             empty += count
             by_angle += count
             continue
-        seen = contains_points(x, y, spec.tile, *frame.source_to_base(*points))
-        shown |= seen
+        mask = contains_points(x, y, spec.tile, *frame.source_to_base(*points))
+        shown |= mask
         if spec.edge == "pad":
             # Parts of tiles outside the image do not count.
-            by_angle += count * float(1 - seen.mean())
+            by_angle += count * float(1 - mask.mean())
         else:
             by_angle += count * max(0.0, 1 - union_area(x, y, spec.tile) / (width * height))
     total = times.total()

@@ -120,8 +120,8 @@ class FrameQuality:
         sums[:, WHITE] /= 255
         by_channel = sums.reshape(*sums.shape[:2], -1, channels).swapaxes(2, 3)
         starts = self._columns[:-1] - self._columns[0]
-        found: Sums = np.add.reduceat(np.ascontiguousarray(by_channel), starts, axis=3)
-        return found
+        totals: Sums = np.add.reduceat(np.ascontiguousarray(by_channel), starts, axis=3)
+        return totals
 
     def of_row(self, top: int) -> list[Quality]:
         """Return the quality of the tiles that begin at row `top`, from the left.
@@ -163,8 +163,8 @@ class FrameQuality:
         """Return the sums of a block between columns, array [sums, tiles]."""
         running = _running(block.sum(axis=0).sum(axis=1))
         starts, stops = np.searchsorted(self._columns, left), np.searchsorted(self._columns, right)
-        found: Sums = running[:, stops] - running[:, starts]
-        return found
+        sums: Sums = running[:, stops] - running[:, starts]
+        return sums
 
 
 def _running(values: Sums) -> Sums:

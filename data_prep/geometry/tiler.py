@@ -340,11 +340,11 @@ class _Rows:
         """
         if self._end > self._top and top == self._top:
             return self._rows
-        kept = max(0, self._end - top)
-        if kept:
-            self._rows[:kept] = self._rows[self._tile - kept :]
+        overlap = max(0, self._end - top)
+        if overlap:
+            self._rows[:overlap] = self._rows[self._tile - overlap :]
         self._top, self._end = top, top + self._tile
-        for start in range(top + kept, self._end, BAND_ROWS):
+        for start in range(top + overlap, self._end, BAND_ROWS):
             stop = min(start + BAND_ROWS, self._end)
             self._fill(start, stop)
             if self._measured is not None:

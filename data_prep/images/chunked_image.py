@@ -25,7 +25,7 @@ from distkeras_grid.feeding.local_file import local_folder
 # Side of a block, pixels; larger if the parts of a file are larger or do not divide it.
 BLOCK = 256
 # Bytes of blocks in memory: about what one band of rows touches in an image 30,000 pixels wide.
-KEPT_BYTES = 128 << 20
+CACHE_BYTES = 128 << 20
 # Bytes of the rows that are decoded at once where all pixels are read in order.
 BAND_BYTES = 32 << 20
 # Most bytes of a single part of a file; a file with larger parts is not read part by part.
@@ -60,7 +60,7 @@ class ChunkedImage:
     """An image of which any rectangle can be read; call `close` at the end.
 
     `regions`: the image in its file, which must stay open.
-    `kept_bytes`: bytes of blocks in memory.
+    `cache_bytes`: bytes of blocks in memory.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class ChunkedImage:
         channels: int | None = None,
         change: Callable[[Pixels], Pixels] | None = None,
         *,
-        kept_bytes: int = KEPT_BYTES,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._regions = regions
         self._change = change
@@ -92,8 +92,8 @@ class ChunkedImage:
         self.itemsize = self.dtype.itemsize
         self._block = _block_size(regions.grain, (height, width))
         self._across = math.ceil(width / self._block[1])
-        self._kept_bytes = kept_bytes
-        self._kept: OrderedDict[tuple[int, int], Pixels] = OrderedDict()
+        self._cache_bytes = cache_bytes
+        self._cache: OrderedDict[tuple[int, int], Pixels] = OrderedDict()
         self._scratch: _Scratch | None = None
         self._highest: int | None = None
 
@@ -148,21 +148,21 @@ class ChunkedImage:
 
     def close(self) -> None:
         """Close the source of the image, and delete the blocks on the disk."""
-        self._kept.clear()
+        self._cache.clear()
         self._regions.close()
         if self._scratch is not None:
             self._scratch.close()
 
     def _get(self, place: tuple[int, int]) -> Pixels:
-        block = self._kept.get(place)
+        block = self._cache.get(place)
         if block is not None:
-            self._kept.move_to_end(place)
+            self._cache.move_to_end(place)
             return block
         if self._scratch is not None and (number := self._number(place)) in self._scratch:
             self._keep(place, self._scratch.get(number))
         else:
             self._decode(place)
-        return self._kept[place]
+        return self._cache[place]
 
     def _decode(self, place: tuple[int, int]) -> None:
         """Decode a block, and those that can only be decoded together with it."""
@@ -174,18 +174,18 @@ class ChunkedImage:
         left, right = columns[0] * wide, min(self.shape[1], (columns[-1] + 1) * wide)
         pixels = self.decode(left, top, right, bottom)
         for each in (*(c for c in columns if c != column), column):
-            if (row, each) not in self._kept:
+            if (row, each) not in self._cache:
                 start = each * wide - left
                 self._keep((row, each), pixels[:, start : start + wide].copy())
 
     def _keep(self, place: tuple[int, int], block: Pixels) -> None:
-        self._kept[place] = block
-        while len(self._kept) > 1 and self._bytes() > self._kept_bytes:
-            self._put_away(*self._kept.popitem(last=False))
+        self._cache[place] = block
+        while len(self._cache) > 1 and self._bytes() > self._cache_bytes:
+            self._put_away(*self._cache.popitem(last=False))
 
     def _bytes(self) -> int:
         # All have this size except those at the right and bottom edges.
-        return len(self._kept) * math.prod(self._block) * self.shape[2] * self.itemsize
+        return len(self._cache) * math.prod(self._block) * self.shape[2] * self.itemsize
 
     def _put_away(self, place: tuple[int, int], block: Pixels) -> None:
         if self._scratch is None:

@@ -126,15 +126,15 @@ class DecodeSandbox:
         process, pipe = self._started()
         try:
             pipe.send((name, work, arguments))
-            told = _ALIVE
-            while told == _ALIVE:
+            reply = _ALIVE
+            while reply == _ALIVE:
                 if not wait([pipe, process.sentinel], self._deadline):
                     self._end()
                     raise ImageError(
                         f"{name} took longer than {self._deadline:g} s, and was given up. Repair "
                         "or remove it."
                     )
-                told = pipe.recv_bytes()
+                reply = pipe.recv_bytes()
         except (EOFError, OSError):
             process.join(_GRACE)
             reason = _ended(process.exitcode)
@@ -142,10 +142,10 @@ class DecodeSandbox:
             raise ImageError(
                 f"{name} ended the process that decoded it ({reason}). Repair or remove it."
             ) from None
-        if told.startswith(_UNREADABLE):
-            raise UnreadableImageError(told[1:].decode())
-        if told:
-            raise ImageError(told[1:].decode())
+        if reply.startswith(_UNREADABLE):
+            raise UnreadableImageError(reply[1:].decode())
+        if reply:
+            raise ImageError(reply[1:].decode())
 
     def _started(self) -> tuple[BaseProcess, Connection]:
         if self._process is None or self._pipe is None:
@@ -184,10 +184,10 @@ def _try_images(pipe: Connection, memory_mb: int | None) -> None:
                 # Limited once: what was imported for the work stays in memory.
                 _limit(memory_mb)
                 memory_mb = None
-            pipe.send_bytes(_told(pipe, name, work, arguments))
+            pipe.send_bytes(_last_message(pipe, name, work, arguments))
 
 
-def _told(
+def _last_message(
     pipe: Connection, name: str, work: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> bytes:
     """Do work; return the last message: why the image cannot be used, or an empty one."""

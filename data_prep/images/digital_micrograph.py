@@ -42,8 +42,8 @@ class DmFile:
         with ExitStack() as opening:
             path = local_path(stream, opening)
             with self._dask.config.set({"array.chunk-size": PART_BYTES}):
-                found = _signals(reader, path)
-            images = [_described(each, name) for each in found]
+                signals = _signals(reader, path)
+            images = [_described(each, name) for each in signals]
             self._resources = opening.pop_all()
         self._pages = [
             (image, number)

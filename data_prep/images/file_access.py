@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FILE, WEBHDFS, SPARK = "file", "webhdfs", "spark"
 # Larger files are read where they are, a part at a time; smaller ones at once [bytes].
-HELD_BYTES = 64 << 20
+IN_MEMORY_BYTES = 64 << 20
 # No image file is larger. Formats allow less, see `data_prep.images.open_image`.
 MOST_BYTES = 1 << 42
 # Bytes that are read at once for a digest alone.
@@ -196,7 +196,7 @@ def open_local(path: str | Path) -> OpenFile:
     stream = open(path, "rb")  # noqa: SIM115  closed by Content
     opened = os.fstat(stream.fileno())
     # A reader of another package may look for files beside this one, by its path.
-    if opened.st_size <= HELD_BYTES and not has_own_reader(str(path)):
+    if opened.st_size <= IN_MEMORY_BYTES and not has_own_reader(str(path)):
         with stream:
             return OpenFile.of(stream.read())
 
@@ -213,22 +213,22 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 def open_web(connection: WebHdfsConnection, path: str) -> OpenFile:
     """Open a file on HDFS; an image that is a folder is copied."""
-    found = connection.status(path)
-    if found is not None and found.is_directory and is_folder(path):
+    status = connection.status(path)
+    if status is not None and status.is_directory and is_folder(path):
         return OpenFile(copy_to_local(connection, path), name=path)
-    if found is None or found.size <= HELD_BYTES:
+    if status is None or status.size <= IN_MEMORY_BYTES:
         # If the file is missing, this request raises the error.
-        content = connection.read_range(path, 0, HELD_BYTES + 1)
-        if len(content) > HELD_BYTES:
+        content = connection.read_range(path, 0, IN_MEMORY_BYTES + 1)
+        if len(content) > IN_MEMORY_BYTES:
             raise StorageError(f"{path} grows while it is read. Read it when it is complete.")
         return OpenFile.of(content)
-    size = found.size
+    size = status.size
 
     def state() -> object:
         return connection.status(path)
 
     ranges = _RangeReader(lambda start, count: connection.read_range(path, start, count), size)
-    return OpenFile(BufferedReader(ranges, RANGE_BYTES), state, path, found)
+    return OpenFile(BufferedReader(ranges, RANGE_BYTES), state, path, status)
 
 
 class _RangeReader(RawIOBase):
@@ -334,8 +334,8 @@ def choose_opening(
     address = Address(urls, configuration.user)
 
     def file() -> str | None:
-        found = Storage(spark).first_file(folder)
-        return None if found is None else parse_path(found).path
+        uri = Storage(spark).first_file(folder)
+        return None if uri is None else parse_path(uri).path
 
     return opening_by_web(address, place.path, file, partial(_in_task, spark), timeout)
 
@@ -422,5 +422,5 @@ def connection_to(address: Address) -> WebHdfsConnection:
 
 
 def _reason(error: BaseException) -> str:
-    told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-    return told or type(error).__name__
+    text = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return text or type(error).__name__

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.images.chunked_image import BAND_BYTES, ChunkedImage
 from data_prep.images.content_hash import PixelDigest, pixel_digest
-from data_prep.images.intensity import Found, Normalization, count_values, table_of
+from data_prep.images.intensity import Normalization, ValueRange, count_values, table_of
 from data_prep.images.open_image import REGION_BYTES
 from data_prep.images.plane_selection import Pixels, as_channels
 from data_prep.images.stain_normalization import NUMBERS
@@ -35,7 +35,7 @@ class ImageStats:
     shrink: int = 1
     # The values that become 0 and white when the image is normalised, or the numbers that describe
     # its stains. None if it shows none.
-    value_range: Found | None = None
+    value_range: ValueRange | None = None
 
     def highest_as_cut(self, dtype: np.dtype[Any]) -> int:
         """Return the largest value, or its normalised value if the image is normalised."""
@@ -59,7 +59,7 @@ def survey(
     wanted = channels or pixels.shape[2]
     if not isinstance(pixels, ChunkedImage) and pixels.nbytes <= WHOLE_BYTES:
         as_cut = as_channels(pixels, wanted)
-        value_range = normalising.found_in(as_cut) if normalising else None
+        value_range = normalising.estimate_range(as_cut) if normalising else None
         # An array with three equal channels counts as one channel.
         return ImageStats(
             int(pixels.max()), pixel_digest(as_cut), False, pixels, value_range=value_range
@@ -99,13 +99,15 @@ def _survey_bands(
         small.append(_shrunk(rows[:whole], shrink))
         rest = rows[whole:]
     together = np.concatenate(small)
-    value_range: Found | None = None
+    value_range: ValueRange | None = None
     if normalising is not None:
         # A small copy suffices to find the stains.
         is_of_stains = normalising.is_of_stains
         small_as_cut = as_channels(together, channels)
         value_range = (
-            normalising.found_in(small_as_cut) if is_of_stains else normalising.range_of(counts)
+            normalising.estimate_range(small_as_cut)
+            if is_of_stains
+            else normalising.range_of(counts)
         )
     return ImageStats(highest, digest.hexdigest(), digest.is_gray, together, shrink, value_range)
 

@@ -28,7 +28,7 @@ COUNTED_VALUES = 1 << 24
 Counts = NDArray[np.int64]
 #: The values that become 0 and white, or the nine numbers of a
 #: `data_prep.images.stain_normalization.StainMatrix`.
-Found = tuple[float, ...]
+ValueRange = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Normalization:
         """Whether stains are normalised, instead of a value range."""
         return self.method == MACENKO
 
-    def found_in(self, pixels: Pixels) -> Found | None:
+    def estimate_range(self, pixels: Pixels) -> ValueRange | None:
         """Return the range or the stains of an image, None if it shows no stains."""
         if not self.is_of_stains:
             return self.range_of(count_values(pixels))
@@ -92,11 +92,11 @@ def parse_normalising(text: str | None) -> Normalization | None:
         method == PERCENTILE and len(numbers) == 2
     ):
         try:
-            found = Normalization(method, *map(float, numbers))
+            normalization = Normalization(method, *map(float, numbers))
         except ValueError:
-            found = None
-        if found is not None and 0 <= found.low < found.high <= 100:
-            return found
+            normalization = None
+        if normalization is not None and 0 <= normalization.low < normalization.high <= 100:
+            return normalization
     raise ConfigurationError(
         "normalise is min-max, percentile:LOW:HIGH with 0 <= LOW < HIGH <= 100, standard, or "
         f"macenko. Received: {text!r}."
@@ -114,12 +114,14 @@ def count_values(pixels: Pixels) -> Counts:
     return counts
 
 
-def found_of(low: float | None, high: float | None, stain: str | None) -> Found | None:
+def range_from_columns(
+    low: float | None, high: float | None, stain: str | None
+) -> ValueRange | None:
     """Return the range or the stains of an image from the stored values.
 
     Examples
     --------
-    >>> found_of(3, 250, None), found_of(None, None, "1 0 0 0 1 0 0 0 1")[:4]
+    >>> range_from_columns(3, 250, None), range_from_columns(None, None, "1 0 0 0 1 0 0 0 1")[:4]
     ((3, 250), (1.0, 0.0, 0.0, 0.0))
     """
     if stain is not None:
@@ -127,16 +129,18 @@ def found_of(low: float | None, high: float | None, stain: str | None) -> Found 
     return None if low is None or high is None else (low, high)
 
 
-def stored_of(found: Found | None) -> tuple[float | None, float | None, str | None]:
-    """Return the arguments of `found_of`, the stored values."""
-    if found is None:
+def range_to_columns(
+    value_range: ValueRange | None,
+) -> tuple[float | None, float | None, str | None]:
+    """Return the arguments of `range_from_columns`, the stored values."""
+    if value_range is None:
         return None, None, None
-    if len(found) == NUMBERS:
-        return None, None, " ".join(map(repr, found))
-    return found[0], found[1], None
+    if len(value_range) == NUMBERS:
+        return None, None, " ".join(map(repr, value_range))
+    return value_range[0], value_range[1], None
 
 
-def normalise(pixels: Pixels, value_range: Found) -> Pixels:
+def normalise(pixels: Pixels, value_range: ValueRange) -> Pixels:
     """Spread a value range over the range of the type, or bring stains to the reference.
 
     Examples
@@ -149,7 +153,7 @@ def normalise(pixels: Pixels, value_range: Found) -> Pixels:
     return np.asarray(table_of(value_range, pixels.dtype)[pixels])
 
 
-def table_of(value_range: Found, dtype: np.dtype[Any]) -> Pixels:
+def table_of(value_range: ValueRange, dtype: np.dtype[Any]) -> Pixels:
     """Return a table of the new value of each value."""
     low, high = value_range
     white = int(np.iinfo(dtype).max)

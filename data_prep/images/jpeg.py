@@ -63,10 +63,10 @@ def check_whole(stream: bytes) -> None:
 def _segments(stream: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield marker, place and content of each segment up to the end of the picture."""
     at = stream.find(START) + 2
-    while found := NEXT_SEGMENT.search(stream, at):
-        marker, start = stream[found.start() + 1], found.end() + 2
+    while match := NEXT_SEGMENT.search(stream, at):
+        marker, start = stream[match.start() + 1], match.end() + 2
         if marker == LAST:
             return
-        end = found.end() + int.from_bytes(stream[found.end() : start], "big")
+        end = match.end() + int.from_bytes(stream[match.end() : start], "big")
         yield marker, start, stream[start:end]
         at = end

@@ -75,8 +75,8 @@ class Folder(BytesIO):
 
     def state(self) -> object:
         """Return a value that differs once a file has changed."""
-        found = ((path, path.stat()) for path in self.files())
-        return [(path, each.st_ino, each.st_size, each.st_mtime_ns) for path, each in found]
+        files = ((path, path.stat()) for path in self.files())
+        return [(path, each.st_ino, each.st_size, each.st_mtime_ns) for path, each in files]
 
     def sha256(self) -> str:
         """Return the digest of the names and contents of all files."""

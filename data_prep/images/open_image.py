@@ -112,13 +112,13 @@ def open_image(
     that can only be decoded as a whole are refused. `region_bytes`: an image whose pixels take more
     bytes becomes a `ChunkedImage`, if its format allows it; None: no image does.
     """
-    with _damage_told(name, 0):
+    with _named_errors(name, 0):
         length = stream.length if isinstance(stream, Folder) else stream.seek(0, os.SEEK_END)
         stream.seek(0)
     if not length:
         raise ImageError(f"{name} is empty (0 bytes). Copy it again, or remove it.")
     chosen = choice or PlaneSelector()
-    with _damage_told(name, length):
+    with _named_errors(name, length):
         start = stream.read(START_BYTES)
         stream.seek(0)
         if (plane := _plane(start, stream, name, chosen)) is not None:
@@ -136,7 +136,7 @@ def open_image(
 
 
 @contextmanager
-def _damage_told(name: str, length: int) -> Iterator[None]:
+def _named_errors(name: str, length: int) -> Iterator[None]:
     """Turn exceptions of the libraries into errors with the file's name."""
     try:
         with warnings.catch_warnings():
@@ -229,7 +229,7 @@ class _PlaneRegions:
 
     def read(self, left: int, top: int, right: int, bottom: int) -> Pixels:
         """Decode a rectangle of the image, array [height, width, 1 or 3]."""
-        with _damage_told(self._name, 0):
+        with _named_errors(self._name, 0):
             pixels = _eight_or_sixteen(
                 self._plane.read(PlaneWindow(left, top, right, bottom)), self._name
             )

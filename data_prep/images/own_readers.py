@@ -24,10 +24,10 @@ NEED_A_READER = (".mrxs", ".bif")
 
 @cache
 def _installed() -> dict[str, list[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
+    readers: dict[str, list[EntryPoint]] = {}
     for each in entry_points(group=GROUP):
-        found.setdefault(each.name.lower(), []).append(each)
-    return found
+        readers.setdefault(each.name.lower(), []).append(each)
+    return readers
 
 
 def _readers_of(name: str) -> list[EntryPoint]:

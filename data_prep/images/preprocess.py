@@ -13,7 +13,7 @@ from data_prep.geometry.regions import Zones
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.area_downsample import Shrunk, shrink
 from data_prep.images.chunked_image import ChunkedImage
-from data_prep.images.intensity import Found, normalise
+from data_prep.images.intensity import ValueRange, normalise
 from data_prep.images.open_image import MAX_PIXELS, REGION_BYTES, open_image
 from data_prep.images.plane_selection import DecodedPlane, Pixels, as_channels
 from distkeras_grid.errors import ImageError
@@ -30,7 +30,7 @@ class PreparedImage:
     scale: tuple[float, float]
     pixel_size: float | None  # Width of a pixel of `pixels`, micrometres
 
-    def normalised(self, value_range: Found) -> PreparedImage:
+    def normalised(self, value_range: ValueRange) -> PreparedImage:
         """Return the image with its values normalised to the range of their type."""
         spread = partial(normalise, value_range=value_range)
         if isinstance(self.pixels, ChunkedImage):
@@ -51,7 +51,7 @@ def prepare(
     path: str,
     cutting: TilingConfig,
     channels: int | None = None,
-    value_range: Found | None = None,
+    value_range: ValueRange | None = None,
 ) -> PreparedImage:
     """Return an image ready to be cut.
 

@@ -128,8 +128,8 @@ class VendorPlane:
         """Decode the plane, or a rectangle of it, array [height, width] or [height, width, 3]."""
         height, width = self.size
         part = window or PlaneWindow(0, 0, width, height)
-        found = [self._channel(channel, part) for channel in self.channels]
-        pixels = found[0] if len(found) == 1 else np.stack(found, axis=2)
+        channels = [self._channel(channel, part) for channel in self.channels]
+        pixels = channels[0] if len(channels) == 1 else np.stack(channels, axis=2)
         if self.samples is not None and pixels.ndim == 3:
             chosen = pixels[:, :, list(self.samples)]
             pixels = chosen[:, :, 0] if len(self.samples) == 1 else chosen

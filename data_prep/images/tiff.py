@@ -177,14 +177,14 @@ def open_tiff(stream: BinaryIO, name: str) -> tifffile.TiffFile:
 def _check_chain(tiff: tifffile.TiffFile, stream: BinaryIO, name: str) -> None:
     """Refuse pages that lead back to an earlier one: tifffile would follow them forever."""
     form, at = tiff.tiff, tiff.pages.first.offset
-    seen: set[int] = set()
+    offsets: set[int] = set()
 
     def number(layout: str, place: int) -> int:
         stream.seek(place)
         return int(struct.unpack(layout, stream.read(struct.calcsize(layout)))[0])
 
-    while at and at not in seen:
-        seen.add(at)
+    while at and at not in offsets:
+        offsets.add(at)
         try:
             tags = number(form.tagnoformat, at)
             at = number(form.offsetformat, at + form.tagnosize + tags * form.tagsize)
@@ -271,13 +271,13 @@ def _chosen_planes(planes: Planes, described: Ome, name: str, choice: PlaneSelec
     if axis is None:
         pixels = _chosen_z(planes, name, choice)
         return pixels[:, :, numbers[0]] if len(numbers) == 1 else pixels[:, :, numbers]
-    found = [_chosen_z(planes, name, choice, **{axis: number}) for number in numbers]
-    if found[0].ndim == 3 and (samples > 1 or len(found) > 1):
+    channels = [_chosen_z(planes, name, choice, **{axis: number}) for number in numbers]
+    if channels[0].ndim == 3 and (samples > 1 or len(channels) > 1):
         raise ImageError(
-            f"{name} has {count} channels of {found[0].shape[2]} samples. Save it as a stack of "
+            f"{name} has {count} channels of {channels[0].shape[2]} samples. Save it as a stack of "
             "gray images."
         )
-    return found[0] if len(found) == 1 else np.stack(found, axis=2)
+    return channels[0] if len(channels) == 1 else np.stack(channels, axis=2)
 
 
 def _chosen_z(planes: Planes, name: str, choice: PlaneSelector, **place: int) -> Pixels:

@@ -52,10 +52,10 @@ def parse_length(text: str) -> float:
     >>> parse_length("0.5um"), parse_length("200 nm")
     (0.5, 0.2)
     """
-    found = LENGTH.match(text)
-    unit = MICROMETRES.get(found["unit"].lower()) if found else None
+    match = LENGTH.match(text)
+    unit = MICROMETRES.get(match["unit"].lower()) if match else None
     try:
-        length = float(found["number"]) * unit if found and unit else 0.0
+        length = float(match["number"]) * unit if match and unit else 0.0
     except ValueError:
         length = 0.0
     if not 0 < length < float("inf"):
@@ -82,10 +82,10 @@ class Ome:
             root = ElementTree.fromstring(tiff.ome_metadata or "")
         except ElementTree.ParseError:
             return cls()
-        found = root.findall("{*}Image/{*}Pixels")
-        if number >= len(found):
+        elements = root.findall("{*}Image/{*}Pixels")
+        if number >= len(elements):
             return cls()
-        pixels = found[number]
+        pixels = elements[number]
         names = tuple(each.get("Name", "") for each in pixels.findall("{*}Channel"))
         bits = pixels.get("SignificantBits", "")
         sides = [
@@ -107,12 +107,12 @@ def planes_stated(tiff: tifffile.TiffFile) -> int:
         root = ElementTree.fromstring(tiff.ome_metadata or "")
     except ElementTree.ParseError:
         return 0
-    found = [0]
+    counts = [0]
     for pixels in root.findall("{*}Image/{*}Pixels"):
-        found.append(math.prod(int(pixels.get(f"Size{axis}", 1)) for axis in "CZT"))
+        counts.append(math.prod(int(pixels.get(f"Size{axis}", 1)) for axis in "CZT"))
         for data in pixels.findall("{*}TiffData"):
-            found += [int(data.get(name, 0)) for name in ("PlaneCount", "NumPlanes")]
-    return max(found)
+            counts += [int(data.get(name, 0)) for name in ("PlaneCount", "NumPlanes")]
+    return max(counts)
 
 
 def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) -> Size | None:
@@ -128,8 +128,8 @@ def tiff_pixel_size(tiff: tifffile.TiffFile, page: tifffile.TiffPage, ome: Ome) 
         sides = [_micrometres(scan.get(f"Pixel{name}"), "m") for name in ("Width", "Height")]
         if (size := _size(sides)) is not None:
             return size
-    if page.is_svs and (found := APERIO_SIZE.search(page.description)):
-        side = _micrometres(found["size"], "um")
+    if page.is_svs and (match := APERIO_SIZE.search(page.description)):
+        side = _micrometres(match["size"], "um")
         return _size([side, side])
     if page.is_sem:
         return _zeiss(tiff.sem_metadata or {}, int(page.imagewidth))

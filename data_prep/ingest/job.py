@@ -10,7 +10,7 @@ from dataclasses import field as described
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from data_prep.ingest.plan import Found, IngestPlan, make_plan
+from data_prep.ingest.plan import IngestPlan, InputFile, make_plan
 from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.settings import GLOBS, IngestSettings
 from data_prep.ingest.stages import (
@@ -119,11 +119,11 @@ def ingest_folder(
         small_batches(session),
         ExitStack() as stack,
     ):
-        found_here = walked(storage, settings.input)
+        walk = walked(storage, settings.input)
         glob = GLOBS[settings.format]
-        files = open_files(session, storage, settings.input, glob, found_here)
-        found, hidden = _look(storage, files, found_here, settings, say)
-        plan = _plan(storage, found, settings, task_slots(session), say)
+        files = open_files(session, storage, settings.input, glob, walk)
+        inputs, hidden = _look(storage, files, walk, settings, say)
+        plan = _plan(storage, inputs, settings, task_slots(session), say)
         for source, reason in sorted((plan.left_out | hidden).items()):
             say(f"  left out: {source}: {reason}")
         look = settings.look(plan.shape)
@@ -133,7 +133,7 @@ def ingest_folder(
         rows = read_rows(session, files, plan, reading)
         transform = None
         if settings.transforms:
-            rows = stack.enter_context(_kept(rows))
+            rows = stack.enter_context(_persist(rows))
             transform = _fit(session, rows, look, settings, say)
             rows = transform_rows(rows, reading, transform, field)
         temporary = stack.enter_context(output.writing())
@@ -150,34 +150,34 @@ def ingest_folder(
 
 
 def _look(
-    storage: Storage, files: DataFrame, found_here: Walk, settings: IngestSettings, say: Say
-) -> tuple[list[Found], dict[str, str]]:
+    storage: Storage, files: DataFrame, walk: Walk, settings: IngestSettings, say: Say
+) -> tuple[list[InputFile], dict[str, str]]:
     """Look at every file; return what was found, and why others could not be looked at, by path."""
     spark, glob = files.sparkSession, GLOBS[settings.format]
     below = relative_to(storage.resolve(settings.input))
     listed = {below(uri): uri for uri in input_files(spark, files)}
-    check_files(storage, glob, listed, found_here)
+    check_files(storage, glob, listed, walk)
     say(f"looking at the files in {settings.input} ...")
     with task_progress(spark, "looking", say):
-        found = find_files(files, settings.format)
-    _refuse_empty(listed.values(), {each.uri for each in found}, below)
-    hidden = unseen_images(spark, storage, settings.input, glob, listed, found_here)
-    if not found:
+        inputs = find_files(files, settings.format)
+    _refuse_empty(listed.values(), {each.uri for each in inputs}, below)
+    hidden = unseen_images(spark, storage, settings.input, glob, listed, walk)
+    if not inputs:
         raise EmptyDataError(
             f"No file below {settings.input} is of the format {settings.format} ({glob}). Check "
             f"the folder, or give another --format.{reported_paths(hidden)}"
         )
-    return found, hidden
+    return inputs, hidden
 
 
 def _plan(
-    storage: Storage, found: list[Found], settings: IngestSettings, slots: int, say: Say
+    storage: Storage, inputs: list[InputFile], settings: IngestSettings, slots: int, say: Say
 ) -> IngestPlan:
     below = relative_to(storage.resolve(settings.input))
-    plan = make_plan(found, settings, below, storage.read_text, slots)
+    plan = make_plan(inputs, settings, below, storage.read_text, slots)
     for split, by_class in plan.counts.items():
-        told = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
-        say(f"  {split}: {sum(by_class.values()):,} images: {told}")
+        text = ", ".join(f"{name} {rows:,}" for name, rows in by_class.items())
+        say(f"  {split}: {sum(by_class.values()):,} images: {text}")
     groups = {unit.group for unit in plan.units if unit.group}
     for line in differing_by_case("classes", plan.classes) + differing_by_case("groups", groups):
         say(line)
@@ -185,12 +185,12 @@ def _plan(
 
 
 def _refuse_empty(
-    listed: Collection[str], found: Collection[str], below: Callable[[str], str]
+    listed: Collection[str], uris: Collection[str], below: Callable[[str], str]
 ) -> None:
     """Refuse files of 0 bytes: Spark lists them, but returns no rows for them."""
     reasons = {
         below(uri): f"{below(uri)} is empty (0 bytes). Copy it again, or remove it."
-        for uri in set(listed) - set(found)
+        for uri in set(listed) - set(uris)
     }
     if reasons:
         raise ImageError(f"{summarize_errors(reasons)} Nothing was written.")
@@ -208,7 +208,7 @@ def _check_space(plan: IngestPlan, field: Field, free: int, output: str) -> None
 
 
 @contextmanager
-def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+def _persist(rows: DataFrame) -> Iterator[DataFrame]:
     """Keep rows that are read several times on the executors' disks."""
     from pyspark import StorageLevel
 

@@ -1,6 +1,6 @@
 """Which rows come from which file, go into which split, and are read by which task; no I/O.
 
-A look at a file gives a `Found`; a plan divides what was found into `IngestTask`s. One task reads a
+A look at a file gives an `InputFile`; a plan divides the files into `IngestTask`s. One task reads a
 unit in one piece.
 """
 
@@ -30,7 +30,7 @@ ROWS_OF_A_TASK = 1000
 
 
 @dataclass(frozen=True)
-class Found:
+class InputFile:
     """The content of one file, as far as it is needed to plan."""
 
     uri: str
@@ -88,23 +88,23 @@ class IngestPlan:
         return any(unit.group is not None for unit in self.units)
 
 
-def look_at(uri: str, content: bytes, kind: str) -> Found:
+def look_at(uri: str, content: bytes, kind: str) -> InputFile:
     """Return what is in a file; only what the plan needs is decoded."""
     sha256 = hashlib.sha256(content).hexdigest()
     if kind == CIFAR10:
         images, labels = cifar.read_cifar(content, uri)
-        return Found(uri, sha256, images.shape, tuple(labels.tolist()))
+        return InputFile(uri, sha256, images.shape, tuple(labels.tolist()))
     if kind == IDX:
         shape = idx.idx_shape(content, uri)
         # One dimension: the file holds labels.
         values = idx.read_idx(content, uri).tolist() if len(shape) == 1 else ()
-        return Found(uri, sha256, shape, tuple(values))
+        return InputFile(uri, sha256, shape, tuple(values))
     # The same picture in two formats belongs to one split: the pixels are equal, the bytes are not.
-    return Found(uri, sha256, pixel_sha256=pixel_digest(decode_image(content, uri)))
+    return InputFile(uri, sha256, pixel_sha256=pixel_digest(decode_image(content, uri)))
 
 
 def make_plan(
-    found: Sequence[Found],
+    inputs: Sequence[InputFile],
     settings: IngestSettings,
     below: Callable[[str], str],
     read_text: Callable[[str], str],
@@ -112,13 +112,13 @@ def make_plan(
 ) -> IngestPlan:
     """Plan what to read.
 
-    `found`: files, sorted by path.
+    `inputs`: files, sorted by path.
     """
     if settings.format == IDX:
-        return _plan_idx(found, settings, below, slots)
+        return _plan_idx(inputs, settings, below, slots)
     if settings.format == CIFAR10:
-        return _plan_cifar(found, settings, below)
-    return _plan_images(found, settings, below, read_text, slots)
+        return _plan_cifar(inputs, settings, below)
+    return _plan_images(inputs, settings, below, read_text, slots)
 
 
 def tasks_for(rows: int, row_bytes: int, slots: int) -> int:
@@ -134,10 +134,10 @@ def tasks_for(rows: int, row_bytes: int, slots: int) -> int:
 
 
 def _plan_idx(
-    found: Sequence[Found], settings: IngestSettings, below: Callable[[str], str], slots: int
+    inputs: Sequence[InputFile], settings: IngestSettings, below: Callable[[str], str], slots: int
 ) -> IngestPlan:
-    named: dict[tuple[str, str], Found] = {}
-    for each in found:
+    named: dict[tuple[str, str], InputFile] = {}
+    for each in inputs:
         match = IDX_NAME.fullmatch(each.uri.rpartition("/")[2])
         if match is None:
             continue
@@ -157,11 +157,11 @@ def _plan_idx(
     shapes = {_image_shape(named[prefix, "images"]) for prefix in PREFIXES}
     if len(shapes) > 1:
         raise DataError(f"Training and test images differ in shape: {sorted(shapes)}.")
-    highest = max(label for each in found for label in each.labels)
+    highest = max(label for each in inputs for label in each.labels)
     return IngestPlan(_numbered(units), known_classes(settings, highest), shapes.pop())
 
 
-def _image_shape(images: Found) -> tuple[int, ...]:
+def _image_shape(images: InputFile) -> tuple[int, ...]:
     shape = images.shape[1:]
     if len(shape) == 2:
         return (*shape, 1)
@@ -174,7 +174,7 @@ def _image_shape(images: Found) -> tuple[int, ...]:
 
 
 def _slices(
-    images: Found, labels: Found, split: str, below: Callable[[str], str], slots: int
+    images: InputFile, labels: InputFile, split: str, below: Callable[[str], str], slots: int
 ) -> list[IngestTask]:
     count, *item = images.shape
     if count != len(labels.labels) or not count:
@@ -194,10 +194,10 @@ def _slices(
 
 
 def _plan_cifar(
-    found: Sequence[Found], settings: IngestSettings, below: Callable[[str], str]
+    inputs: Sequence[InputFile], settings: IngestSettings, below: Callable[[str], str]
 ) -> IngestPlan:
     units = []
-    for number, each in enumerate(found):
+    for number, each in enumerate(inputs):
         split = "test" if each.uri.endswith("/test_batch.bin") else "train"
         labels, rows = each.labels, each.shape[0]
         units.append(
@@ -212,18 +212,18 @@ def _plan_cifar(
 
 
 def _plan_images(
-    found: Sequence[Found],
+    inputs: Sequence[InputFile],
     settings: IngestSettings,
     below: Callable[[str], str],
     read_text: Callable[[str], str],
     slots: int,
 ) -> IngestPlan:
-    uris = {below(each.uri): each for each in found}
-    said = annotate(list(uris), settings.labels, read_text, settings.group)
+    uris = {below(each.uri): each for each in inputs}
+    annotations = annotate(list(uris), settings.labels, read_text, settings.group)
     sources = [
         SplitSource(
-            *(path, each.sha256, said[path].label, said[path].group),
-            _folder_split(path) if settings.split == FOLDER else said[path].split,
+            *(path, each.sha256, annotations[path].label, annotations[path].group),
+            _folder_split(path) if settings.split == FOLDER else annotations[path].split,
             each.pixel_sha256,
         )
         for path, each in uris.items()
@@ -238,15 +238,15 @@ def _plan_images(
     size = settings.size or 0
     row_bytes = size * size * (1 if settings.gray else 3)
     for split in SPLITS:
-        kept = [s for s in sources if splits[s.path] == split and s.path not in left_out]
-        tasks = tasks_for(len(kept), row_bytes, slots)
+        members = [s for s in sources if splits[s.path] == split and s.path not in left_out]
+        tasks = tasks_for(len(members), row_bytes, slots)
         units += [
             IngestTask(
                 *(uris[source.path].uri, source.path, split, 0, 1),
-                *((numbers[source.label],), number * tasks // len(kept)),
+                *((numbers[source.label],), number * tasks // len(members)),
                 *(source.sha256, source.group),
             )
-            for number, source in enumerate(sorted(kept, key=lambda source: source.path))
+            for number, source in enumerate(sorted(members, key=lambda source: source.path))
         ]
     return IngestPlan(_numbered(units), classes, (0, 0, 3), left_out)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from data_prep.images.crash_isolation import LATER
 from data_prep.images.open_image import decode_image
 from data_prep.ingest import cifar, idx
-from data_prep.ingest.plan import Found, IngestPlan, IngestTask, look_at
+from data_prep.ingest.plan import IngestPlan, IngestTask, InputFile, look_at
 from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.settings import CIFAR10, IDX, IMAGE_COLUMN, pixel_field
 from data_prep.ingest.transforms import (
@@ -53,7 +53,7 @@ BATCH_BYTES = 8 << 20
 # Number of tasks whose sums the driver receives at once.
 SUMMING_TASKS = 8
 
-FOUND = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
+INPUT_SCHEMA = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
 UNITS = (
     "path string, ordinal int, source string, split string, start int, stop int, "
     "labels array<int>, key int, sha256 string, group string"
@@ -95,14 +95,14 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def find_files(files: DataFrame, kind: str) -> list[Found]:
+def find_files(files: DataFrame, kind: str) -> list[InputFile]:
     """Look at every file; return them sorted by path."""
-    rows = files.select("path", "content").mapInArrow(_looker(kind), FOUND).collect()
-    found = [
-        Found(row.uri, row.sha256, tuple(row.shape), tuple(row.labels), row.pixel_sha256)
+    rows = files.select("path", "content").mapInArrow(_looker(kind), INPUT_SCHEMA).collect()
+    inputs = [
+        InputFile(row.uri, row.sha256, tuple(row.shape), tuple(row.labels), row.pixel_sha256)
         for row in rows
     ]
-    return sorted(found, key=lambda each: each.uri)
+    return sorted(inputs, key=lambda each: each.uri)
 
 
 def _looker(kind: str) -> Callable[[Batches], Batches]:

@@ -29,7 +29,7 @@ from data_prep.geometry.tiler import crop_tile
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.file_access import OpenFile, open_local, open_web
-from data_prep.images.intensity import Found, found_of
+from data_prep.images.intensity import ValueRange, range_from_columns
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import Pixels, PlaneSelector
 from data_prep.images.preprocess import PreparedImage, prepare
@@ -49,7 +49,7 @@ from distkeras_grid.webhdfs.connection import WebHdfsConnection
 
 # Bytes of decoded images that a process keeps. Rows are cut image by image, so one image would do;
 # more help where tiles are cut again for each batch. They stay in memory while the worker trains.
-KEPT_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class TilePlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stain: str | None = None  # Numbers that describe the stains of the image
 
     @property
-    def value_range(self) -> Found | None:
+    def value_range(self) -> ValueRange | None:
         """The values that become 0 and white, or the numbers that describe the stains."""
-        return found_of(self.low, self.high, self.stain)
+        return range_from_columns(self.low, self.high, self.stain)
 
     @property
     def frame(self) -> tuple[str, str, float, tuple[float, ...]]:
@@ -247,11 +247,11 @@ def open_content(uri: str) -> OpenFile:
 class _Images:
     """The decoded images that were used last.
 
-    `kept_bytes`: limit of the bytes that are kept; at least one image is kept, however large.
+    `cache_bytes`: limit of the bytes that are kept; at least one image is kept, however large.
     """
 
-    def __init__(self, kept_bytes: int) -> None:
-        self._kept_bytes = kept_bytes
+    def __init__(self, cache_bytes: int) -> None:
+        self._cache_bytes = cache_bytes
         self._images: OrderedDict[tuple[Any, ...], _Open] = OrderedDict()
 
     def get(self, place: TilePlace, field: Field, cutting: TilingConfig) -> Pixels | ChunkedImage:
@@ -262,7 +262,7 @@ class _Images:
         )
         if key not in self._images:
             self._images[key] = _open(place, field, cutting)
-            while len(self._images) > 1 and self._bytes() > self._kept_bytes:
+            while len(self._images) > 1 and self._bytes() > self._cache_bytes:
                 self._images.popitem(last=False)[1].close()
         self._images.move_to_end(key)
         return self._images[key].pixels()
@@ -285,7 +285,7 @@ class _Open:
     def nbytes(self) -> int:
         """Bytes in memory."""
         return (
-            KEPT_BYTES
+            CACHE_BYTES
             if isinstance(self._ready.pixels, ChunkedImage)
             else self._ready.pixels.nbytes
         )
@@ -302,7 +302,7 @@ class _Open:
         self._content.stream.close()
 
 
-_images = _Images(KEPT_BYTES)
+_images = _Images(CACHE_BYTES)
 
 
 def _open(place: TilePlace, field: Field, cutting: TilingConfig) -> _Open:

@@ -24,7 +24,7 @@ from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import NO_ZONES, Zones
 from data_prep.geometry.tiler import crop_tile
 from data_prep.geometry.tiling_config import TilingConfig
-from data_prep.images.intensity import Found, found_of
+from data_prep.images.intensity import ValueRange, range_from_columns
 from data_prep.images.multifile_images import refuse_folders
 from data_prep.images.preprocess import PreparedImage, prepare
 from data_prep.on_the_fly.tile_index import frames_of, look_at_images
@@ -117,7 +117,7 @@ def catalogue_images(
             ImageFile(
                 *(looked.cutting.path_of(each.uri), each.sha256, each.width, each.height),
                 cut_size=(each.cut_width, each.cut_height),
-                value_range=found_of(each.low, each.high, each.stain),
+                value_range=range_from_columns(each.low, each.high, each.stain),
             )
             for each in sources
         ),
@@ -152,7 +152,7 @@ class ImageFile:
     cut_size: tuple[int, int]
     # Where images are normalised: the values that become 0 and white, or the numbers that describe
     # the stains
-    value_range: Found | None = None
+    value_range: ValueRange | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +219,14 @@ class TileCutter:
     def _cut(self, run: int, numbers: Numbers) -> NDArray[Any]:
         store, file = self._store, self._store.files[run]
         content = self._mirrors.fetch(ByteRange(file.path, sha256=file.sha256))
-        kept, cutting = store.field, store.cutting
+        field, cutting = store.field, store.cutting
         angles, x, y = self._places_of(file, int(store.pool.tiles[run]))
-        tiles = np.empty((len(numbers), *kept.shape), kept.dtype)
+        tiles = np.empty((len(numbers), *field.shape), field.dtype)
         with closing(self._prepared(file, content)) as ready:
-            if ready.pixels.dtype.name != kept.dtype:
+            if ready.pixels.dtype.name != field.dtype:
                 raise ImageError(
                     f"{file.path} has values of {ready.pixels.dtype.name}, the data set "
-                    f"{kept.dtype}. Convert the images to one type."
+                    f"{field.dtype}. Convert the images to one type."
                 )
             for angle in np.unique(angles[numbers]).tolist():
                 rows = np.flatnonzero(angles[numbers] == angle)

@@ -25,7 +25,7 @@ Corners = NDArray[np.float64]
 
 FOLDER = "_reports"
 # Number of newest runs whose reports are kept: three months of nightly runs.
-KEPT_REPORTS = 90
+MAX_REPORTS = 90
 _NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d{6}Z)(-images-\d+)?\.(json|html)")
 # At most this many names are listed on the page; the JSON file has all.
 SHOWN_REASONS = 200
@@ -90,9 +90,9 @@ class RunSummary:
     filter: str | None = None  # The conditions of `keep`
     filtered: int = 0  # Number of tiles that do not meet the conditions
     # Number of dropped tiles of images that keep none, by path
-    kept_none: dict[str, int] = field(default_factory=dict)
+    images_without_tiles: dict[str, int] = field(default_factory=dict)
     # Why images do not stand in the split that a table gives them, by path
-    splits_kept: dict[str, str] = field(default_factory=dict)
+    ignored_splits: dict[str, str] = field(default_factory=dict)
     # uncovered and uncovered_by_angle: Part of the pixels of this run's images that no tile shows,
     # and the mean of that part over the angles
     uncovered: float = 0.0
@@ -152,9 +152,9 @@ def render(
         parts.append(_section("In quarantine, not read", _reasons(figures.quarantined, "")))
     if figures.copies:
         parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
-    if figures.splits_kept:
-        kept = _reasons(figures.splits_kept, "")
-        parts.append(_section("In another split than the table says", kept))
+    if figures.ignored_splits:
+        reasons = _reasons(figures.ignored_splits, "")
+        parts.append(_section("In another split than the table says", reasons))
     if figures.filter:
         parts.append(_section("Filter", _filter(figures)))
     if figures.alike:
@@ -237,12 +237,14 @@ def _reasons(reasons: Mapping[str, str], none: str) -> str:
 
 def _filter(figures: RunSummary) -> str:
     """Return how many tiles the conditions dropped, and which images keep none."""
-    kept = sum(sum(by_class.values()) for by_class in figures.tiles.values())
+    tiles = sum(sum(by_class.values()) for by_class in figures.tiles.values())
     text = (
         f"<p>{escape(str(figures.filter))} drops {figures.filtered:,} of "
-        f"{figures.filtered + kept:,} tiles.</p>"
+        f"{figures.filtered + tiles:,} tiles.</p>"
     )
-    bare = [(path, f"{n:,}") for path, n in sorted(figures.kept_none.items())[:SHOWN_REASONS]]
+    bare = [
+        (path, f"{n:,}") for path, n in sorted(figures.images_without_tiles.items())[:SHOWN_REASONS]
+    ]
     return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
 
 
@@ -316,7 +318,7 @@ def _places(
     if not paths:
         return _coverage(figures)
     first = _grids(paths[:FIRST_IMAGES], shown, sources, angles)
-    return _coverage(figures) + _told(angles) + first + _links(figures, sorted(paths), pages)
+    return _coverage(figures) + _angle_note(angles) + first + _links(figures, sorted(paths), pages)
 
 
 def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> str:
@@ -325,8 +327,8 @@ def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> s
     lines = []
     for number, name in enumerate(pages):
         part = paths[number * PAGE_IMAGES : (number + 1) * PAGE_IMAGES]
-        told = f"{escape(part[0])} to {escape(part[-1])}"
-        lines.append(f'<li><a href="{escape(quote(name))}">{told}</a></li>')
+        text = f"{escape(part[0])} to {escape(part[-1])}"
+        lines.append(f'<li><a href="{escape(quote(name))}">{text}</a></li>')
     links = f"<p>Images by name:</p><ul>{''.join(lines)}</ul>" if lines else ""
     if len(paths) < images:
         links += (
@@ -354,7 +356,7 @@ def image_pages(
         parts = [
             f"<h1>{escape(title)}</h1>",
             f'<p><a href="{escape(quote(first))}">Report of {escape(figures.began)}</a></p>',
-            _told(angles),
+            _angle_note(angles),
             _grids(part, shown, sources, angles),
         ]
         pages.append(_document(title, parts))
@@ -375,9 +377,9 @@ def report_files(
     return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
 
 
-def _told(angles: Sequence[float]) -> str:
-    told = " and ".join(f"{angle:g}" for angle in angles)
-    return f"<p>Tiles at {told} degrees. What no square covers is in no tile at that angle.</p>"
+def _angle_note(angles: Sequence[float]) -> str:
+    text = " and ".join(f"{angle:g}" for angle in angles)
+    return f"<p>Tiles at {text} degrees. What no square covers is in no tile at that angle.</p>"
 
 
 def _grids(
@@ -452,6 +454,6 @@ def outdated(names: Iterable[str]) -> list[str]:
     >>> outdated([*nights, "thesis.json"])
     []
     """
-    found = {name: match.group(1) for name in names if (match := _NAME.fullmatch(name))}
-    kept = sorted(set(found.values()))[-KEPT_REPORTS:]
-    return sorted(name for name, time in found.items() if time not in kept)
+    times = {name: match.group(1) for name in names if (match := _NAME.fullmatch(name))}
+    newest = sorted(set(times.values()))[-MAX_REPORTS:]
+    return sorted(name for name, time in times.items() if time not in newest)

@@ -66,10 +66,10 @@ def choose_tiles(
 ) -> dict[str, list[str]]:
     """Return the ids of some tiles of each class, taking its images in turn."""
     ranked: dict[str, list[tuple[int, str]]] = {}
-    seen: dict[str, int] = {}
+    ranks: dict[str, int] = {}
     for label, source, tile in sorted(rows, key=lambda row: row[2]):
-        seen[source] = seen.get(source, -1) + 1
-        ranked.setdefault(label, []).append((seen[source], tile))
+        ranks[source] = ranks.get(source, -1) + 1
+        ranked.setdefault(label, []).append((ranks[source], tile))
     return {label: [tile for _, tile in sorted(ranked[label])[:number]] for label in sorted(ranked)}
 
 
@@ -97,8 +97,8 @@ def look_up(
     paths = choose_images(labels, TILES_A_CLASS * len(set(labels.values())))
     tiles = tiles.where(F.col("angle").isin(list(angles)))
     rows = tiles.where(F.col("source").isin(paths))
-    told = rows.select("label_name", "source", "tile_id").collect()
-    chosen = choose_tiles([(row[0], row[1], row[2]) for row in told])
+    records = rows.select("label_name", "source", "tile_id").collect()
+    chosen = choose_tiles([(row[0], row[1], row[2]) for row in records])
     pictures = _pictures(rows, [tile for some in chosen.values() for tile in some], image)
     by_path = {each.source: each for each in sources}
     pictured = [by_path[path] for path in thumbnails if path in by_path]
@@ -127,13 +127,13 @@ def choose_drawn(
     return chosen
 
 
-def squares_of(found: pa.Table, side: int) -> dict[str, dict[float, Corners]]:
+def squares_of(table: pa.Table, side: int) -> dict[str, dict[float, Corners]]:
     """Return the corners of tiles in their images, arrays [tiles, 4, 2], by image and angle.
 
     `side`: side of a stored tile, pixels.
     """
-    angles, *centres, scales = (found.column(name).to_numpy() for name in PLACES[1:])
-    coded = found.column("source").combine_chunks().dictionary_encode()
+    angles, *centres, scales = (table.column(name).to_numpy() for name in PLACES[1:])
+    coded = table.column("source").combine_chunks().dictionary_encode()
     names, sources = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     squares: dict[str, dict[float, Corners]] = {}
     for angle in np.unique(angles).tolist():

@@ -70,8 +70,8 @@ def walk(folder: str, *, each_path: bool = False) -> Walk:
     Links are followed last, so that a folder has its own path where it has one. Images that are
     folders are not looked into.
     """
-    found, root = Walk(folder), folder.encode()
-    folders, links, seen = [b""], list[bytes](), dict[tuple[int, int], str]()
+    tree, root = Walk(folder), folder.encode()
+    folders, links, places = [b""], list[bytes](), dict[tuple[int, int], str]()
     identities: dict[bytes, tuple[int, int]] = {}
     while folders or links:
         if not folders:
@@ -85,15 +85,15 @@ def walk(folder: str, *, each_path: bool = False) -> Walk:
         identity = status.st_dev, status.st_ino
         above = {identities[part] for part in _above(below)}
         identities[below] = identity
-        if identity in (above if each_path else seen):
-            found.again[printable(below)] = seen[identity]
+        if identity in (above if each_path else places):
+            tree.again[printable(below)] = places[identity]
             continue
-        seen.setdefault(identity, printable(below))
+        places.setdefault(identity, printable(below))
         for entry in entries:
             path = os.path.join(below, entry.name)
-            if entry.name[:1] not in (b".", b"_") and _is_folder_to_enter(entry, path, found):
+            if entry.name[:1] not in (b".", b"_") and _is_folder_to_enter(entry, path, tree):
                 (links if entry.is_symlink() else folders).append(path)
-    return found
+    return tree
 
 
 def _above(path: bytes) -> list[bytes]:
@@ -102,36 +102,36 @@ def _above(path: bytes) -> list[bytes]:
     return [b"/".join(parts[:end]) for end in range(len(parts))] if path else []
 
 
-def _is_folder_to_enter(entry: os.DirEntry[bytes], path: bytes, found: Walk) -> bool:
+def _is_folder_to_enter(entry: os.DirEntry[bytes], path: bytes, walk: Walk) -> bool:
     """Tell whether an entry is to be looked into; note it if not."""
     if entry.is_symlink() and not os.path.exists(entry.path):
-        found.broken[printable(path)] = printable(os.readlink(entry.path))
+        walk.broken[printable(path)] = printable(os.readlink(entry.path))
         return False
     is_folder = _asked(entry.is_dir)
     if is_folder and not entry.name.endswith(ENDING.encode()):
         return True
     if is_folder or _asked(entry.is_file):
         if is_readable(path):
-            found.files.append(path.decode())
+            walk.files.append(path.decode())
         else:
-            found.unnamed.append(path)
+            walk.unnamed.append(path)
     return False
 
 
-def find_broken_links(found: Walk, matches: Matches, tiled: Iterable[str] = ()) -> dict[str, str]:
+def find_broken_links(walk: Walk, matches: Matches, tiled: Iterable[str] = ()) -> dict[str, str]:
     """Return why images in a local folder cannot be seen, by their paths or those of links.
 
     If a disk is not mounted for a night, images to which links lead cannot be seen. They are not
     removed, so none of their tiles are pruned.
     """
-    folders = {above for path in tiled for above in folders_of(path)} if found.broken else set()
+    folders = {above for path in tiled for above in folders_of(path)} if walk.broken else set()
     lost = {
         path: f"it is a link to {target}, which does not exist or may not be read. Mount the disk, "
         "or mend the link."
-        for path, target in found.broken.items()
+        for path, target in walk.broken.items()
         if path in folders or matches(path.rpartition("/")[2])
     }
-    images = [path for path in found.unnamed if matches(printable(os.path.basename(path)))]
+    images = [path for path in walk.unnamed if matches(printable(os.path.basename(path)))]
     counts = Counter(_unreadable_part(path) for path in images)
     return lost | {
         printable(part): (

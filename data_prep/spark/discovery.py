@@ -31,24 +31,24 @@ def walked(storage: Storage, root: str, *, each_path: bool = False) -> Walk:
 
 
 def list_images(
-    spark: SparkSession, storage: Storage, settings: TilingSettings, found_here: Walk | None = None
+    spark: SparkSession, storage: Storage, settings: TilingSettings, walk: Walk | None = None
 ) -> dict[str, FileInfo]:
     """Return all images of the input folder, by path; their content is not read.
 
     Folders that cannot be opened are passed over; `unseen_images` reports them.
     """
-    found_here = found_here or walked(storage, settings.input)
-    files = open_files(spark, storage, settings.input, settings.file_glob, found_here)
+    walk = walk or walked(storage, settings.input)
+    files = open_files(spark, storage, settings.input, settings.file_glob, walk)
     with executor_errors(spark, settings.input, "listing"):
-        found = _listed(spark, files)
+        by_uri = _listed(spark, files)
     below = relative_to(storage.resolve(settings.input))
-    check_files(storage, settings.file_glob, map(below, found), found_here)
+    check_files(storage, settings.file_glob, map(below, by_uri), walk)
     with executor_errors(spark, settings.input, "listing"):
-        found |= _list_folders(spark, storage, settings, found_here)
-    listed = {below(uri): file for uri, file in sorted(found.items())}
-    if not found:
+        by_uri |= _list_folders(spark, storage, settings, walk)
+    listed = {below(uri): file for uri, file in sorted(by_uri.items())}
+    if not by_uri:
         where = settings.input, settings.file_glob
-        hidden = unseen_images(spark, storage, *where, (), found_here)
+        hidden = unseen_images(spark, storage, *where, (), walk)
         # An update must not remove all images: more likely a disk is not mounted.
         raise EmptyDataError(
             f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
@@ -57,23 +57,21 @@ def list_images(
     return listed
 
 
-def check_files(storage: Storage, glob: str, listed: Iterable[str], found_here: Walk) -> None:
+def check_files(storage: Storage, glob: str, listed: Iterable[str], walk: Walk) -> None:
     """Refuse a listing by Spark that lacks files; see `Walk.check`."""
     matches = storage.matcher(glob)
-    found_here.check(
-        listed, lambda name: matches(name) and not name.endswith(ENDING), storage.encoding
-    )
+    walk.check(listed, lambda name: matches(name) and not name.endswith(ENDING), storage.encoding)
 
 
 def open_files(
-    spark: SparkSession, storage: Storage, root: str, glob: str, found_here: Walk
+    spark: SparkSession, storage: Storage, root: str, glob: str, walk: Walk
 ) -> DataFrame:
     """Return the files below a folder whose names match, except in folders that cannot be opened.
 
     A folder to which links lead, too, is opened once.
     """
     reader, whole = _binary_files(spark, glob), storage.resolve(root)
-    again = found_here.again_in(whole)
+    again = walk.again_in(whole)
 
     def load(left_out: list[str]) -> DataFrame:
         paths = list_except(whole, left_out, storage.list_names) if left_out else [root]
@@ -94,10 +92,10 @@ def _listed(spark: SparkSession, files: DataFrame) -> dict[str, FileInfo]:
     """Return files by their whole paths."""
     columns = ("path", "length", "unix_millis(modificationTime) as modified")
     rows = files.selectExpr(*columns).toArrow().to_pylist()
-    found = {row["path"]: FileInfo(row["path"], row["length"], row["modified"]) for row in rows}
+    infos = {row["path"]: FileInfo(row["path"], row["length"], row["modified"]) for row in rows}
     # Spark returns no rows for files of 0 bytes.
-    return found | {
-        uri: FileInfo(uri, 0, 0) for uri in input_files(spark, files) if uri not in found
+    return infos | {
+        uri: FileInfo(uri, 0, 0) for uri in input_files(spark, files) if uri not in infos
     }
 
 
@@ -114,7 +112,7 @@ def list_except(
     """
     left_out = set(closed)
     above = {each[:at] for each in left_out for at, letter in enumerate(each) if letter == "/"}
-    found, waiting = [], [root]
+    paths, waiting = [], [root]
     while waiting:
         here = waiting.pop()
         for name in names_in(here):
@@ -122,21 +120,21 @@ def list_except(
             if path in above:
                 waiting.append(path)
             elif path not in left_out and name[0] not in "_.":
-                found.append(path)
-    return sorted(found)
+                paths.append(path)
+    return sorted(paths)
 
 
 def _list_folders(
-    spark: SparkSession, storage: Storage, settings: TilingSettings, found_here: Walk
+    spark: SparkSession, storage: Storage, settings: TilingSettings, walk: Walk
 ) -> dict[str, FileInfo]:
     """Return the images that are folders, by their whole paths; not those that are closed."""
     if ENDING[1:] not in settings.file_glob:
         return {}
     where = settings.input, settings.file_glob
-    again = found_here.again_in(storage.resolve(settings.input))
+    again = walk.again_in(storage.resolve(settings.input))
     folders = storage.find_directories(*where, ENDING, again)
     below, matches = relative_to(storage.resolve(settings.input)), storage.matcher(where[1])
-    found_here.check(
+    walk.check(
         map(below, folders), lambda name: matches(name) and name.endswith(ENDING), storage.encoding
     )
     if not folders:
@@ -190,7 +188,7 @@ def unseen_images(
     root: str,
     glob: str,
     listed: Collection[str],
-    found_here: Walk,
+    walk: Walk,
     tiled: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return why images below a folder are not listed, by path below it.
@@ -202,9 +200,9 @@ def unseen_images(
     whole = storage.resolve(root)
     below = relative_to(whole)
     known = [f"{whole}/{path}" for path in listed]
-    again = found_here.again_in(whole)
+    again = walk.again_in(whole)
     files, folders, closed = storage.find_hidden(root, glob, known, again)
-    found = {
+    reasons = {
         _image_of(below(uri)): "this folder cannot be opened, and what it holds is not known. Let "
         "the user of this Spark session read it, or give a folder without it."
         for uri in closed
@@ -213,13 +211,15 @@ def unseen_images(
         folder, _, name = path.rpartition("/")
         twin = f"{folder}/{name.removeprefix(ATTRIBUTES)}".lstrip("/")
         if path not in listed and not (name.startswith(ATTRIBUTES) and twin in listed):
-            found[path] = f"its name begins with {name[0]!r}, which hides it from Spark. Rename it."
+            reasons[path] = (
+                f"its name begins with {name[0]!r}, which hides it from Spark. Rename it."
+            )
     for uri in folders:
         path = below(uri)
         reason = _hidden_folder(spark, uri, glob)
         if reason is not None and not any(each.startswith(f"{path}/") for each in listed):
-            found[path] = reason
-    return found | find_broken_links(found_here, storage.matcher(glob), tiled)
+            reasons[path] = reason
+    return reasons | find_broken_links(walk, storage.matcher(glob), tiled)
 
 
 def _image_of(folder: str) -> str:
@@ -252,13 +252,11 @@ def check_pruning(tiled: Iterable[str], hidden: Collection[str]) -> None:
             )
 
 
-def check_absence(
-    storage: Storage, root: str, glob: str, gone: Iterable[str], found_here: Walk
-) -> None:
+def check_absence(storage: Storage, root: str, glob: str, gone: Iterable[str], walk: Walk) -> None:
     """Refuse to prune images that the file system knows, whatever a listing says."""
     matches = storage.matcher(glob)
     for path in gone:
-        again = any(each in found_here.again for each in folders_of(path))
+        again = any(each in walk.again for each in folders_of(path))
         if not again and matches(path.rpartition("/")[2]) and storage.exists(f"{root}/{path}"):
             raise StorageError(
                 f"{path} is in {root}, and Spark does not list it, so its tiles are not dropped. "

@@ -126,7 +126,7 @@ def scan_images(
     looking = executor_errors(spark, settings.input, "looking at the images in")
     with looking, task_progress(spark, "looking", say):
         cutting = cutting_of(settings, Storage(spark))
-        found = {}
+        scans = {}
 
         def work_on(some: Mapping[str, int]) -> Callable[[Reader], list[ImageScan]]:
             return lambda reader: inspect_images(spark, some, reader, cutting, shown)
@@ -134,8 +134,8 @@ def scan_images(
         for each in run_in_batches(work_on, lengths, reader, say):
             if fingerprints is not None and each.fingerprint:
                 fingerprints.add(each.pixel_sha256, each.fingerprint)
-            found[each.uri] = replace(each, fingerprint=b"")
-    return found
+            scans[each.uri] = replace(each, fingerprint=b"")
+    return scans
 
 
 def run_in_batches(
@@ -186,14 +186,14 @@ def relative_to(root: str) -> Callable[[str], str]:
     return lambda uri: uri.removeprefix(prefix).lstrip("/") or uri
 
 
-def refuse_errors(found: dict[str, ImageScan]) -> None:
+def refuse_errors(scans: dict[str, ImageScan]) -> None:
     """Raise if an image cannot be tiled."""
-    reasons = {path: each.error for path, each in found.items() if each.error is not None}
+    reasons = {path: each.error for path, each in scans.items() if each.error is not None}
     if reasons:
-        good = len(reasons) < len(found)
+        good = len(reasons) < len(scans)
         advice = " Leave such files out by --on-error skip." if good else ""
         raise ImageError(
-            f"{len(reasons)} of {len(found)} images cannot be tiled: "
+            f"{len(reasons)} of {len(scans)} images cannot be tiled: "
             f"{summarize_errors(reasons)} Nothing "
             f"was written.{advice}"
         )
@@ -250,10 +250,10 @@ def cutting_of(settings: TilingSettings, storage: Storage) -> TilingConfig:
     )
 
 
-def common_format(found: dict[str, ImageScan]) -> tuple[int, str]:
+def common_format(scans: dict[str, ImageScan]) -> tuple[int, str]:
     """Return channels and dtype of all images, or refuse a mixture."""
     formats: dict[tuple[int, str], list[str]] = {}
-    for path, each in sorted(found.items()):
+    for path, each in sorted(scans.items()):
         formats.setdefault((each.channels, each.dtype), []).append(path)
     if len(formats) == 1:
         return next(iter(formats))

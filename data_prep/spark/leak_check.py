@@ -90,29 +90,29 @@ def check_leaks_of(
     if not storage.exists(root):
         raise PathNotFoundError(f"There is no {data}. Check the path.")
     if storage.exists(f"{root}/{MANIFEST}"):
-        given = (splits, group, glob, choice or PlaneSelector(), max_pixels)
-        if given != (FIRST_FOLDER, None, None, PlaneSelector(), MAX_PIXELS):
+        arguments = (splits, group, glob, choice or PlaneSelector(), max_pixels)
+        if arguments != (FIRST_FOLDER, None, None, PlaneSelector(), MAX_PIXELS):
             raise ConfigurationError(
                 f"{data} is a data set of tiles, which knows its splits, groups and images. Leave "
                 "out the patterns, and what chooses images."
             )
         known = _known(storage, root)
-        seen = _tiles(session, storage, root, known, near_duplicates)
+        pictures = _tiles(session, storage, root, known, near_duplicates)
     else:
         known = None
         # Nothing is written, so there is no output; but the settings need one.
         limits = {"glob": glob, "max_pixels": max_pixels, **(choice or PlaneSelector()).to_json()}
         settings = TilingSettings(root, root, **limits)
-        seen = look_at_folder(session, settings, (splits, group), near_duplicates, say)
-    search = find_near_duplicates(seen.fingerprints if near_duplicates else {})
+        pictures = look_at_folder(session, settings, (splits, group), near_duplicates, say)
+    search = find_near_duplicates(pictures.fingerprints if near_duplicates else {})
     counts: dict[str, int] = {}
-    for picture in seen.pictures:
+    for picture in pictures.pictures:
         counts[picture.split] = counts.get(picture.split, 0) + 1
-    leaks = find_leaks(seen.pictures, search.pairs)
+    leaks = find_leaks(pictures.pictures, search.pairs)
     if known is not None:
         for _, folds in sorted(known.folds.items()):
             leaks += leaks_of_folds(known.entries.values(), folds, search.pairs)
-    return LeakageReport(counts, leaks, seen.unreadable, search.cut_short)
+    return LeakageReport(counts, leaks, pictures.unreadable, search.cut_short)
 
 
 def _known(storage: Storage, root: str) -> DataSet:
@@ -187,10 +187,10 @@ def _hold_against_rows(
 ) -> None:
     """Add the splits found in the rows: the tiles count, not what the manifest says."""
     rows = read_parquet(spark, root).select("split", "source", "source_sha256").distinct().collect()
-    said = {(each.sha256, each.split): each for each in tiled}
+    pairs = {(each.sha256, each.split): each for each in tiled}
     contents = {each.sha256: str(each.content) for each in tiled}
     for row in rows:
-        if (row.source_sha256, row.split) not in said:
+        if (row.source_sha256, row.split) not in pairs:
             content = contents.get(row.source_sha256, row.source_sha256)
             pictures.append(LeakRecord(f"tiles of {row.source}", row.split, content))
 

@@ -25,7 +25,7 @@ from data_prep.dataset.schema import (
     spark_schema,
 )
 from data_prep.dataset.settings import CHOICES
-from data_prep.geometry.filters import is_kept
+from data_prep.geometry.filters import passes_filter
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tile_layout import TileLayout, lay_out
 from data_prep.geometry.tiler import Tile, group_by_base, iter_tiles
@@ -34,7 +34,7 @@ from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.crash_isolation import LATER, DecodeSandbox, IsolationPolicy
 from data_prep.images.file_access import FILE, SPARK, FileOpener, OpenFile
 from data_prep.images.image_stats import survey
-from data_prep.images.intensity import found_of, stored_of
+from data_prep.images.intensity import range_from_columns, range_to_columns
 from data_prep.images.plane_selection import DecodedPlane
 from data_prep.images.preprocess import PreparedImage, converted, prepare
 from data_prep.report.samples import thumbnail
@@ -61,14 +61,14 @@ LOOKED_BYTES = 64 << 20
 ROW_GROUP_BYTES = 24 << 20
 PAGE_BYTES = 16 << 20
 
-INSPECTED = (
+SCAN_SCHEMA = (
     "uri string, sha256 string, width int, height int, channels int, dtype string, "
     "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
     "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
     "pixel_size double, zones string, fingerprint binary, raw_bytes double, "
     "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
     "decode_seconds double, thumbnail binary, "
-    "low double, high double, kept double, stain string, cut_width int, cut_height int, "
+    "low double, high double, pass_rate double, stain string, cut_width int, cut_height int, "
     "version string"
 )
 
@@ -82,9 +82,9 @@ class ImageScan:
     `tile_bytes` is the size of a tile as it will be stored, `raw_bytes`, `difference_bytes`,
     `png_bytes` and `jpeg_bytes` its size in each encoding (0 where JPEG cannot hold it),
     `tile_seconds` the time to cut and encode it, and `decode_seconds` the time to hash and decode
-    the whole image. Few images have a `thumbnail`. `kept` is the part of the tiles at the first
-    angle that meets the conditions of the cutting. `low` and `high` become 0 and white when the
-    image is normalised, or `stain` describes its stains. `width` and `height` are those of the
+    the whole image. Few images have a `thumbnail`. `pass_rate` is the part of the tiles at the
+    first angle that meets the conditions of the cutting. `low` and `high` become 0 and white when
+    the image is normalised, or `stain` describes its stains. `width` and `height` are those of the
     file, `cut_width` and `cut_height` those of the image that is cut, which may be resampled.
     `version` tells whether a large file has changed since; see
     `data_prep.images.file_access.OpenFile`.
@@ -118,7 +118,7 @@ class ImageScan:
     thumbnail: bytes | None = field(default=None, repr=False)
     low: float | None = None
     high: float | None = None
-    kept: float = 1.0
+    pass_rate: float = 1.0
     stain: str | None = None
     cut_width: int = 0
     cut_height: int = 0
@@ -156,12 +156,12 @@ def inspect_images(
     look = inspector(cutting, reader.opening, frozenset(shown), reader.care)
     images = image_rows(spark, lengths, reader)
     with one_image_a_batch(spark):
-        batches = images.mapInArrow(look, INSPECTED).toArrow().to_batches()
-    found: list[ImageScan] = []
+        batches = images.mapInArrow(look, SCAN_SCHEMA).toArrow().to_batches()
+    scans: list[ImageScan] = []
     # Fingerprints are the largest part of the driver's memory: no second copy of all of them.
     while batches:
-        found += [ImageScan(**row) for row in batches.pop().to_pylist()]
-    return sorted(found, key=lambda each: each.uri)
+        scans += [ImageScan(**row) for row in batches.pop().to_pylist()]
+    return sorted(scans, key=lambda each: each.uri)
 
 
 def image_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) -> DataFrame:
@@ -200,13 +200,13 @@ def inspector(
         _use_one_thread()
         with care.trials() as trials:
             for batch in batches:
-                found = [
+                scans = [
                     _inspect_row(row, by_path, cutting, shown, trials, care)
                     for row in batch.to_pylist()
                 ]
                 schema = _inspected_schema()
-                told = [{name: getattr(each, name) for name in schema.names} for each in found]
-                yield pa.RecordBatch.from_pylist(told, schema)
+                rows = [{name: getattr(each, name) for name in schema.names} for each in scans]
+                yield pa.RecordBatch.from_pylist(rows, schema)
 
     return inspect
 
@@ -257,18 +257,18 @@ def inspect_image(
     try:
         try:
             with closing(prepare(content.stream, uri, cutting.path_of(uri), cutting)) as ready:
-                found = _look_at(ready, uri, cutting, began, is_shown=is_shown)
+                scan = _look_at(ready, uri, cutting, began, is_shown=is_shown)
         except UnreadableImageError:
             raise
         except ImageError as error:
-            found = _refused(uri, "", error)
+            scan = _refused(uri, "", error)
         sha256 = content.sha256()
     except UnreadableImageError as error:
         return _refused(uri, "", error)
     if content.is_changed:
         # It may be good and unchanged: a server that does not answer looks the same.
         return ImageScan(uri, "", 0, 0, 0, "", 0.0, f"{uri} {CHANGED}. Run it again.")
-    return replace(found, sha256=sha256, version=content.version)
+    return replace(scan, sha256=sha256, version=content.version)
 
 
 def _look_at(
@@ -278,50 +278,50 @@ def _look_at(
     decoded = time.process_time()
     path, picture = cutting.path_of(uri), ready.picture
     layout = _checked_layout(ready, uri, cutting)
-    seen = survey(picture.pixels, cutting.channels, cutting.normalising)
+    stats = survey(picture.pixels, cutting.channels, cutting.normalising)
     if isinstance(picture.pixels, ChunkedImage):
         # Its parts are decoded when they are looked at.
         decoded = time.process_time()
-    if cutting.normalising is not None and seen.value_range is None:
+    if cutting.normalising is not None and stats.value_range is None:
         raise ImageError(
             f"{uri} does not show two stains in colours of 8 bits. Leave it out by --on-error skip."
         )
-    if seen.is_gray and cutting.channels is None:
+    if stats.is_gray and cutting.channels is None:
         ready = replace(ready, pixels=converted(ready.pixels, 1))
-    if seen.value_range is not None:
-        ready = ready.normalised(seen.value_range)
+    if stats.value_range is not None:
+        ready = ready.normalised(stats.value_range)
     # Normalised values use all bits of their type.
     bits = (
-        _bits(picture, seen.highest, cutting, uri)
-        if seen.value_range is None
+        _bits(picture, stats.highest, cutting, uri)
+        if stats.value_range is None
         else 8 * picture.pixels.dtype.itemsize
     )
     with closing(ready):
         if isinstance(ready.pixels, ChunkedImage) and ready.scale == (1.0, 1.0):
             # Avoids decoding all its blocks to find the largest value, which is known.
-            ready.pixels.set_max(seen.highest_as_cut(picture.pixels.dtype))
+            ready.pixels.set_max(stats.highest_as_cut(picture.pixels.dtype))
         sizes, seconds = _measured(ready, cutting)
-        kept = _kept_part(ready, bits, cutting)
+        pass_rate = _pass_rate(ready, bits, cutting)
     height, width, channels = *picture.pixels.shape[:2], ready.pixels.shape[2]
-    low, high, stain = stored_of(seen.value_range)
+    low, high, stain = range_to_columns(stats.value_range)
     return ImageScan(
         *(uri, "", width, height, channels, ready.pixels.dtype.name),
         tile_bytes=sizes[cutting.encoding],
         error=None,
         notes="; ".join(picture.notes) or None,
-        pixel_sha256=seen.pixel_sha256,
+        pixel_sha256=stats.pixel_sha256,
         bits=bits,
         pixel_size=ready.pixel_size,
         zones=cutting.zones.digest(path),
-        fingerprint=fingerprint(seen.small, seen.shrink) if cutting.fingerprints else b"",
+        fingerprint=fingerprint(stats.small, stats.shrink) if cutting.fingerprints else b"",
         raw_bytes=sizes["raw"],
         difference_bytes=sizes["difference"],
         png_bytes=sizes["png"],
         jpeg_bytes=sizes["jpeg"],
         tile_seconds=seconds,
         decode_seconds=decoded - began,
-        thumbnail=thumbnail(seen.small) if is_shown else None,
-        kept=kept,
+        thumbnail=thumbnail(stats.small) if is_shown else None,
+        pass_rate=pass_rate,
         low=low,
         high=high,
         stain=stain,
@@ -347,7 +347,7 @@ def _checked_layout(ready: PreparedImage, uri: str, cutting: TilingConfig) -> Ti
     return layout
 
 
-def _kept_part(ready: PreparedImage, bits: int, cutting: TilingConfig) -> float:
+def _pass_rate(ready: PreparedImage, bits: int, cutting: TilingConfig) -> float:
     """Return the part of the tiles that meets the conditions, from those at the first angle."""
     if not cutting.keep:
         return 1.0
@@ -355,16 +355,16 @@ def _kept_part(ready: PreparedImage, bits: int, cutting: TilingConfig) -> float:
         tiles = iter_tiles(
             ready.pixels, cutting.spec, [angle], zones=ready.zones, white=(1 << bits) - 1
         )
-        if kept := [_is_kept(tile, cutting) for tile in tiles]:
-            return sum(kept) / len(kept)
+        if passes := [_passes_filter(tile, cutting) for tile in tiles]:
+            return sum(passes) / len(passes)
     return 1.0
 
 
-def _is_kept(tile: Tile, cutting: TilingConfig) -> bool:
+def _passes_filter(tile: Tile, cutting: TilingConfig) -> bool:
     quality = tile.quality
     if quality is None or not cutting.keep:
         return True
-    return is_kept(cutting.keep, measures_of(tile, quality))
+    return passes_filter(cutting.keep, measures_of(tile, quality))
 
 
 def _sample(ready: PreparedImage, spec: TileSpec) -> list[Tile]:
@@ -523,7 +523,7 @@ def _prepared(
     is_known = row.get("version") and row["version"] == content.version
     if not is_known and content.sha256() != row["sha256"]:
         raise ImageError(f"{row['path']} {CHANGED}. Run it again.")
-    value_range = found_of(row.get("low"), row.get("high"), row.get("stain"))
+    value_range = range_from_columns(row.get("low"), row.get("high"), row.get("stain"))
     stream, path, source = content.stream, row["path"], row["source"]
     ready = prepare(stream, path, source, cutting, field.shape[2], value_range)
     if not isinstance(ready.pixels, ChunkedImage):
@@ -550,10 +550,10 @@ def cut_image(
     for _, angles in group_by_base(cutting.spec.angles):
         tiles = iter_tiles(ready.pixels, cutting.spec, angles, zones=ready.zones, white=white)
         while some := list(itertools.islice(tiles, BATCH_TILES)):
-            kept = [tile for tile in some if _is_kept(tile, cutting)]
-            lost += len(some) - len(kept)
-            if kept:
-                yield record_batch(kept, source, cutting, field)
+            good = [tile for tile in some if _passes_filter(tile, cutting)]
+            lost += len(some) - len(good)
+            if good:
+                yield record_batch(good, source, cutting, field)
     if dropped is not None and cutting.keep:
         dropped.add({row["sha256"]: lost})
 
@@ -636,5 +636,5 @@ def _inspected_schema() -> pa.Schema:
         "double": pa.float64(),
         "binary": pa.binary(),
     }
-    pairs = (entry.split() for entry in INSPECTED.split(", "))
+    pairs = (entry.split() for entry in SCAN_SCHEMA.split(", "))
     return pa.schema([(name, kinds[kind]) for name, kind in pairs])

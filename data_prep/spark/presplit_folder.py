@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Batches = Iterator["pa.RecordBatch"]
 
-SEEN = "uri string, pixel_sha256 string, fingerprint binary, error string"
+SCAN_SCHEMA = "uri string, pixel_sha256 string, fingerprint binary, error string"
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class ScanSettings:
             picture = open_image(content.stream, uri, self.choice, max_pixels=self.max_pixels)
             pixels = picture.pixels
             with closing(pixels) if isinstance(pixels, ChunkedImage) else nullcontext():
-                seen = survey(pixels)
+                stats = survey(pixels)
         except ImageError as error:
             return {"uri": uri, "error": str(error)}
         if content.is_changed:
             return {"uri": uri, "error": f"{uri} has changed while it was read. Run it again."}
-        likeness = fingerprint(seen.small, seen.shrink) if self.near_duplicates else b""
-        return {"uri": uri, "pixel_sha256": seen.pixel_sha256, "fingerprint": likeness}
+        likeness = fingerprint(stats.small, stats.shrink) if self.near_duplicates else b""
+        return {"uri": uri, "pixel_sha256": stats.pixel_sha256, "fingerprint": likeness}
 
 
 def look_at_folder(
@@ -91,10 +91,10 @@ def look_at_folder(
     check_executors(spark, TILING_PACKAGES)
     storage = Storage(spark)
     # A folder that two splits reach is a leak.
-    found_here = walked(storage, settings.input, each_path=True)
-    listed = list_images(spark, storage, settings, found_here)
+    walk = walked(storage, settings.input, each_path=True)
+    listed = list_images(spark, storage, settings, walk)
     where = settings.input, settings.file_glob
-    hidden = unseen_images(spark, storage, *where, listed, found_here)
+    hidden = unseen_images(spark, storage, *where, listed, walk)
     opening = choose_opening(spark, storage.resolve(settings.input))
     if opening.kind == SPARK:
         refuse_folders(file.uri for file in listed.values())
@@ -103,9 +103,9 @@ def look_at_folder(
     lengths = {file.uri: file.length for name, file in listed.items() if name not in unreadable}
     look = ScanSettings(settings.choice, settings.max_pixels, near_duplicates)
     prints = FingerprintFile()
-    seen = _looked(spark, lengths, opening, look, settings.input, say, prints) if lengths else {}
+    rows = _looked(spark, lengths, opening, look, settings.input, say, prints) if lengths else {}
     looks = {
-        name: seen.get(file.uri) or {"error": f"{file.uri} is gone, or cannot be read."}
+        name: rows.get(file.uri) or {"error": f"{file.uri} is gone, or cannot be read."}
         for name, file in listed.items()
         if name not in unreadable
     }
@@ -139,18 +139,18 @@ def _looked(
             task = looker(look, reader.opening, reader.care)
             images = image_rows(spark, some, reader)
             with one_image_a_batch(spark):
-                return list(images.mapInArrow(task, SEEN).toArrow().to_pylist())
+                return list(images.mapInArrow(task, SCAN_SCHEMA).toArrow().to_pylist())
 
         return work
 
     say(f"looking at the images in {folder} ...")
     with executor_errors(spark, folder, "the check of"), task_progress(spark, "looking", say):
-        seen = {}
+        rows = {}
         for row in run_in_batches(work_on, lengths, reader, say):
             if likeness := row.pop("fingerprint"):
                 prints.add(row["uri"], likeness)
-            seen[row["uri"]] = row
-        return seen
+            rows[row["uri"]] = row
+        return rows
 
 
 def divided(
@@ -168,7 +168,7 @@ def divided(
     pictures = [
         LeakRecord(
             *(name, _named(split_of, "split", name), digest),
-            None if group_of is None else _found(group_of, "group", name),
+            None if group_of is None else _group_of(group_of, "group", name),
         )
         for name, digest in sorted(digests.items())
     ]
@@ -188,19 +188,19 @@ def divided(
 
 
 def _named(pattern: re.Pattern[str], name: str, path: str) -> str:
-    found = _found(pattern, name, path)
-    if not found:
+    value = _group_of(pattern, name, path)
+    if not value:
         raise LabelError(
             f"{path} belongs to no split: {pattern.pattern!r} finds none. Put it into the folder "
             "of its split, or give --splits PATTERN."
         )
-    return found
+    return value
 
 
-def _found(pattern: re.Pattern[str], name: str, path: str) -> str | None:
+def _group_of(pattern: re.Pattern[str], name: str, path: str) -> str | None:
     # Normalised as for labels and groups: some file systems write decomposed letters.
-    found = pattern.search(unicodedata.normalize("NFC", path))
-    return found.group(name) if found else None
+    match = pattern.search(unicodedata.normalize("NFC", path))
+    return match.group(name) if match else None
 
 
 def looker(
@@ -214,13 +214,13 @@ def looker(
 
         cv2.setNumThreads(1)
         kinds = {"fingerprint": pa.binary()}
-        names = [entry.split()[0] for entry in SEEN.split(", ")]
+        names = [entry.split()[0] for entry in SCAN_SCHEMA.split(", ")]
         schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
         with care.trials() as trials:
             for batch in batches:
                 for row in batch.to_pylist():
-                    seen = _look(row, opening, look, trials, care)
-                    yield pa.RecordBatch.from_pylist([seen], schema)
+                    record = _look(row, opening, look, trials, care)
+                    yield pa.RecordBatch.from_pylist([record], schema)
 
     return run
 

@@ -73,7 +73,7 @@ def assign_splits(
     sources: Sequence[SplitSource],
     fractions: Mapping[str, float],
     seed: int,
-    kept: Mapping[str, str] | None = None,
+    current: Mapping[str, str] | None = None,
     links: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
     """Assign each source to a split.
@@ -90,7 +90,9 @@ def assign_splits(
         return _chosen(sources, members)
     tiled = {source.path for source in canonical_copies(sources).values()}
     units = [
-        stratify.SplitGroup(_rank(unit, seed), _weights(unit, tiled), _kept_split(unit, kept or {}))
+        stratify.SplitGroup(
+            _rank(unit, seed), _weights(unit, tiled), _current_split(unit, current or {})
+        )
         for unit in members
     ]
     splits = stratify.assign_groups(units, fractions)
@@ -139,17 +141,17 @@ def empty_cells(
 
 def split_conflicts(
     sources: Sequence[SplitSource],
-    kept: Mapping[str, str],
+    current: Mapping[str, str],
     links: Iterable[tuple[str, str]] = (),
     chosen: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return why new sources cannot come in: they would join sources of different splits."""
     pairs = list(links)
-    old = [source for source in sources if source.path in kept]
+    old = [source for source in sources if source.path in current]
     paths = {source.path for source in old}
     for unit in connected_groups(old, _within(pairs, paths)):
-        _kept_split(unit, kept)
-    standing = {**(chosen or {}), **kept}
+        _current_split(unit, current)
+    standing = {**(chosen or {}), **current}
     partners: dict[str, list[str]] = {}
     for one, other in pairs:
         partners.setdefault(one, []).append(other)
@@ -157,18 +159,18 @@ def split_conflicts(
     reasons: dict[str, str] = {}
     for unit in connected_groups(sources, pairs):
         if len({standing[source.path] for source in unit if source.path in standing}) > 1:
-            reasons |= _conflicts_by(unit, kept, standing, partners)
+            reasons |= _conflicts_by(unit, current, standing, partners)
     return reasons
 
 
 def _conflicts_by(
     unit: Sequence[SplitSource],
-    kept: Mapping[str, str],
+    current: Mapping[str, str],
     standing: Mapping[str, str],
     partners: Mapping[str, Sequence[str]],
 ) -> dict[str, str]:
     """Return which new sources tear a unit, taking one source after another."""
-    new = [source for source in unit if source.path not in kept]
+    new = [source for source in unit if source.path not in current]
     tiles: Counter[str | None] = Counter()
     for source in new:
         tiles[standing.get(source.path)] += source.weight
@@ -178,15 +180,15 @@ def _conflicts_by(
     # A source that has a split, by the root of what was taken and belongs together.
     placed: dict[Hashable, SplitSource] = {}
     reasons: dict[str, str] = {}
-    for source in [*(each for each in unit if each.path in kept), *new]:
+    for source in [*(each for each in unit if each.path in current), *new]:
         own: Hashable = ("path", source.path)
         near = [("path", path) for path in partners.get(source.path, ()) if path in taken]
         nodes: list[Hashable] = [*_shared(source), *near]
-        held = [placed[root] for root in map(together.root, nodes) if root in placed]
+        anchors = [placed[root] for root in map(together.root, nodes) if root in placed]
         if source.path in standing:
-            held.append(source)
+            anchors.append(source)
         splits: dict[str, SplitSource] = {}
-        for each in held:
+        for each in anchors:
             splits.setdefault(standing[each.path], each)
         if len(splits) > 1:
             advice = CHOOSE_AGAIN if source.path in standing else LEAK_HINT
@@ -195,8 +197,8 @@ def _conflicts_by(
         taken.add(source.path)
         for node in nodes:
             together.join(node, own)
-        if held:
-            placed[together.root(own)] = held[0]
+        if anchors:
+            placed[together.root(own)] = anchors[0]
     return reasons
 
 
@@ -204,16 +206,16 @@ def _within(pairs: Iterable[tuple[str, str]], paths: set[str]) -> list[tuple[str
     return [pair for pair in pairs if paths.issuperset(pair)]
 
 
-def _kept_split(
+def _current_split(
     unit: Sequence[SplitSource],
-    kept: Mapping[str, str],
+    current: Mapping[str, str],
     advice: str = LEAK_HINT,
 ) -> str | None:
     """Return the split that members of a unit had before, None if none had one."""
     splits: dict[str, SplitSource] = {}
     for source in unit:
-        if source.path in kept:
-            splits.setdefault(kept[source.path], source)
+        if source.path in current:
+            splits.setdefault(current[source.path], source)
     if len(splits) > 1:
         raise SplitLeakError(_format_conflict(splits, advice))
     return next(iter(splits), None)
@@ -221,12 +223,12 @@ def _kept_split(
 
 def _format_conflict(splits: Mapping[str, SplitSource], advice: str) -> str:
     """Return in words that sources of different splits belong together."""
-    told = " and ".join(
+    members = " and ".join(
         f"{source.path} ({split}{f', group {source.group}' if source.group else ''})"
         for split, source in sorted(splits.items())
     )
     return (
-        f"{told} belong together, by their group, their pixels or what they show, but stand in "
+        f"{members} belong together, by their group, their pixels or what they show, but stand in "
         f"different splits. {advice}"
     )
 
@@ -241,12 +243,12 @@ def _weights(unit: Sequence[SplitSource], tiled: Container[str]) -> Counter[str]
 
 def check_leaks(rows: Iterable[tuple[str, str, str | None]]) -> None:
     """Raise if a source or a group stands in two splits."""
-    seen: dict[tuple[str, str], str] = {}
+    splits: dict[tuple[str, str], str] = {}
     for split, sha256, group in rows:
         for kind, value in (("source", sha256), ("group", group)):
             if value is None:
                 continue
-            before = seen.setdefault((kind, value), split)
+            before = splits.setdefault((kind, value), split)
             if before != split:
                 raise SplitLeakError(
                     f"{kind} {value} stands in the splits {before} and {split}. Put it into one."
@@ -313,7 +315,7 @@ def _chosen(
             )
         assigned[source.path] = source.split
     for unit in units:
-        _kept_split(unit, assigned, "Give all of them one split.")
+        _current_split(unit, assigned, "Give all of them one split.")
     return assigned
 
 

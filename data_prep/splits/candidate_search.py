@@ -39,10 +39,10 @@ LEAST_SHARE = 1 / 3
 # Number of keys that are grouped at a time, and of pairs that are counted at a time: 17 MB in each
 # array of them.
 ROWS = PAIRS = 1 << 21
-# If there are more than `LEAST_HELD` pairs, and more than twice `HELD` for each picture, only the
-# `HELD` most likely ones of each picture are kept, for each kind of evidence. Bursts of 20 frames
-# propose 10 for each picture, so nothing of them is dropped.
-HELD, LEAST_HELD = 16, 1 << 20
+# If there are more than `MOST_PAIRS` pairs, and more than twice `BEST_OF_EACH` for each picture,
+# only the `BEST_OF_EACH` most likely ones of each picture are kept, for each kind of evidence.
+# Bursts of 20 frames propose 10 for each picture, so nothing of them is dropped.
+BEST_OF_EACH, MOST_PAIRS = 16, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ def find_candidates(pictures: Sequence[SearchFeatures], wanted: NDArray[np.bool_
     `wanted`: only pairs with one of these are looked for.
     """
     few, crowd, crowded = _tally_features(pictures, wanted)
-    told = [each.phash for each in pictures]
-    hashes = np.array([each or 0 for each in told], np.uint64)
-    seen = np.flatnonzero([each is not None for each in told])
-    hashed = _tally_hashes(hashes, seen, wanted)
+    phashes = [each.phash for each in pictures]
+    hashes = np.array([each or 0 for each in phashes], np.uint64)
+    indices = np.flatnonzero([each is not None for each in phashes])
+    hashed = _tally_hashes(hashes, indices, wanted)
     parts = [_by_few(few), _by_crowd(crowd), _by_hash(hashed, crowded)]
     pairs, place = np.unique(np.concatenate([part.pairs for part in parts]), return_inverse=True)
     votes = np.bincount(place, np.concatenate([part.votes for part in parts]), len(pairs))
@@ -127,19 +127,19 @@ class VoteCounter:
         else:
             votes = np.zeros(len(pairs), np.int64)
             np.add.at(votes, place, np.concatenate([self._votes, times]))
-        if len(pairs) > max(LEAST_HELD, 2 * HELD * len(self.cut_short)):
-            held = self._best(pairs, votes)
-            for pictures in np.divmod(pairs[~held], len(self.cut_short)):
+        if len(pairs) > max(MOST_PAIRS, 2 * BEST_OF_EACH * len(self.cut_short)):
+            mask = self._best(pairs, votes)
+            for pictures in np.divmod(pairs[~mask], len(self.cut_short)):
                 self.cut_short[pictures] = True
-            pairs, votes = pairs[held], votes[held]
+            pairs, votes = pairs[mask], votes[mask]
         self._pairs, self._votes = pairs, votes
 
     def _best(self, pairs: NDArray[np.int64], votes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Tell which pairs are among the `HELD` most likely ones of either picture."""
+        """Tell which pairs are among the `BEST_OF_EACH` most likely ones of either picture."""
         both = np.concatenate(np.divmod(pairs, len(self.cut_short)))
-        held = np.zeros(len(pairs), bool)
-        held[_first_of_each(both, np.tile(votes, 2), HELD) % len(pairs)] = True
-        return held
+        mask = np.zeros(len(pairs), bool)
+        mask[_first_of_each(both, np.tile(votes, 2), BEST_OF_EACH) % len(pairs)] = True
+        return mask
 
 
 def _first_of_each(
@@ -242,8 +242,8 @@ def _parts(
     """Divide sorted values into parts of about `ROWS` occurrences."""
     times = np.zeros(len(shared), np.int64)
     for each in hashes:
-        found = each[_among(each, shared)]
-        times += np.bincount(np.searchsorted(shared, found), minlength=len(shared))
+        common = each[_among(each, shared)]
+        times += np.bincount(np.searchsorted(shared, common), minlength=len(shared))
     part = (np.cumsum(times) - times) // ROWS
     return np.split(shared, np.flatnonzero(np.diff(part)) + 1) if len(shared) else ()
 
@@ -295,7 +295,7 @@ def key_bits(pictures: int) -> int:
 
 
 def _tally_hashes(
-    hashes: NDArray[np.uint64], seen: NDArray[np.int64], wanted: NDArray[np.bool_]
+    hashes: NDArray[np.uint64], indices: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> VoteCounter:
     """Return pairs whose perceptual hashes agree in one band, among the pictures seen."""
 
@@ -306,9 +306,9 @@ def _tally_hashes(
 
     tally, shift = VoteCounter(len(hashes), votes_of), 0
     for width in HASH_BANDS:
-        keys = (hashes[seen] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+        keys = (hashes[indices] >> np.uint64(shift)) & np.uint64((1 << width) - 1)
         shift += width
-        owners, group, _ = _grouped(keys.astype(np.int64), seen)
+        owners, group, _ = _grouped(keys.astype(np.int64), indices)
         tally.add(_neighbours(owners, group, wanted, HASH_CROWD, hashes))
     return tally
 

@@ -28,8 +28,8 @@ def read_csv(
     reader = csv.DictReader(lines, strict=True)
     try:
         return reader.fieldnames or (), [(reader.line_num, row) for row in reader]
-    except csv.Error as found:
+    except csv.Error as problem:
         raise error(
-            f"{path}, line {reader.line_num + 1}: {found}. Look for a quotation mark without a "
+            f"{path}, line {reader.line_num + 1}: {problem}. Look for a quotation mark without a "
             "second one."
-        ) from found
+        ) from problem

@@ -33,13 +33,13 @@ def find_duplicate_pairs(
 
 
 def must_link_pairs(
-    pairs: Iterable[DuplicatePair], kept: Mapping[str, str]
+    pairs: Iterable[DuplicatePair], current: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """Return the pairs that must share a split, without those that stood in two splits before."""
     return [
         (pair.one, pair.other)
         for pair in pairs
-        if kept.get(pair.one) == kept.get(pair.other) or {pair.one, pair.other} - set(kept)
+        if current.get(pair.one) == current.get(pair.other) or {pair.one, pair.other} - set(current)
     ]
 
 

@@ -75,14 +75,14 @@ def fingerprint(pixels: NDArray[Any], shrink: int = 1) -> bytes:
     points, descriptors = _features(small, cv2.dilate(drawn, np.ones((33, 33), np.uint8)))
     thumbnail, phash = _thumbnail(small, drawn)
     scaled = np.rint(points / (small.shape[1], small.shape[0]) * 65535).clip(0, 65535)
-    seen = np.zeros(0, np.int8) if thumbnail is None else np.clip(thumbnail * 32, -127, 127)
+    levels = np.zeros(0, np.int8) if thumbnail is None else np.clip(thumbnail * 32, -127, 127)
     return b"".join(
         (
             HEADER.pack(
                 VERSION, thumbnail is not None, len(points), width * shrink, height * shrink
             ),
             struct.pack("<Q", phash),
-            seen.astype(np.int8).tobytes(),
+            levels.astype(np.int8).tobytes(),
             scaled.astype("<u2").tobytes(),
             descriptors.tobytes(),
         )
@@ -99,18 +99,18 @@ class SearchFeatures:
 
 def sketch(content: bytes) -> SearchFeatures:
     """Read a part of what `fingerprint` wrote; see `parse`."""
-    _, _, seen, count, phash = _read_header(content)
-    start = HEADER.size + 8 + (THUMBNAIL**2 if seen else 0) + 4 * count
+    _, _, has_thumbnail, count, phash = _read_header(content)
+    start = HEADER.size + 8 + (THUMBNAIL**2 if has_thumbnail else 0) + 4 * count
     descriptors = np.frombuffer(content, np.uint8, count * DESCRIPTOR, start)
-    return SearchFeatures(descriptors.reshape(count, DESCRIPTOR), phash if seen else None)
+    return SearchFeatures(descriptors.reshape(count, DESCRIPTOR), phash if has_thumbnail else None)
 
 
 def _read_header(content: bytes) -> tuple[int, int, bool, int, int]:
     """Return width, height, whether there is a thumbnail, number of features, and hash."""
     try:
-        version, seen, count, width, height = HEADER.unpack_from(content)
+        version, has_thumbnail, count, width, height = HEADER.unpack_from(content)
         (phash,) = struct.unpack_from("<Q", content, HEADER.size)
-        side = THUMBNAIL**2 if seen else 0
+        side = THUMBNAIL**2 if has_thumbnail else 0
         expected = HEADER.size + 8 + side + count * (4 + DESCRIPTOR)
         known = version == VERSION and width > 0 and height > 0
     except struct.error:
@@ -120,15 +120,15 @@ def _read_header(content: bytes) -> tuple[int, int, bool, int, int]:
             f"A fingerprint of a picture is damaged. Received: {len(content)} bytes. Delete the "
             "folder _likeness of the data set; the next update makes it anew."
         )
-    return width, height, bool(seen), count, phash
+    return width, height, bool(has_thumbnail), count, phash
 
 
 def parse(content: bytes) -> Fingerprint:
     """Read what `fingerprint` wrote."""
-    width, height, seen, count, phash = _read_header(content)
+    width, height, has_thumbnail, count, phash = _read_header(content)
     side, start = THUMBNAIL**2, HEADER.size + 8
     thumbnail = None
-    if seen:
+    if has_thumbnail:
         levels = np.frombuffer(content, np.int8, side, start).astype(np.float32)
         thumbnail = _standardised(levels.reshape(THUMBNAIL, THUMBNAIL))
         start += side
@@ -180,9 +180,9 @@ def _features(
     none = np.zeros((0, 2), np.float32), np.zeros((0, DESCRIPTOR), np.uint8)
     height, width = gray.shape
     orb = cv2.ORB.create(nfeatures=10 * FEATURES, fastThreshold=5, nlevels=6)
-    found = orb.detect(gray, (1 - drawn) * 255)
+    points = orb.detect(gray, (1 - drawn) * 255)
     cells: dict[tuple[int, int], list[Any]] = {}
-    for point in sorted(found, key=lambda point: (-point.response, point.pt)):
+    for point in sorted(points, key=lambda point: (-point.response, point.pt)):
         x, y = point.pt
         cells.setdefault((int(x * GRID / width), int(y * GRID / height)), []).append(point)
     share = FEATURES // GRID**2
@@ -202,11 +202,11 @@ def _thumbnail(
     gray: NDArray[np.uint8], drawn: NDArray[np.uint8]
 ) -> tuple[NDArray[np.float32] | None, int]:
     """Return the residual of a thumbnail over the shade of the lamp, and its perceptual hash."""
-    seen = drawn == 0
+    mask = drawn == 0
     # A picture without texture is all "drawn"; so is one that is mostly covered by a label.
-    if seen.mean() < 0.5:
+    if mask.mean() < 0.5:
         return None, 0
-    plain = np.where(seen, gray, np.float32(gray[seen].mean())).astype(np.float32)
+    plain = np.where(mask, gray, np.float32(gray[mask].mean())).astype(np.float32)
     medium = cv2.resize(plain, (PHASH_SIDE, PHASH_SIDE), interpolation=cv2.INTER_AREA)
     residual = _without_shade(medium)
     small = cv2.resize(residual, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA)

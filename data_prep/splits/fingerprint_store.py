@@ -39,12 +39,12 @@ def save_fingerprints(files: Storage, root: str, fingerprints: Mapping[str, byte
 def load_fingerprints(files: Storage, root: str) -> FingerprintFile:
     """Return all fingerprints of a data set, by the digest of the pixels."""
     folder = f"{root}/{FOLDER}"
-    found = FingerprintFile()
+    prints = FingerprintFile()
     names = files.list_names(folder) if files.exists(folder) else []
     for uri in sorted(f"{folder}/{name}" for name in names if name.endswith(SUFFIX)):
         for digest, content in unpack(files.read_bytes(uri), uri).items():
-            found.add(digest, content)
-    return found
+            prints.add(digest, content)
+    return prints
 
 
 def pack(fingerprints: Mapping[str, bytes]) -> bytes:

@@ -137,9 +137,9 @@ def _weights(unit: Sequence[SplitSource]) -> dict[str, int]:
 def _former_fold(unit: Sequence[SplitSource], before: Mapping[str, str]) -> str | None:
     folds = {before[source.path]: source.path for source in unit if source.path in before}
     if len(folds) > 1:
-        told = " and ".join(f"{path} ({fold})" for fold, path in sorted(folds.items()))
+        members = " and ".join(f"{path} ({fold})" for fold, path in sorted(folds.items()))
         raise LabelError(
-            f"{told} belong together now, but stand in different folds. Make the folds anew "
+            f"{members} belong together now, but stand in different folds. Make the folds anew "
             "(--overwrite), or under another --name."
         )
     return next(iter(folds), None)
@@ -148,15 +148,15 @@ def _former_fold(unit: Sequence[SplitSource], before: Mapping[str, str]) -> str 
 def _check_cells(
     units: Sequence[stratify.SplitGroup], assigned: Sequence[str], columns: Sequence[str]
 ) -> None:
-    held = {name: 0 for unit in units for name in unit.classes}
+    counts = {name: 0 for unit in units for name in unit.classes}
     filled = set()
     for unit, fold in zip(units, assigned, strict=True):
         for name in unit.classes:
-            held[name] += 1
+            counts[name] += 1
             filled.add((name, fold))
     cells = [
-        (label, column, held[label])
-        for label in sorted(held)
+        (label, column, counts[label])
+        for label in sorted(counts)
         for column in columns
         if (label, column) not in filled
     ]

@@ -37,10 +37,10 @@ def annotate(
     'lentils'
     """
     label_of = _labeller(rule, read_text, group)
-    found = {source: label_of(source) for source in sources}
+    annotations = {source: label_of(source) for source in sources}
     for reason in _ambiguous_names(sources, label_of.table, rule).values():
         raise LabelError(reason)
-    return found
+    return annotations
 
 
 def annotate_each(
@@ -51,15 +51,17 @@ def annotate_each(
 ) -> tuple[dict[str, Annotation], dict[str, str]]:
     """Do what `annotate` does, but return reasons for images that cannot be labelled."""
     label_of = _labeller(rule, read_text, group)
-    found: dict[str, Annotation] = {}
+    annotations: dict[str, Annotation] = {}
     reasons: dict[str, str] = {}
     for source in sources:
         try:
-            found[source] = label_of(source)
+            annotations[source] = label_of(source)
         except LabelError as error:
             reasons[source] = str(error)
-    reasons |= _ambiguous_names(list(found), label_of.table, rule)
-    return {path: said for path, said in found.items() if path not in reasons}, reasons
+    reasons |= _ambiguous_names(list(annotations), label_of.table, rule)
+    return {
+        path: annotation for path, annotation in annotations.items() if path not in reasons
+    }, reasons
 
 
 def parse_rule(rule: str) -> tuple[int | None, re.Pattern[str] | None]:
@@ -171,12 +173,12 @@ class _Labeller:
 
     def __call__(self, source: str) -> Annotation:
         path = unicodedata.normalize("NFC", source)
-        said = self._said(path)
+        annotation = self._annotation(path)
         if self.group is None:
-            return said
-        return Annotation(said.label, _match(self.group, "group", path), said.split)
+            return annotation
+        return Annotation(annotation.label, _match(self.group, "group", path), annotation.split)
 
-    def _said(self, source: str) -> Annotation:
+    def _annotation(self, source: str) -> Annotation:
         name = source.rsplit("/", 1)[-1]
         if self.level is not None:
             return Annotation(_folder(source, self.level))
@@ -184,13 +186,13 @@ class _Labeller:
             text = source if self.rule.startswith(PATH) else name
             return Annotation(_match(self.label, "label", text))
         # A table made beside the images names files; one made above them names paths.
-        said = self.table.get(source) or self.table.get(name)
-        if said is None:
+        annotation = self.table.get(source) or self.table.get(name)
+        if annotation is None:
             raise LabelError(
                 f"{self.rule} has no line for {source}. Add one (column file: the path below the "
                 "input folder, or the file name), or leave the image out by --glob."
             )
-        return said
+        return annotation
 
 
 def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> _Labeller:
@@ -198,7 +200,7 @@ def _labeller(rule: str, read_text: Callable[[str], str], group: str | None) -> 
     table: Mapping[str, Annotation] = {}
     if level is None and label is None:
         table = parse_table(read_text(rule), rule)
-    if group is not None and any(said.group is not None for said in table.values()):
+    if group is not None and any(annotation.group is not None for annotation in table.values()):
         raise ConfigurationError(f"groups come from {rule} and from --group {group}. Give one.")
     grouping = None if group is None else compile_pattern(group, "group")
     return _Labeller(rule, level, label, table, grouping)
@@ -248,10 +250,10 @@ def _clean(text: str, what: str, at: str) -> str:
 
 
 def _match(pattern: re.Pattern[str], name: str, text: str) -> str:
-    found = pattern.search(text)
-    if found is None or not found.group(name):
+    annotations = pattern.search(text)
+    if annotations is None or not annotations.group(name):
         raise LabelError(
             f"{pattern.pattern!r} finds no {name} in {text!r}. Mend the expression, or leave the "
             "image out by --glob."
         )
-    return _clean(found.group(name), name, text)
+    return _clean(annotations.group(name), name, text)

@@ -29,8 +29,8 @@ class Leak:
 
     def describe(self) -> str:
         """Return the leak as a line for a person."""
-        told = ", ".join(f"{each.name} ({each.split})" for each in self.pictures)
-        return f"{self.kind}: {told}: {self.why}"
+        names = ", ".join(f"{each.name} ({each.split})" for each in self.pictures)
+        return f"{self.kind}: {names}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the leak as JSON types."""
@@ -68,11 +68,11 @@ def find_leaks(
 
 def _apart(keyed: Iterable[tuple[str, LeakRecord]]) -> list[tuple[str, tuple[LeakRecord, ...]]]:
     """Return one picture of each split, for each key that is in several splits."""
-    found: dict[str, dict[str, LeakRecord]] = {}
+    records: dict[str, dict[str, LeakRecord]] = {}
     for key, picture in keyed:
-        found.setdefault(key, {}).setdefault(picture.split, picture)
+        records.setdefault(key, {}).setdefault(picture.split, picture)
     return [
         (key, tuple(by_split[split] for split in sorted(by_split)))
-        for key, by_split in sorted(found.items())
+        for key, by_split in sorted(records.items())
         if len(by_split) > 1
     ]

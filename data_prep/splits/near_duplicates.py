@@ -76,7 +76,7 @@ def find_near_duplicates(
     for one, other in known:
         if one in places and other in places:
             links.add(places[one], places[other])
-    found, cut_short = [], set[int]()
+    pairs, cut_short = [], set[int]()
     in_vain = np.zeros(len(names), np.int64)
     candidates = find_candidates(sketches, wanted)
     for i, j, share in candidates:
@@ -92,10 +92,10 @@ def find_near_duplicates(
             in_vain[[i, j]] += 1
         else:
             links.add(i, j)
-            found.append(DuplicatePair(names[i], names[j], why))
+            pairs.append(DuplicatePair(names[i], names[j], why))
     cut_short.update(i for i in np.flatnonzero(candidates.cut_short).tolist() if links.few(i))
-    found.sort(key=lambda each: (each.one, each.other))
-    return DuplicateSearch(found, [names[place] for place in sorted(cut_short)])
+    pairs.sort(key=lambda each: (each.one, each.other))
+    return DuplicateSearch(pairs, [names[place] for place in sorted(cut_short)])
 
 
 class _Sketches(Sequence[SearchFeatures]):

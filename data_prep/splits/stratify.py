@@ -16,7 +16,7 @@ class SplitGroup:
 
     rank: str  # A hash, which orders units of about equal size
     weights: Mapping[str, int]  # Number of tiles by class
-    kept: str | None = None  # Split to which the unit already belongs
+    current: str | None = None  # Split to which the unit already belongs
 
     @property
     def size(self) -> int:
@@ -48,7 +48,7 @@ def assign_groups(units: Sequence[SplitGroup], fractions: Mapping[str, float]) -
     # The rarest class of a unit decides: the other classes have more units to choose from.
     rarest: dict[str, list[int]] = {}
     for i, unit in enumerate(units):
-        if unit.kept is None:
+        if unit.current is None:
             name = min(unit.classes, key=lambda name: (present[name], name), default="")
             rarest.setdefault(name, []).append(i)
     for name in sorted(rarest, key=lambda name: (present[name], name)):
@@ -75,8 +75,8 @@ class _GroupAssignment:
         self._holders: dict[str, Counter[str]] = {split: Counter() for split in fractions}
         self.splits: list[str | None] = [None] * len(units)
         for i, unit in enumerate(units):
-            if unit.kept is not None:
-                self._put(i, unit.kept)
+            if unit.current is not None:
+                self._put(i, unit.current)
 
     def place(self, i: int, name: str, remaining: int) -> None:
         """Put a unit where it is needed most; `remaining` units of its class are left."""
@@ -123,6 +123,6 @@ class _GroupAssignment:
 
     def _may_leave(self, i: int, name: str) -> bool:
         unit, split = self._units[i], self.splits[i]
-        if unit.kept is not None or split is None or name not in unit.classes:
+        if unit.current is not None or split is None or name not in unit.classes:
             return False
         return all(self._holders[split][other] > 1 for other in unit.classes)

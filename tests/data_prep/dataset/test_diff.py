@@ -575,12 +575,12 @@ def test_a_corrected_split_of_a_table_is_not_taken_and_told():
     night.plain["a/2"] = night.said["a/2"] = Annotation("a", split="train")
     changes = night.decide(seen("a/1", "other"), seen("a/moved", "T"), seen("a/new"))
     assert night.splits() == {"a/1": "train", "a/new": "test"}
-    assert set(changes.splits_kept) == {"a/0", "a/1", "a/9", "a/moved"}
+    assert set(changes.ignored_splits) == {"a/0", "a/1", "a/9", "a/moved"}
     assert changes.problems == {}
     # Where nobody chooses splits, nothing is told.
     plain = Night(old, there[:3])
     plain.decide()
-    assert plain.splits() == plain.changes.splits_kept == {}
+    assert plain.splits() == plain.changes.ignored_splits == {}
 
 
 def test_a_removed_image_ends_no_night_of_a_table_of_splits():

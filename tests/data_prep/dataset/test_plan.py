@@ -78,7 +78,7 @@ def test_what_is_dropped_needs_no_space():
     """Files, space and the refusal were of all tiles, also if --keep stores a fifth of them."""
     sizes = {f"{name}_bytes": 1000.0 for name in ("raw", "difference", "png", "jpeg")}
     every = [replace(source(i, tiles=10**6), **sizes) for i in range(4)]
-    whole, fifth = plan_of(*every), plan_of(*(replace(each, kept=0.2) for each in every))
+    whole, fifth = plan_of(*every), plan_of(*(replace(each, pass_rate=0.2) for each in every))
     # A tenth of what seems to be dropped is planned for.
     assert (fifth.tiles, fifth.stored_bytes) == (whole.tiles, whole.stored_bytes * 0.28)
     assert "about 1.1 GB on disk (18 GB of pixels)" in fifth.describe(10**9)[0]
@@ -93,11 +93,11 @@ def test_what_is_dropped_needs_no_space():
 
 def test_dropped_tiles_do_not_count_in_the_size_of_files():
     every = [source(i, tiles=30_000) for i in range(40)]
-    dropping = plan_of(*(replace(each, kept=0.0) for each in every))
+    dropping = plan_of(*(replace(each, pass_rate=0.0) for each in every))
     # 3 MB of each image are planned for: eight are two thirds of 32 MB.
     assert plan_units(dropping, 16)[-1].partition + 1 == 5
     assert plan_units(plan_of(*every), 16)[-1].partition + 1 == 20
-    kept = plan_of(*(replace(each, kept=1.0) for each in every))
+    kept = plan_of(*(replace(each, pass_rate=1.0) for each in every))
     assert plan_units(kept, 16) == plan_units(plan_of(*every), 16)
 
 

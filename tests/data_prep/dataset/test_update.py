@@ -140,13 +140,16 @@ def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     assert done.tiles == done.manifest["tiles"] == len(rows)
     planned = 9 * count_tiles(48, 64, SPEC) + count_tiles(128, 64, SPEC)
     assert done.filtered == planned - done.tiles > 0
-    assert (entries["a/flat.png"]["tiles"], done.kept_none) == (0, ("a/flat.png",))
+    assert (entries["a/flat.png"]["tiles"], done.images_without_tiles) == (0, ("a/flat.png",))
     assert "shard" not in entries["a/flat.png"]
     assert entries["b/half.png"]["filtered"] > 0
     assert counts["b/half.png"] > 0
     assert any("a/flat.png" in line and "warning" in line for line in told)
     report = json.loads(Path(done.report).with_suffix(".json").read_text())
-    assert (report["filtered"], list(report["kept_none"])) == (done.filtered, ["a/flat.png"])
+    assert (report["filtered"], list(report["images_without_tiles"])) == (
+        done.filtered,
+        ["a/flat.png"],
+    )
     assert (entries["b/half.png"]["low"], entries["b/half.png"]["high"]) == (0, 255)
     # The next night does not read them again, nor cut in another way.
     cut.clear()
@@ -159,7 +162,7 @@ def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     draw(folder / "a" / "flat.png", 41)
     Image.fromarray(np.full((64, 128), 50, np.uint8)).save(folder / "b" / "half.png")
     changed = update_tiles(night, spark=spark)
-    assert (changed.changed, changed.kept_none) == (2, ("b/half.png",))
+    assert (changed.changed, changed.images_without_tiles) == (2, ("b/half.png",))
     rows = spark.read.parquet(escaped(night.output)).select("source").collect()
     assert len(rows) == changed.manifest["tiles"]
     assert {row.source for row in rows} == set(entries) - {"b/half.png"}
@@ -537,7 +540,7 @@ def test_lines_of_a_table_of_splits_that_come_too_late_end_no_night(
     assert set(done.left_out) == {"a/joins.png"}
     assert splits_of(spark, settings.output) == {**before, "a/new.png": "test"}
     report = json.loads(Path(done.report).with_suffix(".json").read_text())
-    assert set(report["splits_kept"]) == {"a/1 [x].png"}
+    assert set(report["ignored_splits"]) == {"a/1 [x].png"}
     assert [line for line in said if "a/1 [x].png" in line and "train" in line]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_prep.geometry.filters import Condition, is_kept, parse_filter
+from data_prep.geometry.filters import Condition, parse_filter, passes_filter
 from distkeras_grid.errors import ConfigurationError
 
 
@@ -36,4 +36,4 @@ def test_other_texts_are_refused(text):
     ],
 )
 def test_all_conditions_must_hold(text, kept):
-    assert is_kept(parse_filter(text), {"mean": 10.0, "std": 3.0}) is kept
+    assert passes_filter(parse_filter(text), {"mean": 10.0, "std": 3.0}) is kept

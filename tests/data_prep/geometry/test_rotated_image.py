@@ -62,7 +62,7 @@ def test_a_file_that_is_read_part_by_part_gives_the_same_pixels(interpolation, e
     spec = TileSpec(interpolation=interpolation, edge=edge)
     for angle in ANGLES:
         frame = RotatedFrame(420, 330, angle)
-        raster = ChunkedImage(Strips(image), kept_bytes=1 << 16)
+        raster = ChunkedImage(Strips(image), cache_bytes=1 << 16)
         parts = whole(RotatedImage(raster, frame, spec, cache_bytes=0))
         np.testing.assert_array_equal(parts, whole(RotatedImage(image, frame, spec)))
         raster.close()

@@ -75,7 +75,7 @@ def test_tiles_do_not_depend_on_the_blocks(monkeypatch, height, width):
     monkeypatch.setattr(area_downsample, "BAND_BYTES", 20_000)
     pixels = np.random.default_rng(0).integers(0, 4096, (400, 520, 1), dtype=np.uint16)
     spec = TileSpec(32, angles=[0, 30, 90, 135])
-    raster = ChunkedImage(Shrunk(ChunkedImage(Kept(pixels)), width, height), kept_bytes=20_000)
+    raster = ChunkedImage(Shrunk(ChunkedImage(Kept(pixels)), width, height), cache_bytes=20_000)
     expected = iter_tiles(
         Shrunk(ChunkedImage(Kept(pixels)), width, height).read(0, 0, width, height), spec
     )
@@ -107,7 +107,7 @@ def test_memory_holds_a_band_however_high_the_image(monkeypatch, factor):
     for height in (4000, 12000):
         small = ChunkedImage(
             Shrunk(ChunkedImage(Noise(height)), int(2000 / factor), int(height / factor)),
-            kept_bytes=1 << 20,
+            cache_bytes=1 << 20,
         )
         tracemalloc.start()
         try:

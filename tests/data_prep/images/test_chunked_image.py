@@ -68,10 +68,10 @@ GRAINS = {"tiles": (256, 256), "odd": (240, 100), "strips": (16, 10_000), "large
 
 
 @pytest.mark.parametrize("grain", GRAINS.values(), ids=GRAINS)
-@pytest.mark.parametrize("kept_bytes", [1, 1 << 20, 1 << 30])
-def test_any_rectangle_is_that_of_the_array(grain, kept_bytes):
+@pytest.mark.parametrize("cache_bytes", [1, 1 << 20, 1 << 30])
+def test_any_rectangle_is_that_of_the_array(grain, cache_bytes):
     pixels = RNG.integers(0, 256, (700, 900, 3), dtype=np.uint8)
-    raster = ChunkedImage(Counting(pixels, grain), kept_bytes=kept_bytes)
+    raster = ChunkedImage(Counting(pixels, grain), cache_bytes=cache_bytes)
     for _ in range(10):
         (left, right), (top, bottom) = (np.sort(RNG.integers(0, side, 2)) for side in (901, 701))
         found = raster.read(int(left), int(top), int(right), int(bottom))
@@ -85,7 +85,7 @@ def test_any_rectangle_is_that_of_the_array(grain, kept_bytes):
 def test_each_part_is_decoded_once_though_memory_holds_few(grain):
     pixels = RNG.integers(0, 256, (1024, 900, 1), dtype=np.uint8)
     regions = Counting(pixels, grain)
-    raster = ChunkedImage(regions, kept_bytes=3 * 256 * 256)
+    raster = ChunkedImage(regions, cache_bytes=3 * 256 * 256)
     for _ in range(3):
         for top in range(0, 1024, 128):
             raster.read(0, top, 900, top + 128)
@@ -100,7 +100,7 @@ def test_without_room_on_the_disk_parts_are_decoded_again(monkeypatch):
 
     monkeypatch.setattr(os, "pwrite", full)
     regions = Counting(pixels, (256, 256))
-    raster = ChunkedImage(regions, kept_bytes=1)
+    raster = ChunkedImage(regions, cache_bytes=1)
     for _ in range(2):
         np.testing.assert_array_equal(raster.read(0, 0, 900, 1024), pixels)
     assert max(regions.decoded.values()) == 2
@@ -111,7 +111,7 @@ def test_an_error_of_the_disk_that_is_no_lack_of_room_is_one(monkeypatch):
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "pwrite", broken)
-    raster = ChunkedImage(Counting(smooth(600, 600), (256, 256)), kept_bytes=1)
+    raster = ChunkedImage(Counting(smooth(600, 600), (256, 256)), cache_bytes=1)
     with pytest.raises(OSError, match="broken"):
         raster.read(0, 0, 600, 600)
 
@@ -133,7 +133,7 @@ def test_tiles_are_those_of_the_whole_image_bit_for_bit(
 ):
     monkeypatch.setattr(module, "BLOCK", 64)
     pixels = smooth(330, 420, 3, dtype)
-    raster = ChunkedImage(Counting(pixels, grain), kept_bytes=1 << 16)
+    raster = ChunkedImage(Counting(pixels, grain), cache_bytes=1 << 16)
     whole = iter_tiles(pixels, spec, white=255, cache_bytes=cache_bytes)
     by_part = iter_tiles(raster, spec, white=255, cache_bytes=cache_bytes)
     count = 0
@@ -195,7 +195,7 @@ def test_memory_does_not_grow_with_the_image(monkeypatch):
     monkeypatch.setattr(module, "BAND_BYTES", 1 << 20)
     peaks = []
     for height in (1000, 3000):
-        raster = ChunkedImage(Noise(height), kept_bytes=2 << 20)
+        raster = ChunkedImage(Noise(height), cache_bytes=2 << 20)
         tracemalloc.start()
         try:
             for _ in iter_tiles(raster, TileSpec(128, -0.5, angles=[0, 8, 98])):

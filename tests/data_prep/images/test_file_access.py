@@ -64,7 +64,7 @@ def test_a_large_file_with_a_bad_sector_is_an_error_with_its_name():
 
 
 def test_a_large_file_on_hdfs_that_lost_a_block_is_an_error_with_its_name(monkeypatch):
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     with loopback() as hdfs:
         hdfs.files["/raw/0.tif"] = bytes(3000)
         with FileOpener(WEBHDFS, hdfs.address).open("hdfs://namenode:8020/raw/0.tif") as content:
@@ -74,7 +74,7 @@ def test_a_large_file_on_hdfs_that_lost_a_block_is_an_error_with_its_name(monkey
 
 
 def test_a_file_on_hdfs_that_grows_is_an_error_with_its_name(monkeypatch):
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     with loopback() as hdfs:
         hdfs.files["/raw/0.tif"] = bytes(2000)
         status = {"type": "FILE", "length": 900, "modificationTime": 1, "permission": "644"}
@@ -157,7 +157,7 @@ def test_only_contents_in_rows_of_spark_are_bounded_by_2_gb():
 
 
 def test_a_large_file_is_read_where_it_lies(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     path = tmp_path / "0.tif"
     path.write_bytes(bytes(range(256)) * 4)
     with FileOpener(FILE).open(f"file:{path}") as content:
@@ -182,7 +182,7 @@ def test_a_large_file_has_a_version_and_bytes_that_are_held_have_none(tmp_path, 
             return content.version
 
     assert version() == ""
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     first = version()
     assert first == version() != ""
     os.utime(path, ns=(1, 1))
@@ -191,7 +191,7 @@ def test_a_large_file_has_a_version_and_bytes_that_are_held_have_none(tmp_path, 
 
 def test_a_file_that_is_replaced_while_it_is_opened_has_changed(tmp_path, monkeypatch):
     """Its bytes would be those of the old file, and its version that of the new one."""
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     path, new = tmp_path / "0.tif", tmp_path / "new"
     path.write_bytes(bytes(2000))
     new.write_bytes(bytes(2000))
@@ -218,7 +218,7 @@ def test_a_held_file_does_not_change(tmp_path):
 
 def test_a_large_file_on_hdfs_that_is_replaced_while_it_is_opened_has_changed(monkeypatch):
     """Its length would be that of the old file, and its version that of the new one."""
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     with loopback() as hdfs:
         hdfs.files["/raw/0.tif"] = bytes(3000)
         connection = file_access.connection_to(hdfs.address)
@@ -235,7 +235,7 @@ def test_a_large_file_on_hdfs_that_is_replaced_while_it_is_opened_has_changed(mo
 
 
 def test_ranges_of_a_large_file_on_hdfs(monkeypatch):
-    monkeypatch.setattr(file_access, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 100_000)
     monkeypatch.setattr(file_access, "RANGE_BYTES", 4096)
     content = np.random.default_rng(0).bytes(300_000)
     with loopback() as hdfs:
@@ -286,7 +286,7 @@ def test_what_is_decoded_in_the_order_of_the_file_is_not_read_again_for_the_dige
 
 
 def test_a_followed_file_keeps_its_path_and_its_errors(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_access, "HELD_BYTES", 1000)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 1000)
     path = tmp_path / "0.czi"
     path.write_bytes(bytes(2000))
     with FileOpener(FILE).open(f"file:{path}") as content:

@@ -10,7 +10,12 @@ from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.file_access import OpenFile
 from data_prep.images.image_stats import survey
-from data_prep.images.intensity import found_of, normalise, parse_normalising, stored_of
+from data_prep.images.intensity import (
+    normalise,
+    parse_normalising,
+    range_from_columns,
+    range_to_columns,
+)
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.images.stain_normalization import (
     REFERENCE,
@@ -79,20 +84,20 @@ def test_a_part_is_as_in_the_whole(monkeypatch):
     ],
 )
 def test_an_image_without_two_stains_has_none(image):
-    assert parse_normalising("macenko").found_in(image) is None
+    assert parse_normalising("macenko").estimate_range(image) is None
 
 
 def test_what_was_found_is_stored_and_does_the_same_again():
     image = stained(tissue()[0], OTHER)
     found = survey(image, None, parse_normalising("macenko")).value_range
-    stored = stored_of(found)
+    stored = range_to_columns(found)
     assert stored[:2] == (None, None)
-    assert found_of(*stored) == found
+    assert range_from_columns(*stored) == found
     np.testing.assert_array_equal(
         normalise(image, found), apply_stain_matrix(image, find_stains(image))
     )
-    assert found_of(*stored_of((3.0, 9.0))) == (3.0, 9.0)
-    assert found_of(*stored_of(None)) is None
+    assert range_from_columns(*range_to_columns((3.0, 9.0))) == (3.0, 9.0)
+    assert range_from_columns(*range_to_columns(None)) is None
 
 
 def test_a_large_image_is_measured_on_its_small_copy(monkeypatch):

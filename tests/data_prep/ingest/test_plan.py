@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from data_prep.dataset.plan import FILE_BYTES
-from data_prep.ingest.plan import Found, look_at, make_plan, tasks_for
+from data_prep.ingest.plan import InputFile, look_at, make_plan, tasks_for
 from data_prep.ingest.settings import IngestSettings
 from distkeras_grid.errors import (
     ConfigurationError,
@@ -31,12 +31,16 @@ def planned(found, slots=2, table="", **settings):
 
 def idx_files(train=5, test=2, **changes):
     files = {
-        "train-images-idx3-ubyte.gz": Found("", "1", (train, 4, 6)),
-        "train-labels-idx1-ubyte.gz": Found("", "2", (train,), tuple(i % 3 for i in range(train))),
-        "t10k-images-idx3-ubyte.gz": Found("", "3", (test, 4, 6)),
-        "t10k-labels-idx1-ubyte.gz": Found("", "4", (test,), (1,) * test),
+        "train-images-idx3-ubyte.gz": InputFile("", "1", (train, 4, 6)),
+        "train-labels-idx1-ubyte.gz": InputFile(
+            "", "2", (train,), tuple(i % 3 for i in range(train))
+        ),
+        "t10k-images-idx3-ubyte.gz": InputFile("", "3", (test, 4, 6)),
+        "t10k-labels-idx1-ubyte.gz": InputFile("", "4", (test,), (1,) * test),
     }
-    named = {name: Found(f"in/{name}", f.sha256, f.shape, f.labels) for name, f in files.items()}
+    named = {
+        name: InputFile(f"in/{name}", f.sha256, f.shape, f.labels) for name, f in files.items()
+    }
     named.update(changes)
     return [each for each in named.values() if each]
 
@@ -64,23 +68,23 @@ def test_idx_files_that_do_not_belong_together():
     missing = "t10k-labels-idx1-ubyte.gz"
     with pytest.raises(PathNotFoundError, match=f"no file {missing} below in"):
         planned(idx_files(**{missing: None}), format="idx")
-    short = Found(f"in/{missing}", "4", (1,), (1,))
+    short = InputFile(f"in/{missing}", "4", (1,), (1,))
     with pytest.raises(DataError, match=r"has 2 images and in/t10k-labels.* 1 labels"):
         planned(idx_files(**{missing: short}), format="idx")
-    other = Found("in/t10k-images-idx3-ubyte.gz", "3", (2, 4, 7))
+    other = InputFile("in/t10k-images-idx3-ubyte.gz", "3", (2, 4, 7))
     with pytest.raises(DataError, match=r"differ in shape: \[\(4, 6, 1\), \(4, 7, 1\)\]"):
         planned(idx_files(**{"t10k-images-idx3-ubyte.gz": other}), format="idx")
-    twice = Found("in/copy/t10k-images-idx3-ubyte", "3", (2, 4, 6))
+    twice = InputFile("in/copy/t10k-images-idx3-ubyte", "3", (2, 4, 6))
     with pytest.raises(DataError, match="are the same"):
         planned(idx_files(copy=twice), format="idx")
-    flat = Found("in/t10k-images-idx3-ubyte.gz", "3", (2, 24))
+    flat = InputFile("in/t10k-images-idx3-ubyte.gz", "3", (2, 24))
     with pytest.raises(DataError, match=r"items of shape \(24,\)"):
         planned(idx_files(**{"t10k-images-idx3-ubyte.gz": flat}), format="idx")
 
 
 def test_batches_of_cifar_10():
     found = [
-        Found(f"in/{name}.bin", name, (2, 32, 32, 3), (9, 0))
+        InputFile(f"in/{name}.bin", name, (2, 32, 32, 3), (9, 0))
         for name in ("data_batch_1", "data_batch_2", "test_batch")
     ]
     plan = planned(found, format="cifar10")
@@ -99,7 +103,8 @@ def test_batches_of_cifar_10():
 
 def photos(*paths, same=()):
     return [
-        Found(f"in/{path}", "same" if path in same else path) for path in sorted({*paths, *same})
+        InputFile(f"in/{path}", "same" if path in same else path)
+        for path in sorted({*paths, *same})
     ]
 
 

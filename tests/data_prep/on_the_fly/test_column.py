@@ -18,7 +18,7 @@ from data_prep.images.intensity import normalise, parse_normalising
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.on_the_fly import column
 from data_prep.on_the_fly.column import (
-    KEPT_BYTES,
+    CACHE_BYTES,
     Recipe,
     cut_tiles_of,
     json_of,
@@ -216,7 +216,7 @@ def test_an_image_is_read_once_for_all_its_tiles(images, monkeypatch):
     shuffled = [places[row] for row in np.random.default_rng(1).permutation(len(places))]
     cut_tiles_of(contents_of(shuffled), tile_field(SPEC))
     assert sorted(opened) == sorted(images)
-    monkeypatch.setattr(column, "_images", column._Images(KEPT_BYTES))
+    monkeypatch.setattr(column, "_images", column._Images(CACHE_BYTES))
     opened.clear()
     for _ in range(2):
         cut_tiles_of(contents_of(shuffled), tile_field(SPEC))

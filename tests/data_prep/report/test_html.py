@@ -20,7 +20,7 @@ from data_prep.geometry.grid import TileSpec, count_tiles
 from data_prep.geometry.tiler import iter_tiles
 from data_prep.report.html import (
     FIRST_IMAGES,
-    KEPT_REPORTS,
+    MAX_REPORTS,
     SHOWN_REASONS,
     ReportImage,
     RunSummary,
@@ -85,10 +85,10 @@ def test_counts_add_up():
 
 
 def test_splits_of_a_table_that_are_not_taken_are_listed():
-    told = figures(splits_kept={"a/<0>.png": "the table says test"})
+    told = figures(ignored_splits={"a/<0>.png": "the table says test"})
     page = render(told, ReportImage(), {}, grid_angles(SPEC))
     assert "a/&lt;0&gt;.png</td><td>the table says test" in page
-    assert json.loads(told.to_json())["splits_kept"] == told.splits_kept
+    assert json.loads(told.to_json())["ignored_splits"] == told.ignored_splits
     assert "the table says" not in render(figures(), ReportImage(), {}, grid_angles(SPEC))
 
 
@@ -210,7 +210,7 @@ def test_images_and_tiles_are_chosen_in_turn():
 
 def test_reports_of_the_newest_nights_stay_and_other_files_always():
     """The folder grew for ever."""
-    times = [f"2026-{1 + i // 28:02}-{1 + i % 28:02}T020000Z" for i in range(KEPT_REPORTS + 2)]
+    times = [f"2026-{1 + i // 28:02}-{1 + i % 28:02}T020000Z" for i in range(MAX_REPORTS + 2)]
     files = [f"{time}.{kind}" for time in times for kind in ("json", "html")]
     gone = [f"{time}.{kind}" for time in times[:2] for kind in ("html", "json")]
     assert outdated([*reversed(files), "thesis.html", f"{times[0]}.txt"]) == gone
@@ -260,7 +260,7 @@ def test_the_files_of_a_report_name_each_other_and_go_with_it():
     for page in pages:
         assert f'href="{page}"' in files[f"{stem}.html"]
         assert f'href="{stem}.html"' in files[page]
-    newer = [f"2027-{1 + i // 28:02}-{1 + i % 28:02}T020000Z.json" for i in range(KEPT_REPORTS)]
+    newer = [f"2027-{1 + i // 28:02}-{1 + i % 28:02}T020000Z.json" for i in range(MAX_REPORTS)]
     assert outdated([*files, *newer]) == sorted(files)
 
 

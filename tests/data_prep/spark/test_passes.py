@@ -280,9 +280,9 @@ def test_a_look_tells_which_part_of_the_tiles_is_kept():
     pixels = np.random.default_rng(0).integers(0, 256, (64, 128), dtype=np.uint8)
     pixels[:, :64] = 9
     cutting = TilingConfig(TileSpec(16, 0.0, angles=[0]), "raw", 90, None, PlaneSelector())
-    assert look_at("a.png", png(pixels), cutting).kept == 1
+    assert look_at("a.png", png(pixels), cutting).pass_rate == 1
     some = replace(cutting, keep=parse_filter("bg_fraction<0.5"))
-    assert look_at("a.png", png(pixels), some).kept == 0.5
+    assert look_at("a.png", png(pixels), some).pass_rate == 0.5
 
 
 class BadDisk(FileOpener):
@@ -339,7 +339,7 @@ def table(**row):
 def test_a_large_image_that_changes_while_it_is_cut_ends_the_attempt(
     tmp_path, monkeypatch, tolerant
 ):
-    monkeypatch.setattr(file_access, "HELD_BYTES", 0)
+    monkeypatch.setattr(file_access, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.zeros((24, 24), np.uint8))

@@ -131,8 +131,8 @@ def alike(seed):
 def test_copies_are_held_wherever_they_stand_among_pictures_that_look_alike(monkeypatch):
     """The first pictures took the place of all others."""
     monkeypatch.setattr(candidate_search, "PAIRS", 500)
-    monkeypatch.setattr(candidate_search, "LEAST_HELD", 0)
-    monkeypatch.setattr(candidate_search, "HELD", 5)
+    monkeypatch.setattr(candidate_search, "MOST_PAIRS", 0)
+    monkeypatch.setattr(candidate_search, "BEST_OF_EACH", 5)
     pictures = alike(7)
     found = find_candidates(pictures, ALL)
     copies = {
@@ -166,8 +166,8 @@ class TestTally:
 
     @pytest.fixture
     def _two_each(self, monkeypatch):
-        monkeypatch.setattr(candidate_search, "LEAST_HELD", 0)
-        monkeypatch.setattr(candidate_search, "HELD", 2)
+        monkeypatch.setattr(candidate_search, "MOST_PAIRS", 0)
+        monkeypatch.setattr(candidate_search, "BEST_OF_EACH", 2)
 
     @pytest.mark.usefixtures("_two_each")
     def test_the_best_pairs_of_either_picture_are_held(self):

@@ -245,8 +245,8 @@ def test_a_drawing_with_noise_costs_a_number_of_comparisons_for_each_picture(com
 
 
 def test_pictures_of_which_pairs_were_not_held_are_named_if_they_have_few_links(monkeypatch):
-    monkeypatch.setattr(candidate_search, "LEAST_HELD", 0)
-    monkeypatch.setattr(candidate_search, "HELD", 4)
+    monkeypatch.setattr(candidate_search, "MOST_PAIRS", 0)
+    monkeypatch.setattr(candidate_search, "BEST_OF_EACH", 4)
     made = noisily_drawn(200)
     prints = {name: content for name, (content, _) in made.items()}
     copies = {
