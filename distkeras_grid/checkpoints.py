@@ -77,10 +77,10 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def piece(self, name: str) -> CheckpointFile:
         """Return the piece of this name."""
-        found = next((piece for piece in self.pieces if piece.name == name), None)
-        if found is None:
+        match = next((piece for piece in self.pieces if piece.name == name), None)
+        if match is None:
             raise IncompleteCheckpointError(f"The checkpoint {self.folder} has no {name}.")
-        return found
+        return match
 
     def starting_with(self, prefix: str) -> list[CheckpointFile]:
         """Return the pieces whose names start with a prefix, in their order."""
@@ -94,8 +94,8 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     def from_bytes(cls, content: bytes) -> CheckpointManifest:
         """Read what `to_bytes` returned."""
         try:
-            told = msgspec.json.decode(content, type=_Head)
-            manifest = msgspec.json.decode(content, type=cls) if told.format == FORMAT else None
+            head = msgspec.json.decode(content, type=_Head)
+            manifest = msgspec.json.decode(content, type=cls) if head.format == FORMAT else None
         except UNREADABLE as error:
             raise IncompleteCheckpointError(
                 f"The manifest of a checkpoint cannot be read: {error}."
@@ -103,7 +103,7 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if manifest is None:
             raise ConfigurationError(
                 f"This release reads checkpoints of format {FORMAT}. Received: format "
-                f"{told.format}. Go on with the release that wrote it, or train anew in another "
+                f"{head.format}. Go on with the release that wrote it, or train anew in another "
                 "checkpoint_dir."
             )
         if len({piece.name for piece in manifest.pieces}) != len(manifest.pieces):
@@ -242,8 +242,8 @@ def generations_of(names: Iterable[str]) -> list[int]:
 
 
 def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
-    found = [match for match in map(pattern.fullmatch, names) if match]
-    return sorted((int(match[1]) for match in found), reverse=True)
+    matches = [match for match in map(pattern.fullmatch, names) if match]
+    return sorted((int(match[1]) for match in matches), reverse=True)
 
 
 def unused(names: Iterable[str], manifests: Sequence[CheckpointManifest]) -> list[str]:

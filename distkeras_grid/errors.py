@@ -161,12 +161,12 @@ class EmptySplitError(DataError):
         advice : str, optional
             What to do in place of adding images.
         """
-        told = "; ".join(
+        text = "; ".join(
             f"class {label!r} has no tile in {split} ({units} unit{'s' * (units != 1)})"
             for label, split, units in cells
         )
         return cls(
-            f"{told}. A unit is an image, or images that must stay together: of one group, with "
+            f"{text}. A unit is an image, or images that must stay together: of one group, with "
             "the same pixels, or of the same place (listed as alike; --near-duplicates report does "
             f"not join these). Received: {received}. Add images, {advice}, or accept it "
             "(--allow-empty).",
@@ -333,8 +333,8 @@ def name_and_text(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001
         text = "it cannot be put into words"
-    told = f"{type(error).__name__}: {text}"
-    return told.encode("utf-8", "backslashreplace").decode()
+    line = f"{type(error).__name__}: {text}"
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 _Error = TypeVar("_Error", bound=GridError)

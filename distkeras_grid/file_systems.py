@@ -77,7 +77,7 @@ HINTS = {
 _ALIVE = re.compile(r"There are (\d+) datanode\(s\) running and (no|\d+) node\(s\) are excluded")
 
 
-def full(told: str) -> str | None:
+def full(message: str) -> str | None:
     """Return what to do about a lack of space or quota, None if a text tells of none.
 
     HDFS says nearly the same where no DataNode is alive, or each has been given up by the writer:
@@ -91,14 +91,14 @@ def full(told: str) -> str | None:
     >>> full(told.format(0) + "0 node(s) are excluded") is None
     True
     """
-    if counts := _ALIVE.search(told):
-        alive, given_up = counts.groups()
-        if int(alive) <= (0 if given_up == "no" else int(given_up)):
+    if counts := _ALIVE.search(message):
+        alive, excluded = counts.groups()
+        if int(alive) <= (0 if excluded == "no" else int(excluded)):
             return None
-    return meaning(FULL, told)
+    return meaning(FULL, message)
 
 
-def meaning(signs: Mapping[str, str], told: str) -> str | None:
+def meaning(signs: Mapping[str, str], message: str) -> str | None:
     """Return what the first sign in a text means, None if there is none.
 
     Examples
@@ -106,4 +106,4 @@ def meaning(signs: Mapping[str, str], told: str) -> str | None:
     >>> meaning(HINTS, "ParentNotDirectoryException: /a is a file")
     'A part of the path is a file.'
     """
-    return next((text for sign, text in signs.items() if sign in told), None)
+    return next((text for sign, text in signs.items() if sign in message), None)

@@ -108,8 +108,8 @@ class History:
         record : WindowRecord, LateRecord, SkippedRecord, LocalRecord, EpochRecord or WorkerRecord
             As the server told it. The end of an epoch goes to `add_epoch`.
         """
-        kept: Any = self._lists[type(record)]
-        kept.append(record)
+        records: Any = self._lists[type(record)]
+        records.append(record)
 
     @property
     def _lists(self) -> dict[type[Record], list[Any] | Windows]:
@@ -188,8 +188,8 @@ class History:
         if results is None:
             return {name: total / rows[name] for name, total in sums.items()}
         return {
-            name: results.get(sources.get(name, name), sum(found.values()) / len(found))
-            for name, found in last.items()
+            name: results.get(sources.get(name, name), sum(values.values()) / len(values))
+            for name, values in last.items()
         }
 
     # -- what the user reads ----------------------------------------------------------------
@@ -239,7 +239,7 @@ class History:
 
     def _idle_seconds(self, since: int = -1, until: float = math.inf) -> float:
         """Return the time between executions of the run, in versions after `since` [s]."""
-        points = {int(told["version"]) for told in self.params.get("resumed", [])}
+        points = {int(entry["version"]) for entry in self.params.get("resumed", [])}
         idle = 0.0
         for point in points:
             if since <= point < until:
@@ -340,13 +340,13 @@ class History:
         """
         import pandas as pd
 
-        told = ("train", "test", "read_seconds", "test_seconds", "digest")
+        names = ("train", "test", "read_seconds", "test_seconds", "digest")
         rows = [
             {
                 "worker": record.worker,
                 "iteration": record.iteration,
                 "folded": record.folded,
-                **{name: getattr(record.local, name) for name in told},
+                **{name: getattr(record.local, name) for name in names},
                 "bytes_read": sum(record.local.bytes_read.values()),
                 "failures": sum(record.local.failures.values()),
                 **record.local.metrics,

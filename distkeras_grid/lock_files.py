@@ -25,14 +25,14 @@ def lock_file(path: str | Path, before: Callable[[], object] = lambda: None) -> 
         before()
         file = open_lock_file(path)
         try:
-            held = _lock(file, path)
-            if held and _leads_to(path, file):
+            is_locked = _lock(file, path)
+            if is_locked and _leads_to(path, file):
                 return file
         except BaseException:
             file.close()
             raise
         file.close()
-        if not held:
+        if not is_locked:
             return None
     raise StorageError(
         f"The lock file {path} was deleted {_TRIES} times while it was locked. Give another file, "

@@ -37,13 +37,13 @@ def cause(text: str) -> str | None:
     """
     raised = fatal = None
     for line in text.splitlines():
-        told = _message(line)
-        if told is None:
+        message = _message(line)
+        if message is None:
             continue
-        if match := _RAISED.fullmatch(told):
+        if match := _RAISED.fullmatch(message):
             raised = match["what"]
-        elif _FATAL.fullmatch(told):
-            fatal = told
+        elif _FATAL.fullmatch(message):
+            fatal = message
     return raised or fatal
 
 
@@ -55,8 +55,8 @@ def end(text: str, lines: int) -> str:
     >>> end("sum 3\n12:00:01 epoch 5/9\n12:00:16 epoch 5/9\n\nbye\n", 2)
     '12:00:16 epoch 5/9  (2 times)\nbye'
     """
-    told = [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
-    runs = [list(run) for _, run in groupby(told, lambda line: _TIME.sub("", line))]
+    messages = [line for line in text.splitlines() if line.strip() and not _STACK.match(line)]
+    runs = [list(run) for _, run in groupby(messages, lambda line: _TIME.sub("", line))]
     many = [f"  ({len(run)} times)" if len(run) > 1 else "" for run in runs]
     return "\n".join(run[-1] + times for run, times in list(zip(runs, many, strict=True))[-lines:])
 
@@ -70,10 +70,10 @@ def cause_and_end(text: str, lines: int) -> str:
 def line_of(text: str) -> str:
     """Return what a line says; of one of ``--log-format json``, its message."""
     try:
-        told = json.loads(text) if text.startswith("{") else None
+        record = json.loads(text) if text.startswith("{") else None
     except UNREADABLE:
         return text
-    return str(told.get("message", text)) if isinstance(told, dict) else text
+    return str(record.get("message", text)) if isinstance(record, dict) else text
 
 
 def _message(line: str) -> str | None:
@@ -81,10 +81,10 @@ def _message(line: str) -> str | None:
     if not line.startswith("{"):
         return line.rstrip()
     try:
-        told = json.loads(line)
+        record = json.loads(line)
     except UNREADABLE:
         return line.rstrip()
-    if isinstance(told, dict) and told.get("event") == "error":
+    if isinstance(record, dict) and record.get("event") == "error":
         # A defect's record has its whole traceback.
-        return next(reversed(str(told.get("message")).strip().splitlines()), None)
+        return next(reversed(str(record.get("message")).strip().splitlines()), None)
     return None

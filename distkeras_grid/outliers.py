@@ -55,7 +55,7 @@ class RunningStatistics(msgspec.Struct, forbid_unknown_fields=True):
 def outlier(
     commit: CommitStatistics,
     together: Sequence[CommitStatistics],
-    seen: RunningStatistics,
+    history: RunningStatistics,
     factor: float,
 ) -> str:
     """Return what makes a commit an outlier, in words; empty if nothing does.
@@ -74,28 +74,30 @@ def outlier(
     >>> outlier(CommitStatistics(0.6, 50.0, 0.0), (), seen, factor=10)
     'its change has the norm 50, 25 times the median of the last 20 commits'
     """
-    known = seen.recent or together
+    known = history.recent or together
     of = (
-        f"the median of the last {len(known)} commits" if seen.recent else "the median of its round"
+        f"the median of the last {len(known)} commits"
+        if history.recent
+        else "the median of its round"
     )
-    loss, of_losses = seen.highest_loss, "the highest loss so far"
+    loss, of_losses = history.highest_loss, "the highest loss so far"
     if loss is None:
         loss, of_losses = _median(each.loss for each in known), of
     norm = _median(each.norm for each in known if each.norm is not None)
     averaged = _median(each.statistics for each in known)
-    for what, value, usual, told in (
+    for what, value, usual, reference in (
         ("its change has the norm", commit.norm, norm, of),
         ("its loss is", commit.loss, loss, of_losses),
         ("its averaged parts differ by", commit.statistics, averaged, of),
     ):
         if value is not None and usual > 0 and value > factor * usual:
-            return f"{what} {value:.3g}, {value / usual:.3g} times {told}"
+            return f"{what} {value:.3g}, {value / usual:.3g} times {reference}"
     return ""
 
 
 def _median(values: Iterable[float]) -> float:
-    found = list(values)
-    return statistics.median_low(found) if found else 0.0
+    numbers = list(values)
+    return statistics.median_low(numbers) if numbers else 0.0
 
 
 def ask(validate: Validate, loss: float | None, metrics: Mapping[str, float], sent: Vector) -> str:
@@ -108,16 +110,16 @@ def ask(validate: Validate, loss: float | None, metrics: Mapping[str, float], se
     'too far'
     """
     name = getattr(validate, "__qualname__", type(validate).__qualname__)
-    seen = sent.view()
-    seen.flags.writeable = False
+    vector = sent.view()
+    vector.flags.writeable = False
     try:
-        told = validate(loss, metrics, seen)
-        if told is not None and not isinstance(told, str):
+        reason = validate(loss, metrics, vector)
+        if reason is not None and not isinstance(reason, str):
             raise TypeError(
-                f"it returns a text, or None if the window may be folded. Received: {told!r}"
+                f"it returns a text, or None if the window may be folded. Received: {reason!r}"
             )
     except Exception as error:
         raise ValidateError.of(name, error) from error
     # A plain text, whatever class it is of. Lone surrogates cannot be sent.
-    text = "".join(told or "")[:LONGEST_REASON]
+    text = "".join(reason or "")[:LONGEST_REASON]
     return text.encode("utf-8", "backslashreplace").decode()[:LONGEST_REASON]

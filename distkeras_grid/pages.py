@@ -74,8 +74,8 @@ def _format_section(section: PageSection) -> str:
     if section.rows:
         parts.append(_format_table(section.rows))
     if section.image:
-        name, told = quote(section.image), escape(section.heading)
-        parts.append(f'<a href="{name}"><img src="{name}" alt="{told}"></a>')
+        name, title = quote(section.image), escape(section.heading)
+        parts.append(f'<a href="{name}"><img src="{name}" alt="{title}"></a>')
     return "\n".join(parts)
 
 

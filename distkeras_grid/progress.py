@@ -306,9 +306,9 @@ class Reporter(Generic[AnyState]):
         A new turn of the state is shown at once, everything else with the next heartbeat that is
         due.
         """
-        given = {name: value for name, value in changes.items() if value is not None}
+        values = {name: value for name, value in changes.items() if value is not None}
         with self._lock:
-            self._change(_replaced(self._state, given))
+            self._change(_replaced(self._state, values))
 
     def add(self, **counts: int) -> None:
         """Add to fields of the state; a negative number takes back."""
@@ -365,8 +365,8 @@ class Reporter(Generic[AnyState]):
 
 def _replaced(state: AnyState, changes: dict[str, Any]) -> AnyState:
     # A protocol cannot tell that its members are dataclasses.
-    told: Any = state
-    changed: AnyState = replace(told, **changes)
+    before: Any = state
+    changed: AnyState = replace(before, **changes)
     return changed
 
 

@@ -71,11 +71,11 @@ def is_interrupt(error: BaseException, handled: BaseException | None = None) -> 
     >>> is_interrupt(KeyboardInterrupt()), is_interrupt(OSError())
     (True, False)
     """
-    seen: BaseException | None = error
-    while seen is not None and seen is not handled:
-        if isinstance(seen, KeyboardInterrupt):
+    cause: BaseException | None = error
+    while cause is not None and cause is not handled:
+        if isinstance(cause, KeyboardInterrupt):
             return True
-        seen = seen.__context__
+        cause = cause.__context__
     return False
 
 

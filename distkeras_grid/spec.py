@@ -709,20 +709,20 @@ def _translated(
     if isinstance(error.__cause__, ConfigurationError):
         return error.__cause__
     owner = kind.__name__
-    if found := _UNKNOWN.search(str(error)):
-        fields = _fields_at(kind, found["path"] or "")
-        where = f"{owner}.{found['path']}" if found["path"] else owner
-        return UnknownArgumentError.among(where, [found["name"]], fields)
-    if found := _WRONG_TYPE.search(str(error)):
-        *sections, name = found["path"].split(".")
+    if match := _UNKNOWN.search(str(error)):
+        fields = _fields_at(kind, match["path"] or "")
+        where = f"{owner}.{match['path']}" if match["path"] else owner
+        return UnknownArgumentError.among(where, [match["name"]], fields)
+    if match := _WRONG_TYPE.search(str(error)):
+        *sections, name = match["path"].split(".")
         types = _types(_section_at(kind, sections))
         if name in types:
-            given = data
+            value = data
             for step in (*sections, name):
-                given = given[step] if isinstance(given, Mapping) else getattr(given, step)
+                value = value[step] if isinstance(value, Mapping) else getattr(value, step)
             *others, last = _words(types[name])
             demand = f"{', '.join(others)} or {last}" if others else last
-            return ConfigurationError(f"{name} must be {demand}. Received: {given!r}.")
+            return ConfigurationError(f"{name} must be {demand}. Received: {value!r}.")
     return ConfigurationError(f"{owner} cannot be read: {error}.")
 
 
@@ -734,7 +734,7 @@ def _fields_at(kind: type[FrozenStruct], path: str) -> tuple[str, ...]:
 def _section_at(kind: type[FrozenStruct], path: Iterable[str]) -> type[FrozenStruct]:
     """Return the kind of the value that a path of field names leads to, as far as it is known."""
     for step in path:
-        options = get_args(found := _types(kind).get(step)) or (found,)
+        options = get_args(kinds := _types(kind).get(step)) or (kinds,)
         inner = [
             item for item in options if isinstance(item, type) and issubclass(item, FrozenStruct)
         ]

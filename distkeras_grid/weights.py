@@ -264,8 +264,8 @@ class StateSection:
                 f"The state has {len(self.variables)} variables. Received: {len(arrays)} arrays."
             )
         data = np.empty(self.nbytes, np.uint8)
-        for variable, span, given in zip(self.variables, self._spans(), arrays, strict=True):
-            array = np.asarray(given)
+        for variable, span, value in zip(self.variables, self._spans(), arrays, strict=True):
+            array = np.asarray(value)
             if array.shape != variable.shape or array.dtype != variable.dtype:
                 raise ConfigurationError(
                     f"{variable.path} has shape {variable.shape} and type {variable.dtype}. "

@@ -135,4 +135,4 @@ class Windows(Sequence[WindowRecord]):
     def between(self, since: int, until: int) -> Iterator[int]:
         """Yield the places of the windows whose version lies above one and not above another."""
         versions = self._columns["version"]
-        return (number for number, found in enumerate(versions) if since < found <= until)
+        return (number for number, version in enumerate(versions) if since < version <= until)

@@ -188,7 +188,7 @@ def fit(
     """Train by ``fit``; its clock stands still while the validation tiles are evaluated."""
     started = time.perf_counter()
     with doing("bringing the tiles to this process and compiling"):
-        (x, y), held_out = arrays(train), arrays(validation)
+        (x, y), validation_data = arrays(train), arrays(validation)
         compile_once(net, x[:BATCH], y[:BATCH])
     start_up = time.perf_counter() - started
     seconds, curve = 0.0, []
@@ -197,7 +197,7 @@ def fit(
             clock = time.perf_counter()
             net.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[Batches(progress)])
             seconds += time.perf_counter() - clock
-            accuracy = net.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
+            accuracy = net.evaluate(*validation_data, verbose=0, return_dict=True)["accuracy"]
         print(
             f"epoch {epoch + 1}/{epochs} ended after {seconds:.1f} s: val_accuracy {accuracy:.4g}"
         )
@@ -226,7 +226,7 @@ class Batches(keras.callbacks.Callback):  # type: ignore[misc]
         """Tell batch and loss."""
         loss = (logs or {}).get("loss", float("nan"))
         steps = self.params["steps"]
-        self._progress.update(told=f"batch {batch + 1} of {steps}  loss {loss:.4g}")
+        self._progress.update(detail=f"batch {batch + 1} of {steps}  loss {loss:.4g}")
 
 
 def arrays(tiles: DataFrame) -> tuple[Any, Any]:

@@ -55,15 +55,15 @@ def applications(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--limit must be at least 1. Received: {flags.limit}.")
     with resource_manager(keytabs.named(flags)) as manager:
         known = manager.applications()
-    found = filter_applications(known, running=flags.running, queue=flags.queue, user=flags.user)
-    for line in table(found[: flags.limit]):
+    chosen = filter_applications(known, running=flags.running, queue=flags.queue, user=flags.user)
+    for line in table(chosen[: flags.limit]):
         print_result(line)
-    if len(found) > flags.limit:
-        print_result(f"... and {len(found) - flags.limit} older ones (--limit)")
+    if len(chosen) > flags.limit:
+        print_result(f"... and {len(chosen) - flags.limit} older ones (--limit)")
     report(
         applications=[
             {"id": each.id, "state": each.state, "final": each.final, "queue": each.queue}
-            for each in found[: flags.limit]
+            for each in chosen[: flags.limit]
         ]
     )
 
@@ -81,7 +81,7 @@ def filter_applications(
     ]
 
 
-def table(found: Sequence[Application]) -> list[str]:
+def table(applications: Sequence[Application]) -> list[str]:
     """Return a line for each application below a line of headings."""
     rows = [
         HEAD,
@@ -96,7 +96,7 @@ def table(found: Sequence[Application]) -> list[str]:
                 format_time(each.started),
                 shown(each.name),
             )
-            for each in found
+            for each in applications
         ),
     ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]

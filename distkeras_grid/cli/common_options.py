@@ -17,7 +17,7 @@ from distkeras_grid.cli.console import (
     tell_defect,
 )
 from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, exit_code
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.cli.parser import Parser
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
@@ -80,7 +80,7 @@ def _locked(
             stack.enter_context(terminable())
             stack.enter_context(no_traces_of_py4j())
             if path is not None:
-                stack.enter_context(held(path, verb, partial(_going, verb, rest)))
+                stack.enter_context(hold_lock(path, verb, partial(_going, verb, rest)))
             return int(command(rest))
         except GridError as error:
             print_error(f"{type(error).__name__}: {error}")

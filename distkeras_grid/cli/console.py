@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the object: time, level, verb, event, message, and the fields of the record."""
         moment = datetime.fromtimestamp(record.created, UTC)
-        told = {
+        record_fields = {
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "verb": self._verb,
@@ -78,7 +78,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        return json.dumps(told)
+        return json.dumps(record_fields)
 
 
 class _Foreign(io.TextIOBase):
@@ -152,9 +152,9 @@ def json_lines(verb: str) -> Iterator[Callable[..., None]]:
 
     def end(code: int, name: str, meaning: str) -> None:
         seconds = round(time.monotonic() - began, 3)
-        told = {"exit_code": int(code), "exit": name, "seconds": seconds, **_fields}
+        fields = {"exit_code": int(code), "exit": name, "seconds": seconds, **_fields}
         level = logging.INFO if code == 0 else logging.ERROR
-        OUTPUT.log(level, "%s", meaning, extra={"event": "result", "fields": told})
+        OUTPUT.log(level, "%s", meaning, extra={"event": "result", "fields": fields})
 
     with ExitStack() as stack:
         stack.enter_context(_handled_by(OUTPUT, out))

@@ -173,11 +173,11 @@ def _seconds(text: str) -> float:
 
 def _weights(text: str) -> int:
     """Read a number of weights, such as 25M."""
-    if (found := _number(text)) is None or found < 1:
+    if (number := _number(text)) is None or number < 1:
         raise argparse.ArgumentTypeError(
             f"a number of weights is expected, such as 15M. Received: {text!r}"
         )
-    return found
+    return number
 
 
 def _number(text: str) -> int | None:
@@ -393,8 +393,8 @@ def _network(
     if traffic is not None:
         available, seconds = link_speed(bind_host), flags.batch_seconds
         slow = seconds is not None and not traffic.fits(available, seconds)
-        told = traffic.sentence(available, seconds)
-        yield CheckResult("network", CheckLevel.WARN if slow else CheckLevel.OK, told)
+        sentence = traffic.sentence(available, seconds)
+        yield CheckResult("network", CheckLevel.WARN if slow else CheckLevel.OK, sentence)
         return
     need = BandwidthEstimate(4 * model.weights, workers, 1, 1.0, available=link_speed(bind_host))
     yield CheckResult(
@@ -426,8 +426,8 @@ def model_size(model: str | None, storage: Storage) -> ModelSize:
         return ModelSize()
     if (number := _number(model)) is not None:
         return ModelSize(number)
-    weights, kept = _counted(model, storage, count_weights)
-    return ModelSize(weights, round(kept / max(weights, 1))) if kept else ModelSize(weights)
+    weights, state = _counted(model, storage, count_weights)
+    return ModelSize(weights, round(state / max(weights, 1))) if state else ModelSize(weights)
 
 
 def _counted(model: str, storage: Storage, count: Callable[[bytes], _Count]) -> _Count:

@@ -96,16 +96,16 @@ def environments(flags: argparse.Namespace) -> None:
 
     keytab = keytabs.named(flags)
     with hadoop_client(kerberos_settings(keytab)) as hadoop:
-        found, now = _find(flags.environments, hadoop, keytab), time.time()
+        archives, now = _find(flags.environments, hadoop, keytab), time.time()
         if flags.verb == "prune":
-            found = outdated(found, flags.older_than, now)
-        for line in table(found, now):
+            archives = outdated(archives, flags.older_than, now)
+        for line in table(archives, now):
             print_result(line)
         if flags.verb == "prune" and not flags.plan:
-            for each in found:
+            for each in archives:
                 delete(each, hadoop.storage)
                 print_note(f"deleted {each.uri}")
-    report(archives=[{"path": each.uri, "bytes": each.size} for each in found])
+    report(archives=[{"path": each.uri, "bytes": each.size} for each in archives])
 
 
 def table(archives: Sequence[Archive], now: float) -> list[str]:

@@ -123,11 +123,11 @@ def evaluate(flags: argparse.Namespace) -> None:
     with doing("comparing predictions with labels"):
         frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
         if source:
-            frame, found = predicted(storage, source, frame, flags.features, flags.label)
+            frame, columns = predicted(storage, source, frame, flags.features, flags.label)
         else:
-            found = recorded_predictions(storage, flags.data)
-        prediction = flags.prediction or found.get("prediction", "prediction")
-        label = flags.label or found.get("label", "label")
+            columns = recorded_predictions(storage, flags.data)
+        prediction = flags.prediction or columns.get("prediction", "prediction")
+        label = flags.label or columns.get("label", "label")
         by = [flags.by] if isinstance(flags.by, str) else flags.by
         report = report_of(frame, prediction, label, by, flags.combine)
     print_result(str(report))

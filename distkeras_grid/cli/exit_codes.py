@@ -143,8 +143,8 @@ def _interrupted(error: BaseException) -> int:
 
 def _tell(message: str, error: BaseException) -> None:
     notes: list[str] = getattr(error, "__notes__", [])
-    told = "; ".join([message.removesuffix("."), *notes]) if notes else message
-    print_error(told)
+    text = "; ".join([message.removesuffix("."), *notes]) if notes else message
+    print_error(text)
 
 
 def _is_of_spark(error: BaseException | None) -> bool:

@@ -27,7 +27,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.lock_files import lock_file, open_lock_file
-from distkeras_grid.spark.driver_jvm import kept_by_jvm
+from distkeras_grid.spark.driver_jvm import pass_to_jvm
 
 # What a file that was written here begins with, and how much of one is read to see it.
 _MARK = '{"verb": '
@@ -83,7 +83,7 @@ def current() -> Lock | None:
 
 
 @contextmanager
-def held(
+def hold_lock(
     path: str, verb: str, going: Callable[[str], str | None] = lambda _: None
 ) -> Iterator[Lock]:
     """Hold a lock while the block runs, and until the session that it has built has ended.
@@ -98,11 +98,11 @@ def held(
         lock = Lock(file, path, holder)
         token = _current.set(lock)
         try:
-            with kept_by_jvm(lock.descriptor) as kept:
+            with pass_to_jvm(lock.descriptor) as jvm_file:
                 yield lock
         finally:
             _current.reset(token)
-            if kept.idle:
+            if jvm_file.idle:
                 # The JVM lives until this process ends, and would hold the lock for as long.
                 _release(file)
 
@@ -117,8 +117,8 @@ def _seized(path: str) -> FileIO:
     """Lock the file, or say who has locked it; refuse what must not be overwritten."""
     file = lock_file(path)
     if file is None:
-        with open_lock_file(path) as held:
-            holder = _describe(_content(held))
+        with open_lock_file(path) as reader:
+            holder = _describe(_content(reader))
         raise BusyError(f"{path} is held by {holder}. Nothing was done.")
     content = _content(file)
     if not content.strip() or content.startswith(_MARK):

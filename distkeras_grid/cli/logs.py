@@ -138,9 +138,9 @@ def show(source: LogSource, files: Sequence[LogFile], lines: int) -> None:
             f"\n== {file.container} ({role}) on {file.node}: {file.name}, {file.size} bytes"
         )
         text = text_of(source, file, LINE_BYTES * lines or None).rstrip("\n")
-        kept = text.split("\n")[-lines:]  # of 0 lines: all
+        tail = text.split("\n")[-lines:]  # of 0 lines: all
         if text:
-            print_result("\n".join(kept))
+            print_result("\n".join(tail))
 
 
 def store(source: LogSource, files: Sequence[LogFile], folder: Path) -> None:
@@ -173,5 +173,5 @@ def _asked(flags: argparse.Namespace) -> str:
         "--container": flags.container,
         "--file": flags.file and ", ".join(flags.file),
     }
-    told = [name if value is True else f"{name} {value}" for name, value in asked.items() if value]
-    return " ".join(told) or "none has written anything yet"
+    words = [name if value is True else f"{name} {value}" for name, value in asked.items() if value]
+    return " ".join(words) or "none has written anything yet"

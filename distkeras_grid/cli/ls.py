@@ -57,7 +57,7 @@ def ls(flags: argparse.Namespace) -> None:
         print_result(line)
 
 
-def format_listing(found: Sequence[FileStatus]) -> list[str]:
+def format_listing(entries: Sequence[FileStatus]) -> list[str]:
     """Return a line for each file or directory, in columns."""
     rows = [
         (
@@ -70,7 +70,7 @@ def format_listing(found: Sequence[FileStatus]) -> list[str]:
             f"{datetime.fromtimestamp(each.modified):%Y-%m-%d %H:%M}",
             shown(each.path),
         )
-        for each in found
+        for each in entries
     ]
     owner, group, size = (max((len(row[at]) for row in rows), default=0) for at in (1, 2, 3))
     return [

@@ -33,7 +33,7 @@ class SearchPath:
     """Where a driver looks for modules."""
 
     places: tuple[str, ...]  # Folders, zip files and single modules (``.py``), in their order
-    told: str  # The same in words, for messages
+    description: str  # The same in words, for messages
     whole: bool = True  # Whether a module that is in none of the places is nowhere
 
 
@@ -61,7 +61,7 @@ def check_function(source: str, path: SearchPath | None = None) -> None:
             return
         raise ConfigurationError(
             f"--model {source!r} cannot be found: No module named {module!r}. It is looked for "
-            f"{searched.told}."
+            f"{searched.description}."
         )
     known = _names_in(spec)
     if known is not None and name not in known:
@@ -78,22 +78,22 @@ def not_a_model(source: str) -> ConfigurationError:
 
     The formats of Keras 2 can be converted: the message has the line that does it.
     """
-    told = f"--model takes FILE.keras or module:function. Received: {source!r}."
+    text = f"--model takes FILE.keras or module:function. Received: {source!r}."
     if source.lower().endswith((".h5", ".hdf5")):
         new = f"{source.rpartition('.')[0]}.keras"
-        told += (
+        text += (
             f' Convert it: python -c "import keras; '
             f"keras.models.load_model('{source}').save('{new}')\""
         )
     elif (Path(source) / "saved_model.pb").exists():
         source = source.rstrip("/")
-        told += (
+        text += (
             " It is a SavedModel of Keras 2. Convert it where tf-keras is installed: python -c "
             f"\"import tf_keras; tf_keras.models.load_model('{source}').save('{source}.h5')\"; and "
             f"then: python -c \"import keras; keras.models.load_model('{source}.h5')"
             f".save('{source}.keras')\""
         )
-    return ConfigurationError(told)
+    return ConfigurationError(text)
 
 
 class _NotInFilesError(Exception):

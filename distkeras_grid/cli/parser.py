@@ -42,14 +42,14 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             if word == "--" or (ends and not word.startswith("-")):
                 return None
-            name, given, _ = word.partition("=")
+            name, sign, _ = word.partition("=")
             if not name.startswith("--"):
                 continue
             # As argparse does, take the beginning of a flag for the flag.
-            found = [flag for flag in flags if flag.startswith(name)]
-            if not found:
+            matches = [flag for flag in flags if flag.startswith(name)]
+            if not matches:
                 return name
-            if not given and flags[found[0]].nargs is None:
+            if not sign and flags[matches[0]].nargs is None:
                 next(words, None)  # The flag's value.
         return None
 

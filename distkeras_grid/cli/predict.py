@@ -155,11 +155,11 @@ def manifest(flags: argparse.Namespace, labels: list[str], rows: int) -> dict[st
     """Return the content of ``_predictions.json``."""
     from distkeras_grid.spark.interpreters import package_versions, training_packages
 
-    told = ("data", "split", "fold", "data_version", "model", "features", "prediction", "drop")
+    names = ("data", "split", "fold", "data_version", "model", "features", "prediction", "drop")
     return {
         "version": VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **{name: getattr(flags, name) for name in told},
+        **{name: getattr(flags, name) for name in names},
         "labels": labels,
         "rows": rows,
         "versions": package_versions(

@@ -166,7 +166,7 @@ def _files_by_scheme(scheme: str) -> Files | None:
 #: Settings of Spark that name the file system of paths without a scheme, or without a host.
 DEFAULT_FILES = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
 #: What to give beside a fold, for a command that reads one split.
-HELD_OUT = "--split validation for what it holds out"
+VALIDATION_HINT = "--split validation for what it holds out"
 
 
 class DriverEnvironment(Protocol):
@@ -219,11 +219,11 @@ def check_splits(data: str, splits: Iterable[str | None], place: DriverEnvironme
     if not asked or any(sign in data for sign in GLOB):
         return
     content = _asked(uri, place, lambda files: files.read(uri))
-    if content is not None and (told := read_tables(content.decode(), uri).splits()):
-        check_present(asked, set(told.values()), data)
+    if content is not None and (split_of := read_tables(content.decode(), uri).splits()):
+        check_present(asked, set(split_of.values()), data)
 
 
-def check_fold(split: str | None, fold: str | None, give: str = HELD_OUT) -> None:
+def check_fold(split: str | None, fold: str | None, give: str = VALIDATION_HINT) -> None:
     """Refuse a fold without a split."""
     if fold is not None and split is None:
         raise ConfigurationError(
@@ -260,8 +260,8 @@ def check_output(
 
 def in_later_attempt() -> bool:
     """Whether this process works for a driver that YARN has started again."""
-    found = _CONTAINER.fullmatch(os.environ.get("CONTAINER_ID", ""))
-    return found is not None and int(found[1]) > 1
+    match = _CONTAINER.fullmatch(os.environ.get("CONTAINER_ID", ""))
+    return match is not None and int(match[1]) > 1
 
 
 def json_at(uri: str, place: DriverEnvironment = HERE) -> dict[str, Any] | None:
@@ -270,10 +270,10 @@ def json_at(uri: str, place: DriverEnvironment = HERE) -> dict[str, Any] | None:
     if content is None:
         return None
     try:
-        found = json.loads(content)
+        value = json.loads(content)
     except UNREADABLE:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def check_output_file(uri: str | None, *, overwrite: bool, place: DriverEnvironment = HERE) -> None:
@@ -289,14 +289,14 @@ class _Web:
     """What this process knows of WebHDFS: whether it is silent, and the user has been told."""
 
     silent: bool = False
-    told: bool = False
+    is_reported: bool = False
 
     def left_out(self, uri: str, why: str) -> None:
         """Say once what is not checked here."""
-        if not self.told:
+        if not self.is_reported:
             reason = why.removesuffix(".")
             print_note(f"not checked before the start, but by the job itself: {uri} ({reason})")
-        self.told = True
+        self.is_reported = True
 
 
 _web = _Web()

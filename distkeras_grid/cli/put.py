@@ -108,13 +108,13 @@ def summary(verb: str, done: TransferResult, where: str) -> str:
     """Return the last line of a transfer."""
     from distkeras_grid.progress import format_bytes
 
-    told = f"{verb} {count(done.files)}"
+    text = f"{verb} {count(done.files)}"
     if done.files:
         rate = done.size / max(done.seconds, 0.001)
-        told += f", {format_bytes(done.size)} in {done.seconds:.1f} s, {format_bytes(rate)}/s"
+        text += f", {format_bytes(done.size)} in {done.seconds:.1f} s, {format_bytes(rate)}/s"
     if done.same_files:
-        told += f"; {count(done.same_files)}, {format_bytes(done.same_size)}, were {where} already"
-    return told
+        text += f"; {count(done.same_files)}, {format_bytes(done.same_size)}, were {where} already"
+    return text
 
 
 def count(files: int) -> str:

@@ -183,18 +183,18 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
         print_result(f"going on with the run {begun.run}")
     latest = read_latest(storage, runs, names)
     new = new_sources(manifest, flags.split, latest)
-    told = f"since {latest.run}" if latest else "in all"
+    since = f"since {latest.run}" if latest else "in all"
     report(new_images=len(new), output=flags.output)
     if not new:
-        print_result(f"no new images {told}; nothing to train")
+        print_result(f"no new images {since}; nothing to train")
         return
-    print_result(f"{len(new):,} new images {told}")
+    print_result(f"{len(new):,} new images {since}")
     name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
     now = Begun(name, manifest.last_update or 0, driver, left)
     storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
-    given = train_flags(flags, f"{runs}/{name}", latest, new)
-    given = argparse.Namespace(**vars(given) | {"data_version": version})
-    trainer = train.train(checkpoints.flags(given, name))
+    run_flags = train_flags(flags, f"{runs}/{name}", latest, new)
+    run_flags = argparse.Namespace(**vars(run_flags) | {"data_version": version})
+    trainer = train.train(checkpoints.flags(run_flags, name))
     pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
     storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
     # Before it is forgotten whose they are.
@@ -366,15 +366,15 @@ def train_flags(
     flags: argparse.Namespace, output: str, latest: Latest | None, new: Sequence[str]
 ) -> argparse.Namespace:
     """Return the flags of the training: its folder, the last model, and which rows."""
-    told = {**vars(flags), "output": output}
+    arguments = {**vars(flags), "output": output}
     if latest:
-        told["model"] = model_of(output.rpartition("/")[0], latest.run)
+        arguments["model"] = model_of(output.rpartition("/")[0], latest.run)
         if flags.rows == "new":
             among = ", ".join(f"'{digest}'" for digest in new)
-            told["where"] = f"source_sha256 in ({among})"
+            arguments["where"] = f"source_sha256 in ({among})"
             if flags.where:
-                told["where"] += f" and ({flags.where})"
-    return argparse.Namespace(**told)
+                arguments["where"] += f" and ({flags.where})"
+    return argparse.Namespace(**arguments)
 
 
 def outdated(former: Sequence[str], keep: int | None) -> list[str]:

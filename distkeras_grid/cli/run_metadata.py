@@ -50,13 +50,13 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
     from distkeras_grid.trainers.saved_run import RUN
 
     uri = f"{model.rpartition('/')[0] or '.'}/{RUN}"
-    told = _object_at(storage, uri)
-    if "spec" not in told:
-        return _without_spec(told)
+    description = _object_at(storage, uri)
+    if "spec" not in description:
+        return _without_spec(description)
     try:
-        data = RunSpec.from_json(told["spec"]).data
+        data = RunSpec.from_json(description["spec"]).data
         labels = [each["name"] for each in data.labels if isinstance(each, dict)]
-        return RecordedColumns([_given(field) for field in data.features], labels)
+        return RecordedColumns([_column_of(field) for field in data.features], labels)
     except (ConfigurationError, KeyError) as error:
         if named:
             return RecordedColumns([], [])
@@ -68,17 +68,17 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
         ) from error
 
 
-def _given(field: dict[str, Any]) -> str | list[str]:
+def _column_of(field: dict[str, Any]) -> str | list[str]:
     """Return a feature as it was given: the name of its column, or the names of several."""
     return list(field.get("distkeras_grid", {}).get("columns", ())) or str(field["name"])
 
 
-def _without_spec(told: dict[str, Any]) -> RecordedColumns:
+def _without_spec(description: dict[str, Any]) -> RecordedColumns:
     """Return the columns in a ``run.json`` that is older than specifications; none in others."""
     try:
         return RecordedColumns(
-            [str(field["name"]) for field in told["features"]],
-            [str(label) for label in told.get("labels", ())],
+            [str(field["name"]) for field in description["features"]],
+            [str(label) for label in description.get("labels", ())],
         )
     except (KeyError, TypeError, AttributeError):
         # Some other file of this name.
@@ -87,13 +87,13 @@ def _without_spec(told: dict[str, Any]) -> RecordedColumns:
 
 def recorded_predictions(storage: Storage, data: str) -> dict[str, str]:
     """Return ``prediction`` and ``label`` as ``predict`` recorded them beside a data set."""
-    told = _object_at(storage, f"{data.rstrip('/')}/{MANIFEST}")
-    labels = told.get("labels")
-    found = {
-        "prediction": told.get("prediction"),
+    manifest = _object_at(storage, f"{data.rstrip('/')}/{MANIFEST}")
+    labels = manifest.get("labels")
+    columns = {
+        "prediction": manifest.get("prediction"),
         "label": labels[0] if isinstance(labels, list) and len(labels) == 1 else None,
     }
-    return {name: column for name, column in found.items() if isinstance(column, str)}
+    return {name: column for name, column in columns.items() if isinstance(column, str)}
 
 
 def _object_at(storage: Storage, path: str) -> dict[str, Any]:

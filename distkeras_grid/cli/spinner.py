@@ -19,7 +19,7 @@ class Spinner:
     """The state of a step whose length is not known."""
 
     phase: str  # What is being done
-    told: str = ""  # How far it is, in words; empty if that is not known
+    detail: str = ""  # How far it is, in words; empty if that is not known
 
     @property
     def turn(self) -> Hashable:
@@ -33,7 +33,7 @@ class Spinner:
 
     def status(self, rate: float, seconds: float) -> Status:  # noqa: ARG002
         """Return what is being done, how far it is, and for how long."""
-        return Status([self.phase, *([self.told] if self.told else []), f"{seconds:.0f} s"])
+        return Status([self.phase, *([self.detail] if self.detail else []), f"{seconds:.0f} s"])
 
 
 def start_spark(

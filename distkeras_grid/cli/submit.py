@@ -374,23 +374,23 @@ def forward_arguments(command: Sequence[str], tag: str, manager: ResourceManager
             holding.forget_application()
         raise
     with yarn_lookup.tag_on_error(tag):
-        found = manager.tagged(tag)
-        if found is None:
+        application = manager.tagged(tag)
+        if application is None:
             raise ClusterError("YARN has accepted the application, but does not list it.")
     # Before anything else can fail.
-    print_result(found.id)
+    print_result(application.id)
     if holding:
-        holding.add_application(found.id)
-    return found.id
+        holding.add_application(application.id)
+    return application.id
 
 
 def stop(manager: ResourceManager, tag: str) -> None:
     """Stop the application with a tag, if there is one that goes on; tell how it ended."""
-    found = manager.tagged(tag)
-    if found is not None and not found.ended:
-        print_note(f"stopping {found.id}")
-        found = manager.cancel(found.id)
-        print_note(f"{found.id}  {found.state}  {found.final}")
+    application = manager.tagged(tag)
+    if application is not None and not application.ended:
+        print_note(f"stopping {application.id}")
+        application = manager.cancel(application.id)
+        print_note(f"{application.id}  {application.state}  {application.final}")
 
 
 def ending(application: Application, hadoop: HadoopClient) -> int:
@@ -432,8 +432,8 @@ def verdict(application: Application) -> tuple[int, str]:
     if code is None:
         return ExitCode.CLUSTER, application.diagnostics or "YARN says no cause"
     meaning = HELP.get(ExitCode(code)) if code in set(ExitCode) else None
-    told = f"the program ended with exit code {code}"
-    return code, f"{told}: {meaning}" if meaning else told
+    text = f"the program ended with exit code {code}"
+    return code, f"{text}: {meaning}" if meaning else text
 
 
 def _command(submission: Submission) -> list[str]:

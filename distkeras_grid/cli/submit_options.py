@@ -47,8 +47,8 @@ class SubmittedDriver:
         places = [str(local_path(file)) for file in shipped]
         here = str(Path.cwd())
         if not self.submission.in_cluster:
-            told = "in the current directory, in --py-files and where Python finds modules"
-            return SearchPath((here, *places, *map(str, sys.path)), told, whole=known)
+            description = "in the current directory, in --py-files and where Python finds modules"
+            return SearchPath((here, *places, *map(str, sys.path)), description, whole=known)
         return SearchPath(
             (*places, *(each for each in map(str, sys.path) if each not in ("", here))),
             "in --py-files and among the installed packages; the current directory does not go "

@@ -503,10 +503,10 @@ def read_data(
         try:
             data = data.where(flags.where)
         except PySparkException as error:
-            told = str(error).splitlines()[0]
+            message = str(error).splitlines()[0]
             raise ConfigurationError(
                 f"--where must be a condition on the columns {', '.join(data.columns)}. "
-                f"Received: {flags.where!r}. Spark says: {told}"
+                f"Received: {flags.where!r}. Spark says: {message}"
             ) from error
     return data, frames.get(flags.validation_split, flags.validation_data)
 
@@ -594,8 +594,8 @@ def call_model_function(source: str, function: Any, features: Field | None) -> k
 def summary(trainer: Trainer, output: str) -> str:
     """Return the last lines of the command."""
     figures = {name: values[-1] for name, values in trainer.history.history.items()}
-    told = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
     return (
         f"trained {trainer.history.samples} samples in {trainer.get_training_time():.1f} s "
-        f"({trainer.num_updates} updates): {told}\nwrote {output}"
+        f"({trainer.num_updates} updates): {scores}\nwrote {output}"
     )

@@ -31,13 +31,13 @@ def tell_at_end(tag: str, keytab: Keytab | None) -> None:
 
     try:
         with resource_manager(keytab) as manager:
-            found = manager.tagged(tag)
+            application = manager.tagged(tag)
     except GridError as error:
         # The job has ended. That YARN does not answer does not change its exit code.
         print_note(f"{by_tag(tag)} ({error})")
         return
-    if found:
-        print_note(f"what its containers wrote: distkeras-grid logs {found.id}")
+    if application:
+        print_note(f"what its containers wrote: distkeras-grid logs {application.id}")
 
 
 def waiting(tag: str, keytab: Keytab | None) -> Callable[[], bool]:
@@ -50,14 +50,14 @@ def waiting(tag: str, keytab: Keytab | None) -> Callable[[], bool]:
     def look() -> bool:
         try:
             with resource_manager(keytab) as manager:
-                found = manager.tagged(tag)
+                application = manager.tagged(tag)
         except GridError:
             return False
-        if found is None:
+        if application is None:
             return True
-        if found.ended or found.state == "RUNNING":
+        if application.ended or application.state == "RUNNING":
             return False
-        print_note(state_line(found, time.time() - found.started))
+        print_note(state_line(application, time.time() - application.started))
         return True
 
     return look
@@ -81,15 +81,15 @@ def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
 def add_name(error: BaseException, tag: str, manager: ResourceManager) -> bool:
     """Add a note to an error: how to find the application with a tag, if YARN has it."""
     try:
-        found = manager.tagged(tag)
+        application = manager.tagged(tag)
     except ClusterError:
         error.add_note(by_tag(tag))
         return True
-    if found is None:
+    if application is None:
         return False
     error.add_note(
-        f"YARN has it as {found.id}; ask: distkeras-grid status {found.id}; stop it: "
-        f"distkeras-grid cancel {found.id}"
+        f"YARN has it as {application.id}; ask: distkeras-grid status {application.id}; stop it: "
+        f"distkeras-grid cancel {application.id}"
     )
     return True
 
@@ -121,10 +121,10 @@ def way_on(files: Storage, checkpoint_dir: str) -> str | None:
     if left is None:
         return None
     when = datetime.fromtimestamp(left.saved_at).astimezone().isoformat(" ", "seconds")
-    told = f"checkpoint {left.number} of {when}, epoch {left.epochs}, is in {checkpoint_dir}"
+    place = f"checkpoint {left.number} of {when}, epoch {left.epochs}, is in {checkpoint_dir}"
     name, *words = sys.argv
     if Path(name).name != "distkeras-grid":
         # Of what has started this process, the command is not known here.
-        return f"{told}; the same command with --resume goes on from it"
+        return f"{place}; the same command with --resume goes on from it"
     resume = [] if "--resume" in words else ["--resume"]
-    return f"{told}; this goes on from it: {shlex.join(['distkeras-grid', *words, *resume])}"
+    return f"{place}; this goes on from it: {shlex.join(['distkeras-grid', *words, *resume])}"

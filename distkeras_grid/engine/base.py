@@ -126,13 +126,13 @@ class ModelEngine(Engine, Protocol):
         """Copy weights and state of another model with the same architecture and ``compile``."""
         ...
 
-    def swap(self, held: Sequence[Any]) -> list[Any]:
+    def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Replace the state and return the former one, without moving them between devices.
 
         This is faster than `state` and `restore`, for simulated workers that share an engine.
         """
         ...
 
-    def held(self) -> list[Any]:
-        """Return a copy of the state, as `swap` takes it."""
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
         ...

@@ -66,8 +66,8 @@ def combine_models(models: Sequence[Any], how: str) -> Any:
     check_combinable(models[0])
     (first,) = models[0].inputs
     shared = keras.Input(first.shape[1:], dtype=first.dtype, name=first.name)
-    said = []
+    outputs = []
     for number, model in enumerate(models):
         model.name = f"member_{number}"
-        said.append(model(shared))
-    return keras.Model(shared, Combination(how, name=how)(said), name="ensemble")
+        outputs.append(model(shared))
+    return keras.Model(shared, Combination(how, name=how)(outputs), name="ensemble")

@@ -129,12 +129,14 @@ def _compile(model: Any, settings: CompileSettings, custom_objects: Mapping[str,
 
     # The engine decides about XLA and steps_per_execution.
     names = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics", "run_eagerly")
-    given = {name: getattr(settings, name, None) for name in names}
+    values = {name: getattr(settings, name, None) for name in names}
     try:
         own: dict[str, Any] = keras.saving.deserialize_keras_object(
             model.get_compile_config(), custom_objects=dict(custom_objects)
         )
-        arguments = {name: own.get(name) if given[name] is None else given[name] for name in names}
+        arguments = {
+            name: own.get(name) if values[name] is None else values[name] for name in names
+        }
         # Arguments that are not given keep the defaults of Keras.
         arguments = {name: value for name, value in arguments.items() if value is not None}
         if settings.learning_rate is not None:
@@ -169,14 +171,14 @@ def adds_losses(model: Any) -> bool:
     if not inputs:
         return True
     examples = [np.zeros(_example_shape(x.shape), x.dtype) for x in inputs]
-    given = pack_like_model(model, "input", examples)
+    zeros = pack_like_model(model, "input", examples)
     trained, others = (
         [variable.value for variable in variables]
         for variables in (model.trainable_variables, model.non_trainable_variables)
     )
-    *_, found = model.stateless_call(trained, others, given, training=True, return_losses=True)
+    *_, losses = model.stateless_call(trained, others, zeros, training=True, return_losses=True)
     penalties = sum(variable.regularizer is not None for variable in model.trainable_variables)
-    return len(found) > penalties
+    return len(losses) > penalties
 
 
 def _example_shape(shape: Sequence[int | None]) -> list[int]:

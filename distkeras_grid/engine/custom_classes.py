@@ -44,9 +44,9 @@ def compile_arguments(model: Any) -> dict[str, Any]:
     """Return what a model's own ``compile`` was called with, as Keras describes it."""
     import keras
 
-    given = getattr(model._compile_config, "config", {}) if model.compiled else {}
-    found = _kept_arguments(model, "compile", given)
-    return {name: keras.saving.serialize_keras_object(value) for name, value in found.items()}
+    config = getattr(model._compile_config, "config", {}) if model.compiled else {}
+    arguments = _method_arguments(model, "compile", config)
+    return {name: keras.saving.serialize_keras_object(value) for name, value in arguments.items()}
 
 
 @contextmanager
@@ -81,8 +81,8 @@ def described(layers: list[Any]) -> Iterator[None]:
 def _arguments_of_init(layer: Any) -> dict[str, Any]:
     import keras
 
-    found = _kept_arguments(layer, "__init__", {})
-    config = {name: keras.saving.serialize_keras_object(v) for name, v in found.items()}
+    arguments = _method_arguments(layer, "__init__", {})
+    config = {name: keras.saving.serialize_keras_object(v) for name, v in arguments.items()}
     policy = keras.saving.serialize_keras_object(layer.dtype_policy)
     return {**config, "name": layer.name, "trainable": layer.trainable, "dtype": policy}
 
@@ -154,19 +154,19 @@ class _Rebuilt:
         return layer
 
 
-def _kept_arguments(instance: Any, method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's arguments: those that are `given`, and those kept as attributes."""
+def _method_arguments(instance: Any, method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a method's arguments: those in `config`, and those stored as attributes."""
     kind = type(instance)
     function = getattr(kind, method)
-    kept, found = _kept_by(function), {}
+    attributes, arguments = _parameter_attributes(function), {}
     _, *parameters = inspect.signature(function).parameters.values()
     for each in parameters:
         if each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
             continue
-        if each.name in given:
-            found[each.name] = given[each.name]
-        elif each.name in kept and hasattr(instance, kept[each.name]):
-            found[each.name] = getattr(instance, kept[each.name])
+        if each.name in config:
+            arguments[each.name] = config[each.name]
+        elif each.name in attributes and hasattr(instance, attributes[each.name]):
+            arguments[each.name] = getattr(instance, attributes[each.name])
         elif method != "__init__" or each.name not in _OF_EVERY_LAYER:
             needed = (
                 "get_config(), which returns its constructor's arguments, and from_config()"
@@ -178,10 +178,10 @@ def _kept_arguments(instance: Any, method: str, given: Mapping[str, Any]) -> dic
                 f"{'built' if method == '__init__' else 'compiled'}. Write in {method} "
                 f"self.{each.name} = {each.name}, or give {kind.__name__} {needed}."
             )
-    return found
+    return arguments
 
 
-def _kept_by(function: Any) -> dict[str, str]:
+def _parameter_attributes(function: Any) -> dict[str, str]:
     """Return the parameters that a method writes into attributes as they are, and where."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
@@ -193,12 +193,12 @@ def _kept_by(function: Any) -> dict[str, str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     (body,) = tree.body
-    kept: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for node in getattr(body, "body", ()):
         match node:
             case ast.Assign(
                 targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)],
                 value=ast.Name(id=name),
             ) if name not in stored:
-                kept[name] = attribute
-    return kept
+                attributes[name] = attribute
+    return attributes

@@ -72,12 +72,12 @@ def serializable_objects(archive: bytes, objects: Mapping[str, Any]) -> dict[str
 
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         config = json.loads(members.read("config.json"))
-    found = {name: keras.saving.get_registered_object(name) for name in own_names(config)}
-    if LAMBDAS in found and in_safe_mode() is False:
+    registered = {name: keras.saving.get_registered_object(name) for name in own_names(config)}
+    if LAMBDAS in registered and in_safe_mode() is False:
         # It is the user's own model. The permission goes with this run's objects only.
-        found[LAMBDAS] = True
-    known = {name: item for name, item in found.items() if item is not None} | dict(objects)
-    if not found.keys() <= known.keys():
+        registered[LAMBDAS] = True
+    known = {name: item for name, item in registered.items() if item is not None} | dict(objects)
+    if not registered.keys() <= known.keys():
         # Only Keras can tell whether the name is needed. A layer may build its own parts.
         model_from_bytes(archive, known)
     return known

@@ -19,8 +19,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 def gpus_of(resources: Mapping[str, Any]) -> list[str] | None:
     """Return the addresses of a task's GPUs, None if Spark gave it none."""
-    found = resources.get("gpu")
-    return None if found is None else [str(address) for address in found.addresses]
+    gpus = resources.get("gpu")
+    return None if gpus is None else [str(address) for address in gpus.addresses]
 
 
 def use_gpus(addresses: Sequence[str] | None) -> None:

@@ -77,15 +77,15 @@ class JaxEngine(KerasEngine):
         _assign(variables, state)
         np.copyto(weights, np.asarray(after))
 
-    def held(self) -> list[Any]:
-        """Return a copy of the state, as `swap` takes it."""
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
         return _copied([variable.value for variable in self._left_behind()])
 
-    def swap(self, held: Sequence[Any]) -> list[Any]:
+    def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
         variables = self._left_behind()
         before = [variable.value for variable in variables]
-        _assign((variables,), (_copied(held),))
+        _assign((variables,), (_copied(state),))
         return before
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
@@ -97,8 +97,8 @@ class JaxEngine(KerasEngine):
         groups = (trainable, others, metrics)
         logs, state = self._compiled_test(_values(groups), arrays)
         _assign(groups, state)
-        found: Mapping[str, Any] = logs
-        return found
+        numbers: Mapping[str, Any] = logs
+        return numbers
 
     def adopt(self, model: Any) -> None:
         """Copy the state of another model with the same architecture and ``compile``."""
@@ -112,9 +112,9 @@ class JaxEngine(KerasEngine):
         offset = int(self.schedule_offset.numpy())
         if self._compiled is None or self._compiled[0] != offset:
             functions = _Functions(
-                enter=self._jitted(self._entered, given_away=(0,)),
-                block=self._jitted(self._scanned, given_away=(0,)),
-                batch=self._jitted(self._stepped, given_away=(0,)),
+                enter=self._jitted(self._entered, donated=(0,)),
+                block=self._jitted(self._scanned, donated=(0,)),
+                batch=self._jitted(self._stepped, donated=(0,)),
                 leave=self._jitted(self._left),
                 apply=self._jitted(self._applied),
             )
@@ -131,12 +131,12 @@ class JaxEngine(KerasEngine):
             model.metrics_variables,
         )
 
-    def _jitted(self, function: Callable[..., Any], given_away: Sequence[int] = ()) -> Any:
+    def _jitted(self, function: Callable[..., Any], donated: Sequence[int] = ()) -> Any:
         import jax
 
         if self.model.run_eagerly:
             return function
-        return jax.jit(function, donate_argnums=tuple(given_away))
+        return jax.jit(function, donate_argnums=tuple(donated))
 
     def _entered(self, state: Any, flat: Any) -> Any:
         """Return the variables' values at the start of a window; body of a compiled function."""
@@ -172,8 +172,8 @@ class JaxEngine(KerasEngine):
             own = self._own_train_step
             return self._leave(), {} if own else self.model.get_metrics_result()
 
-        found: tuple[Any, Mapping[str, Any]] = _stateless(self._groups(), state, leave)[0]
-        return found
+        outcome: tuple[Any, Mapping[str, Any]] = _stateless(self._groups(), state, leave)[0]
+        return outcome
 
     def _applied(self, state: Any, flat: Any, gradient: Any) -> Any:
         """Take a step with a flat gradient; body of a compiled function."""

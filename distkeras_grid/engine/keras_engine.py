@@ -167,11 +167,11 @@ class KerasEngine(ABC):
             variable.assign(np.array(state[str(number)]))
 
     @abstractmethod
-    def held(self) -> list[Any]:
-        """Return a copy of the state, as `swap` takes it."""
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
 
     @abstractmethod
-    def swap(self, held: Sequence[Any]) -> list[Any]:
+    def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
 
     def outcome(self) -> State:
@@ -274,8 +274,8 @@ class KerasEngine(ABC):
         ]
 
     def _state(self) -> list[Any]:
-        held = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
-        return [*held, *metric_variables(self.model)]
+        variables = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
+        return [*variables, *metric_variables(self.model)]
 
     def _build_metrics(self, block: RowBlock) -> None:
         """Create the variables of loss and metrics, which a compiled function may not do."""

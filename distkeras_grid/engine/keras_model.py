@@ -34,7 +34,7 @@ LAMBDAS = "__lambda__"
 _OWN_COMPILE = "`compile\\(\\)` was not called"
 _GENERATORS = b"distkeras_grid generators:"
 # Bytes of the description of one variable in a worker's own state, and a little more.
-KEPT_OVERHEAD = 1024
+STATE_OVERHEAD = 1024
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ def layers_held_by(layer: Any) -> list[Any]:
 def calls_in_order(model: Any) -> list[Any]:
     """Return the calls of layers that lead to a model's outputs, each after those that it needs."""
     ordered: list[Any] = []
-    seen: set[int] = set()
+    ids: set[int] = set()
     # Not recursive, because a model may have more layers than Python has frames.
     waiting: list[tuple[Any, bool]] = [(_call_of(tensor), False) for tensor in model.outputs]
     while waiting:
         call, ready = waiting.pop()
         if ready:
             ordered.append(call)
-        elif id(call) not in seen:
-            seen.add(id(call))
+        elif id(call) not in ids:
+            ids.add(id(call))
             waiting.append((call, True))
             waiting += [(_call_of(tensor), False) for tensor in call.input_tensors]
     return ordered
@@ -146,7 +146,7 @@ def shared_section(model: Any) -> StateSection:
     return state_section(model.optimizer.variables)
 
 
-def kept_limit(model: Any) -> int:
+def worker_state_limit(model: Any) -> int:
     """Return how many bytes a worker's own state may have, as `WorkerState` packs it.
 
     It has the weights, compression's residual and velocity, the optimizer with a vector of sums or
@@ -155,9 +155,9 @@ def kept_limit(model: Any) -> int:
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
-    held = sum(_variable(v, str(v.dtype)).nbytes for v in variables)
+    size = sum(_variable(v, str(v.dtype)).nbytes for v in variables)
     # Names, shapes and the gaps between arrays.
-    return 5 * held + KEPT_OVERHEAD * (len(variables) + 1)
+    return 5 * size + STATE_OVERHEAD * (len(variables) + 1)
 
 
 def build_for(model: Any, shapes: Sequence[Sequence[int]]) -> None:
@@ -282,9 +282,9 @@ def adapted_digest(model: Any) -> str:
         for number, layer in enumerate(layers_of(model)):
             if not hasattr(layer, "adapt"):
                 continue
-            held: dict[str, Any] = {}
-            layer.save_own_variables(held)
-            for name, value in sorted(held.items()):
+            store: dict[str, Any] = {}
+            layer.save_own_variables(store)
+            for name, value in sorted(store.items()):
                 array = np.asarray(value)
                 digest.update(f"{number} {name} {array.dtype} {array.shape} ".encode())
                 digest.update(array.tobytes())

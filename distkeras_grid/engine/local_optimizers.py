@@ -206,8 +206,8 @@ class NesterovOptimizer(LocalOptimizer):
 
     def travelling(self, variables: Sequence[Any]) -> Sequence[Any]:
         """Return ``x``."""
-        held = (variable.value for variable in variables)
-        return [y - ahead for y, ahead in zip(held, self._ahead(len(variables)), strict=True)]
+        values = (variable.value for variable in variables)
+        return [y - ahead for y, ahead in zip(values, self._ahead(len(variables)), strict=True)]
 
     def check_applied(self, before: int, model: Any) -> None:
         """Refuse a step whose gradients did not reach the optimizer, which has the momentum."""

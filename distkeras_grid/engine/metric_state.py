@@ -112,8 +112,8 @@ class LogSources:
             known = self._candidates.get(log, [log, *(name for name in results if name != log)])
             same = (n for n in known if n in results and _same(results[n], value))
             self._candidates[log] = list(same)
-        found = {log: next(iter(self._candidates[log]), "") for log in logs}
-        return {log: name for log, name in found.items() if name != log}
+        names = {log: next(iter(self._candidates[log]), "") for log in logs}
+        return {log: name for log, name in names.items() if name != log}
 
 
 def _same(one: float, other: float) -> bool:
@@ -163,20 +163,20 @@ def build_metrics(model: Any, data: Any) -> None:
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     if has_own_train_step(model) and _has_nothing_compiled(model, data):
         return
-    held = [(v, v.numpy()) for v in model.non_trainable_variables]
+    values = [(v, v.numpy()) for v in model.non_trainable_variables]
     prediction = model(x, training=False)
     model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=weight, training=False)
     update = partial(model.compute_metrics, x, y, prediction, sample_weight=weight)
     update()
     _refuse_what_does_not_add(model, update)
-    for variable, value in held:
+    for variable, value in values:
         variable.assign(value)
 
 
 def _refuse_what_does_not_add(model: Any, update: Callable[[], object]) -> None:
     """Refuse a metric of the user's whose state after two batches is not twice that of one."""
-    held = [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
-    own = [metric for metric in held if not type(metric).__module__.startswith("keras.")]
+    metrics = [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
+    own = [metric for metric in metrics if not type(metric).__module__.startswith("keras.")]
     if not own:
         return
     states = []

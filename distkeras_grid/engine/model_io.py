@@ -13,8 +13,8 @@ def model_tensors(model: Any, ends: str) -> list[Any]:
 
 def input_dtypes(model: Any, count: int = 1) -> list[str]:
     """Return the types of a model's inputs; float32 for each of `count` if it declares none."""
-    found = [str(tensor.dtype) for tensor in model_tensors(model, "inputs")]
-    return found or ["float32"] * max(1, count)
+    dtypes = [str(tensor.dtype) for tensor in model_tensors(model, "inputs")]
+    return dtypes or ["float32"] * max(1, count)
 
 
 def pack_like_model(model: Any, end: Literal["input", "output"], values: Sequence[Any]) -> Any:

@@ -24,7 +24,7 @@ from distkeras_grid.spec import OptimizerState
 
 # Each has a model and its compiled functions. Two are enough for users who alternate between two
 # models.
-KEPT_ENGINES = 2
+MAX_ENGINES = 2
 _engines: OrderedDict[str, ModelEngine] = OrderedDict()
 
 
@@ -65,7 +65,7 @@ def load_engine(
     else:
         _engines[key] = build()
     _engines.move_to_end(key)
-    if len(_engines) > KEPT_ENGINES:
+    if len(_engines) > MAX_ENGINES:
         _engines.popitem(last=False)
     return _engines[key]
 

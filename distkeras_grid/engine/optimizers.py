@@ -12,9 +12,9 @@ def leaf_optimizers(optimizer: Any) -> list[Any]:
     for each group of variables.
     """
     inner = getattr(optimizer, "inner_optimizer", None)
-    held = [inner] if inner is not None else getattr(optimizer, "optimizers", None)
+    parts = [inner] if inner is not None else getattr(optimizer, "optimizers", None)
     return (
-        [optimizer] if held is None else [part for each in held for part in leaf_optimizers(each)]
+        [optimizer] if parts is None else [part for each in parts for part in leaf_optimizers(each)]
     )
 
 

@@ -30,12 +30,12 @@ class TrainOutcome:
 
 def left_by(model: Any, optimizer: Any) -> dict[str, NDArray[Any]]:
     """Return what training has left; with ``use_ema`` the averages replace the model's weights."""
-    found = {str(number): np.array(v.numpy()) for number, v in enumerate(counters(model))}
+    state = {str(number): np.array(v.numpy()) for number, v in enumerate(counters(model))}
     if averages_weights(optimizer):
         optimizer.finalize_variable_values(model.trainable_variables)
         averages = [np.asarray(v, np.float32).ravel() for v in model.trainable_variables]
-        found[AVERAGES] = np.concatenate(averages)
-    return found
+        state[AVERAGES] = np.concatenate(averages)
+    return state
 
 
 def take_outcomes(model: Any, outcomes: Sequence[TrainOutcome]) -> None:
@@ -45,12 +45,12 @@ def take_outcomes(model: Any, outcomes: Sequence[TrainOutcome]) -> None:
     numbers of classes would mean nothing. Averages become the mean of the workers' averages, each
     weighted by its rows.
     """
-    told = sorted((each for each in outcomes if each.state), key=lambda each: each.worker)
-    if not told:
+    reports = sorted((each for each in outcomes if each.state), key=lambda each: each.worker)
+    if not reports:
         return
     for number, variable in enumerate(counters(model)):
-        variable.assign(told[0].state[str(number)])
-    averaged = [each for each in told if AVERAGES in each.state and each.rows]
+        variable.assign(reports[0].state[str(number)])
+    averaged = [each for each in reports if AVERAGES in each.state and each.rows]
     if averaged:
         rows = [each.rows for each in averaged]
         # The float64 mean of equal numbers is that number again.

@@ -57,17 +57,17 @@ def _without_notices() -> Iterator[None]:
         return
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            held.seek(0)
-            kept = [line for line in held if not NOTICE.match(line)]
-            os.write(2, b"".join(kept))
+            file.seek(0)
+            lines = [line for line in file if not NOTICE.match(line)]
+            os.write(2, b"".join(lines))
 
 
 def count_gpus() -> int:

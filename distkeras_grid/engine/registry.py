@@ -121,11 +121,11 @@ def count_gpus(name: str) -> int:
 
 def build_engine(backend: str, model: Any, **options: Any) -> ModelEngine:
     """Build the engine of a backend."""
-    engine: ModelEngine = _found(backend_named(backend).engine)(model, **options)
+    engine: ModelEngine = _load(backend_named(backend).engine)(model, **options)
     return engine
 
 
-def _found(place: str) -> Any:
+def _load(place: str) -> Any:
     module, name = place.split(":")
     return getattr(_module(module), name)
 

@@ -67,25 +67,25 @@ class TensorFlowEngine(KerasEngine):
         after = self._apply(_to_tensor(weights), _to_tensor(gradient))
         np.copyto(weights, np.asarray(memoryview(after)))
 
-    def held(self) -> list[Any]:
-        """Return a copy of the state, as `swap` takes it."""
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
         import tensorflow as tf
 
         return [tf.identity(variable.value) for variable in self._left_behind()]
 
-    def swap(self, held: Sequence[Any]) -> list[Any]:
+    def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
         import tensorflow as tf
 
         if self._swap is None:
             # One call, because separate assignments would take longer than a window.
             self._swap = tf.function(self._swapped, autograph=False)
-        before: list[Any] = self._swap(held)
+        before: list[Any] = self._swap(state)
         return before
 
-    def _swapped(self, held: Sequence[Any]) -> list[Any]:
-        before = self.held()
-        for variable, value in zip(self._left_behind(), held, strict=True):
+    def _swapped(self, state: Sequence[Any]) -> list[Any]:
+        before = self.device_state()
+        for variable, value in zip(self._left_behind(), state, strict=True):
             variable.value.assign(value)
         return before
 

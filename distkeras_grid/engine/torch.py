@@ -112,10 +112,10 @@ class TorchEngine(KerasEngine):
     def _gradients(self, *batch: Any) -> list[Any]:
         """Return the gradients that ``train_step`` gives to the optimizer, without its step."""
         optimizer = self.model.optimizer
-        found: list[Any] = []
+        values: list[Any] = []
 
         def take(gradients: Sequence[Any], _: object = None) -> None:
-            found.extend(gradients)
+            values.extend(gradients)
 
         optimizer.apply = take
         try:
@@ -123,7 +123,7 @@ class TorchEngine(KerasEngine):
         finally:
             # The method of the class is visible again.
             del optimizer.apply
-        return found
+        return values
 
     def apply(self, gradient: Vector, weights: Vector) -> None:
         """Take a step from `weights` with a gradient that all workers use; see `Engine`."""
@@ -133,14 +133,14 @@ class TorchEngine(KerasEngine):
             after = self._step(self._tensor(weights), self._tensor(gradient))
         np.copyto(weights, after.cpu().numpy())
 
-    def held(self) -> list[Any]:
-        """Return a copy of the state, as `swap` takes it."""
+    def device_state(self) -> list[Any]:
+        """Return a copy of the state, as `swap_state` takes it."""
         return [variable.value.detach().clone() for variable in self._left_behind()]
 
-    def swap(self, held: Sequence[Any]) -> list[Any]:
+    def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
-        before = self.held()
-        for variable, value in zip(self._left_behind(), held, strict=True):
+        before = self.device_state()
+        for variable, value in zip(self._left_behind(), state, strict=True):
             variable.assign(value)
         return before
 

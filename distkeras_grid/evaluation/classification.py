@@ -272,14 +272,14 @@ def _of_few_clusters(
         return []
     true = np.array([each.true for each in counted])
     pairs = np.unique(np.stack([clusters.of, true], axis=1), axis=0)
-    found = np.bincount(pairs[:, 1]).tolist()
+    numbers = np.bincount(pairs[:, 1]).tolist()
     few = {
         1: f"in one {by[-1]}: its intervals do not tell how others of its kind differ.",
         2: f"in two of column {by[-1]!r}, which hardly tell how others of its kind differ.",
     }
     return [
         f"All rows of class {names[number]!r} are {few[count]}"
-        for number, count in enumerate(found)
+        for number, count in enumerate(numbers)
         if count in few
     ]
 
@@ -327,16 +327,16 @@ class _MetricsComputer:
         mixed: npt.NDArray[np.intp],
     ) -> EvaluationLevel:
         """Return the figures of units in clusters, but for those of mixed classes."""
-        given = np.zeros((len(units.names), len(self.names)))
+        scores = np.zeros((len(units.names), len(self.names)))
         score = [each.score if self.combine == "mean" else each.votes for each in counted]
         named = np.array([each.named for each in counted])
-        np.add.at(given, (units.of, named), score)
+        np.add.at(scores, (units.of, named), score)
         true, cluster = np.zeros((2, len(units.names)), np.intp)
         true[units.of] = [each.true for each in counted]
         cluster[units.of] = clusters.of
         confusions = self._none(len(clusters.names))
         pure = np.delete(np.arange(len(units.names)), mixed)
-        np.add.at(confusions, (cluster[pure], true[pure], given.argmax(axis=1)[pure]), 1)
+        np.add.at(confusions, (cluster[pure], true[pure], scores.argmax(axis=1)[pure]), 1)
         confusions = confusions[confusions.any(axis=(1, 2))]
         return self._level(name, confusions, np.ones(len(confusions), np.int64))
 
@@ -344,21 +344,21 @@ class _MetricsComputer:
         return np.zeros((count, len(self.names), len(self.names)), np.int64)
 
     def _level(self, name: str, confusions: Counts, counts: Counts) -> EvaluationLevel:
-        found = with_intervals(confusions, counts)
+        figures = with_intervals(confusions, counts)
         confusion: Counts = np.tensordot(counts, confusions, axes=1)
         labels = confusion.sum(axis=1)
         frequent = ClassShare(self.names[int(labels.argmax())], float(labels.max() / labels.sum()))
         by_class = zip(
             self.names,
             labels.tolist(),
-            *(found[figure] for figure in BY_CLASS),
+            *(figures[figure] for figure in BY_CLASS),
             strict=True,
         )
         return EvaluationLevel(
             name,
             int(confusion.sum()),
-            found["accuracy"][0],
-            found["balanced"][0],
+            figures["accuracy"][0],
+            figures["balanced"][0],
             frequent,
             tuple(ClassFigures(*each) for each in by_class),
             confusion,

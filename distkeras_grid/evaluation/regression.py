@@ -46,8 +46,8 @@ class RegressionLevel:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON types."""
-        found = {name: getattr(self, name).to_json() for name in METRICS}
-        return {"name": self.name, "count": self.count, **found}
+        metrics = {name: getattr(self, name).to_json() for name in METRICS}
+        return {"name": self.name, "count": self.count, **metrics}
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ def evaluate_moments(moments: Sequence[ErrorMoments], by: Sequence[str]) -> Regr
     levels = units_of([each.units for each in moments], by)
     names = [str(number) for number in range(len(moments))]
     clusters = levels[-1] if levels else ResamplingUnits(names, np.arange(len(moments)))
-    found = [_level(ROW, moments, clusters)]
+    results = [_level(ROW, moments, clusters)]
     for name, units in zip(by, levels, strict=True):
         _, first = np.unique(units.of, return_index=True)
         lying = ResamplingUnits(clusters.names, clusters.of[first])
-        found.append(_level(name, _combined(moments, units), lying))
-    rows = found[0].count
+        results.append(_level(name, _combined(moments, units), lying))
+    rows = results[0].count
     return RegressionEvaluation(
-        tuple(found), len(clusters.names) if by else rows, by[-1] if by else ROW
+        tuple(results), len(clusters.names) if by else rows, by[-1] if by else ROW
     )
 
 
@@ -121,30 +121,30 @@ def _combined(moments: Sequence[ErrorMoments], units: ResamplingUnits) -> list[E
         for name in ("label", "prediction")
     )
     return [
-        ErrorMoments((), 1, true, said, 0.0, abs(said - true), (said - true) ** 2)
-        for true, said in zip(label.tolist(), prediction.tolist(), strict=True)
+        ErrorMoments((), 1, true, output, 0.0, abs(output - true), (output - true) ** 2)
+        for true, output in zip(label.tolist(), prediction.tolist(), strict=True)
     ]
 
 
 def _level(
     name: str, moments: Sequence[ErrorMoments], clusters: ResamplingUnits
 ) -> RegressionLevel:
-    given = {
+    sums = {
         key: np.array([getattr(each, key) for each in moments], np.float64)
         for key in ("count", "label", "variance", "absolute", "squared")
     }
-    count = given["count"]
+    count = sums["count"]
     # From the mean of all labels, or large labels would lose the digits in which they differ.
-    label = given["label"] - count @ given["label"] / count.sum()
+    label = sums["label"] - count @ sums["label"] / count.sum()
     each = np.stack(
         [
             np.bincount(clusters.of, values, len(clusters.names))
             for values in (
                 count,
                 count * label,
-                count * (given["variance"] + label**2),
-                count * given["absolute"],
-                count * given["squared"],
+                count * (sums["variance"] + label**2),
+                count * sums["absolute"],
+                count * sums["squared"],
             )
         ]
     )
@@ -163,12 +163,12 @@ def _figures(sums: Numbers) -> dict[str, npt.NDArray[np.float64]]:
     count, label, square, absolute, squared = sums
     with np.errstate(divide="ignore", invalid="ignore"):
         varies = square - label**2 / count
-        found = {
+        figures = {
             "mae": absolute / count,
             "rmse": np.sqrt(np.maximum(squared, 0) / count),
             "left": np.where(varies > 1e-12 * square, squared / varies, np.nan),
         }
-    return {name: np.where(count > 0, values, np.nan) for name, values in found.items()}
+    return {name: np.where(count > 0, values, np.nan) for name, values in figures.items()}
 
 
 def _less_than_one(left: Figure) -> Figure:

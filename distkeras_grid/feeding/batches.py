@@ -95,10 +95,10 @@ class EpochSampler:
         """Yield the windows from the one of number `start` on; see `BatchSampler`."""
         if self.rows == 0:
             return iter(())
-        kept = bootstrap_sample(self.rows, self.seed, self.seat) if self.bootstrap else None
+        sample = bootstrap_sample(self.rows, self.seed, self.seat) if self.bootstrap else None
         if self.window is None:
-            return self._whole_epochs(kept, start)
-        return self._parts_of_epochs(kept, self.window, start)
+            return self._whole_epochs(sample, start)
+        return self._parts_of_epochs(sample, self.window, start)
 
     def steps_before(self, sequence: int) -> int:
         """Return the batches of all windows before the one of number `sequence`.
@@ -122,29 +122,29 @@ class EpochSampler:
     def _per_epoch(self, window: int) -> int:
         return self.windows_per_epoch or math.ceil(self.rows / (self.batch_size * window))
 
-    def _order(self, kept: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:
+    def _order(self, sample: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:
         order = epoch_order(self.rows, self.seed, self.seat, epoch, shuffle=self.shuffle)
-        return order if kept is None else kept[order]
+        return order if sample is None else sample[order]
 
-    def _whole_epochs(self, kept: NDArray[np.int64] | None, start: int) -> Iterator[Window]:
+    def _whole_epochs(self, sample: NDArray[np.int64] | None, start: int) -> Iterator[Window]:
         starts = range(1 + self.before, self.epochs + 1, self.epochs_per_window)
         for sequence, first in list(enumerate(starts))[start:]:
             last = min(self.epochs, first + self.epochs_per_window - 1)
             blocks = [
-                blocks_of(self._order(kept, epoch), self.batch_size, BLOCK_STEPS)
+                blocks_of(self._order(sample, epoch), self.batch_size, BLOCK_STEPS)
                 for epoch in range(first, last + 1)
             ]
             yield Window(sequence, first, 0, tuple(chain.from_iterable(blocks)))
 
     def _parts_of_epochs(
-        self, kept: NDArray[np.int64] | None, window: int, start: int
+        self, sample: NDArray[np.int64] | None, window: int, start: int
     ) -> Iterator[Window]:
         per_epoch, length = self._per_epoch(window), window * self.batch_size
         for sequence in range(start, per_epoch * (self.epochs - self.before)):
             epoch, number = divmod(sequence, per_epoch)
             epoch += self.before
             if number == 0 or sequence == start:
-                order = self._order(kept, epoch + 1)
+                order = self._order(sample, epoch + 1)
             part = order[
                 number * length : None if number == per_epoch - 1 else (number + 1) * length
             ]

@@ -43,7 +43,7 @@ class FeatureFile:
 
     def append(self, column: pa.Array) -> Hashes:
         """Store the values of a batch; return a hash of each."""
-        if is_binary(column.type) and self._is_kept_encoded:
+        if is_binary(column.type) and self._stays_encoded:
             self.encoded = True
             contents = binary_values(column, self._field.name)
             self._sizes.append(np.array([len(content) for content in contents]))
@@ -55,7 +55,7 @@ class FeatureFile:
         return hashes_of(features)
 
     @property
-    def _is_kept_encoded(self) -> bool:
+    def _stays_encoded(self) -> bool:
         encoding = self._field.encoding
         return encoding in ENCODED and not ENCODED[encoding].same_size
 

@@ -113,14 +113,14 @@ class RowCache:
         # What is kept is copied. All columns of a batch come in one allocation, so that a view of
         # the smallest of them would keep the features in memory, too.
         self._numbers.append(numbers_from_arrow(batch.column(ROW), ROW).copy())
-        held = {name: file.append(batch.column(name)) for name, file in self._files.items()}
+        digests = {name: file.append(batch.column(name)) for name, file in self._files.items()}
         # Labels, weights, features: checkpoints of 0.1.0 have digests in this order.
-        hashes = [held[name] for name in held if name not in self._sent[0]]
+        hashes = [digests[name] for name in digests if name not in self._sent[0]]
         if WEIGHT in batch.schema.names:
             weights = numbers_from_arrow(batch.column(WEIGHT), WEIGHT)
             self._weights.append(weights.astype(np.float32))
             hashes.append(hashes_of(self._weights[-1]))
-        hashes += [held[name] for name in self._sent[0]]
+        hashes += [digests[name] for name in self._sent[0]]
         self._digest.add(self._numbers[-1], hashes)
         self._rows += batch.num_rows
 
@@ -154,8 +154,8 @@ class RowCache:
             file.close()
 
     def _block(self, stored: Places) -> RowBlock:
-        held = {name: file.gather_as(stored) for name, file in self._files.items()}
-        x, y = (tuple(held[name] for name in names) for names in self._sent)
+        arrays = {name: file.gather_as(stored) for name, file in self._files.items()}
+        x, y = (tuple(arrays[name] for name in names) for names in self._sent)
         weights = self._all_weights
         return RowBlock(x, y, None if weights is None else take(weights, stored))
 

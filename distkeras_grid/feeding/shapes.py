@@ -41,7 +41,7 @@ def outputs_of(model: Any) -> tuple[Port, ...]:
     return _ports(names, tensors)
 
 
-def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
+def match(columns: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
     """Return one item for each input or output of a model, in the model's order.
 
     `ports`: inputs or outputs of the model. Empty if the model declares none; it then has one.
@@ -54,37 +54,37 @@ def match(given: Any, ports: Sequence[Port], what: str) -> tuple[Any, ...]:
     """
     names = [port.name for port in ports]
     known = f"the model has {', '.join(map(repr, names)) or 'one, which has no name'}"
-    if isinstance(given, Mapping):
+    if isinstance(columns, Mapping):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigurationError(
                 f"{what} cannot be given by names: {known}, and {twice!r} occurs twice. "
-                f"Give a list in this order. Received: {given!r}."
+                f"Give a list in this order. Received: {columns!r}."
             )
-        missing = [name for name in names if name not in given]
-        unknown = [name for name in given if name not in names]
+        missing = [name for name in names if name not in columns]
+        unknown = [name for name in columns if name not in names]
         if missing or unknown:
             fault = f"nothing for {missing[0]!r}" if missing else f"no place for {unknown[0]!r}"
-            raise ConfigurationError(f"{what} has {fault}; {known}. Received: {given!r}.")
-        return tuple(given[name] for name in names)
-    items = tuple(given) if isinstance(given, list | tuple) else (given,)
+            raise ConfigurationError(f"{what} has {fault}; {known}. Received: {columns!r}.")
+        return tuple(columns[name] for name in names)
+    items = tuple(columns) if isinstance(columns, list | tuple) else (columns,)
     count = max(1, len(names))
     if len(items) != count:
         missing = names[len(items) :]
         fault = f"nothing for {missing[0]!r}" if missing else f"{len(items)} items for {count}"
         raise ConfigurationError(
             f"{what} has {fault}; {known}. Give a list in this order, or a dict by these names. "
-            f"Received: {given!r}."
+            f"Received: {columns!r}."
         )
     return items
 
 
 def match_labels(
-    given: Any, outputs: Sequence[Port], losses: Sequence[Any] | None = None
+    columns: Any, outputs: Sequence[Port], losses: Sequence[Any] | None = None
 ) -> tuple[Any, ...]:
     """Return the label of each output of a model, None for one without; nothing if none has one.
 
-    `given`: as in `match`. Outputs without a loss may be left out.
+    `columns`: as in `match`. Outputs without a loss may be left out.
     `losses`: the loss of each output, None for an output that needs no label. By default all need
     one.
 
@@ -98,22 +98,23 @@ def match_labels(
     """
     names = [port.name for port in outputs] or [""]
     needed = [True] * len(names) if losses is None else [loss is not None for loss in losses]
-    if isinstance(given, Mapping):
+    if isinstance(columns, Mapping):
         free = (name for name, need in zip(names, needed, strict=True) if not need)
-        given = {**dict.fromkeys(free), **given}
+        columns = {**dict.fromkeys(free), **columns}
     else:
-        items = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        several = isinstance(columns, list | tuple)
+        items = [] if columns is None else list(columns) if several else [columns]
         if len(items) == sum(needed) < len(names):
             rest = iter(items)
             items = [next(rest) if need else None for need in needed]
-        given = items
-    labels = match(given, outputs, "label_col")
+        columns = items
+    labels = match(columns, outputs, "label_col")
     for name, need, label in zip(names, needed, labels, strict=True):
         if need and label is None:
             raise ConfigurationError(
                 f"label_col has nothing for {name or 'the output'!r}, whose loss needs a label. "
                 "Name its column; for an autoencoder this is the one of its features. Received: "
-                f"{given!r}."
+                f"{columns!r}."
             )
     return labels if any(label is not None for label in labels) else ()
 
@@ -164,8 +165,8 @@ def _ports(names: Sequence[str], tensors: Sequence[Any]) -> tuple[Port, ...]:
     )
 
 
-def fits(wanted: Sequence[int | None], given: Sequence[int]) -> bool:
+def fits(wanted: Sequence[int | None], shape: Sequence[int]) -> bool:
     """Whether a value has the shape that a model takes, whose axes of None have any length."""
-    return len(wanted) == len(given) and all(
-        size in (None, number) for size, number in zip(wanted, given, strict=True)
+    return len(wanted) == len(shape) and all(
+        size in (None, number) for size, number in zip(wanted, shape, strict=True)
     )

@@ -109,8 +109,8 @@ class ArraySource:
             tuple(_ready(array) for array in arrays) for arrays in (features, labels)
         )
         self.weights = None if weights is None else _ready(np.asarray(weights, np.float32))
-        held = [*self.features, *self.labels, *([] if self.weights is None else [self.weights])]
-        lengths = [len(array) if array.ndim else None for array in held]
+        columns = [*self.features, *self.labels, *([] if self.weights is None else [self.weights])]
+        lengths = [len(array) if array.ndim else None for array in columns]
         if not self.features or len(set(lengths)) != 1 or lengths[0] is None:
             raise DataError(
                 "Features, labels and sample weights must have the same number of rows. "

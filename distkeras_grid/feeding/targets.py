@@ -74,14 +74,14 @@ class LabelSummary:
     @classmethod
     def merged(cls, parts: Iterable[Self]) -> Self:
         """Return the summary of several parts of a column."""
-        held = list(parts)
-        if not held:
+        summaries = list(parts)
+        if not summaries:
             return cls()
         return cls(
-            float(np.fmin.reduce([part.low for part in held])),
-            float(np.fmax.reduce([part.high for part in held])),
-            sum(part.missing for part in held),
-            sum(part.fractions for part in held),
+            float(np.fmin.reduce([part.low for part in summaries])),
+            float(np.fmax.reduce([part.high for part in summaries])),
+            sum(part.missing for part in summaries),
+            sum(part.fractions for part in summaries),
         )
 
 
@@ -109,40 +109,40 @@ def shaped(label: Field, output: Port | None, takes: Takes) -> Field:
         return label
     raise LabelError(
         f"{takes.name} takes labels of shape {wanted} for the output {output.name!r} of shape "
-        f"{output.shape}. Received: column {label.name!r} with {_told(label.shape)}."
+        f"{output.shape}. Received: column {label.name!r} with {_describe(label.shape)}."
         f"{_advice(label, output, takes)}"
     )
 
 
-def check_numbers(label: Field, rows: int, found: LabelSummary, takes: Takes) -> None:
+def check_numbers(label: Field, rows: int, summary: LabelSummary, takes: Takes) -> None:
     """Refuse numbers that a loss does not take."""
     column = f"column {label.name!r}"
-    if found.missing and not takes.nan:
+    if summary.missing and not takes.nan:
         raise LabelError(
-            f"{takes.name} takes a number in every row. Received: NaN in {found.missing} of {rows} "
-            f"rows of {column}. Drop these rows, or mark missing labels by a number such as -1 and "
-            "leave them out in a loss of your own (or by ignore_class)."
+            f"{takes.name} takes a number in every row. Received: NaN in {summary.missing} of "
+            f"{rows} rows of {column}. Drop these rows, or mark missing labels by a number such as "
+            "-1 and leave them out in a loss of your own (or by ignore_class)."
         )
-    if takes.whole and found.fractions:
+    if takes.whole and summary.fractions:
         raise LabelError(
-            f"{takes.name} takes integer labels. Received: other numbers in {found.fractions} of "
-            f"{rows} rows of {column}, from {found.low:g} to {found.high:g}."
+            f"{takes.name} takes integer labels. Received: other numbers in {summary.fractions} of "
+            f"{rows} rows of {column}, from {summary.low:g} to {summary.high:g}."
         )
-    if found.low < takes.low or found.high > takes.high:
+    if summary.low < takes.low or summary.high > takes.high:
         ignored = "" if takes.ignored is None else f" (and {takes.ignored:g}, which it ignores)"
         raise LabelError(
-            f"Labels in {column} run from {found.low:g} to {found.high:g}, but {takes.name} takes "
-            f"{takes.low:g} to {takes.high:g} here{ignored}."
+            f"Labels in {column} run from {summary.low:g} to {summary.high:g}, but {takes.name} "
+            f"takes {takes.low:g} to {takes.high:g} here{ignored}."
         )
 
 
-def _agrees(wanted: Sequence[int | None], given: Sequence[int], takes: Takes) -> bool:
+def _agrees(wanted: Sequence[int | None], shape: Sequence[int], takes: Takes) -> bool:
     """Whether Keras takes a label of this shape; an axis of one at the end may be missing."""
     shorter = wanted[:-1] if takes.shape != "class" and wanted and wanted[-1] == 1 else wanted
-    return fits(wanted, given) or fits(shorter, given) or fits((*wanted, 1), given)
+    return fits(wanted, shape) or fits(shorter, shape) or fits((*wanted, 1), shape)
 
 
-def _told(shape: Sequence[int]) -> str:
+def _describe(shape: Sequence[int]) -> str:
     if not shape:
         return "single numbers"
     return f"values of shape {tuple(shape)}"

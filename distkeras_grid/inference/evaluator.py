@@ -192,8 +192,8 @@ def default_units(columns: Sequence[str]) -> list[str]:
     >>> default_units(["image", "label", "source", "item", "group"])
     ['source', 'group']
     """
-    found = [name for name in UNITS if name in columns]
-    return [] if WHOLE_IMAGES in columns and GROUP_COLUMN not in found else found
+    units = [name for name in UNITS if name in columns]
+    return [] if WHOLE_IMAGES in columns and GROUP_COLUMN not in units else units
 
 
 def confusion_matrix(

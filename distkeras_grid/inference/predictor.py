@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.columns import FeatureColumns
 
 # Two, so that two models in one query do not evict each other from a Python worker.
-MODELS_KEPT = 2
+MAX_MODELS = 2
 
 
 class ModelPredictor:
@@ -199,9 +199,9 @@ def predict_batches(
     for batch in batches:
         for start in range(0, batch.num_rows, plan.batch_size):
             part = batch.slice(start, plan.batch_size)
-            kept = part.num_columns - plan.added
-            arrays = [*part.columns[:kept], *_predicted(plan, part)]
-            names = [*part.schema.names[:kept], *plan.output_cols]
+            stop = part.num_columns - plan.added
+            arrays = [*part.columns[:stop], *_predicted(plan, part)]
+            names = [*part.schema.names[:stop], *plan.output_cols]
             yield pa.RecordBatch.from_arrays(arrays, names)
 
 
@@ -228,19 +228,19 @@ def model_inputs(model: Any, fields: Sequence[Field], columns: Sequence[pa.Array
     from distkeras_grid.engine.model_io import input_dtypes, pack_like_model
     from distkeras_grid.feeding.arrays import as_model_sees, features_from_arrow
 
-    seen = []
+    inputs = []
     for column, field, dtype in zip(columns, fields, input_dtypes(model, len(fields)), strict=True):
         # Flattened and not `field`, which leaves out the nulls and offset of the struct.
-        held = (
+        values = (
             column.flatten()[column.type.get_field_index("bytes")]
             if pa.types.is_struct(column.type)
             else column
         )
-        seen.append(as_model_sees(features_from_arrow(held, field), field, dtype))
-    return pack_like_model(model, "input", seen)
+        inputs.append(as_model_sees(features_from_arrow(values, field), field, dtype))
+    return pack_like_model(model, "input", inputs)
 
 
-def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
+def output_columns(output_col: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
     """Return the names of the new columns, in the order of the model's outputs.
 
     Examples
@@ -248,12 +248,12 @@ def output_columns(given: Any, outputs: Sequence[Port]) -> tuple[str, ...]:
     >>> output_columns("prediction", (Port("kind", (3,)), Port("age", (1,))))
     ('prediction_kind', 'prediction_age')
     """
-    if isinstance(given, str) and len(outputs) > 1:
-        names = tuple(f"{given}_{port.name}" for port in outputs)
-    elif not outputs and isinstance(given, (list, tuple)):
-        names = tuple(given)  # Keras knows the outputs of such a model only when it is called.
+    if isinstance(output_col, str) and len(outputs) > 1:
+        names = tuple(f"{output_col}_{port.name}" for port in outputs)
+    elif not outputs and isinstance(output_col, (list, tuple)):
+        names = tuple(output_col)  # Keras knows the outputs of such a model only when it is called.
     else:
-        names = match(given, outputs, "output_col")
+        names = match(output_col, outputs, "output_col")
     if len(set(names)) < len(names):
         raise ConfigurationError(
             f"Each output needs a column of its own. Received: {', '.join(names)}. Give output_col "
@@ -321,7 +321,7 @@ def _loaded(model: ShippedModel) -> Any:
     """Return the model, loaded once in a Python worker, which lives on from task to task."""
     if model.key not in _models:
         _models[model.key] = model.load()
-        while len(_models) > MODELS_KEPT:
+        while len(_models) > MAX_MODELS:
             _models.popitem(last=False)
     _models.move_to_end(model.key)
     return _models[model.key]

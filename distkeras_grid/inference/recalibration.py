@@ -99,13 +99,13 @@ def recalibrate(
         *(value_expression(frame, field).alias(f"_{n}") for n, field in enumerate(fields))
     )
     task = partial(_measured, model, fields, batch_size)
-    found = [
+    parts = [
         Moments(row.rows, np.frombuffer(row.mean), np.frombuffer(row.squares))
         for row in map_batches(columns, task, SCHEMA).collect()
     ]
-    if not found:
+    if not parts:
         raise EmptyDataError("There are no rows to compute statistics from.")
-    set_statistics(keras_model, reduce(Moments.merge, found))
+    set_statistics(keras_model, reduce(Moments.merge, parts))
 
 
 def _measured(
@@ -143,7 +143,7 @@ def measure_statistics(model: Any, batches: Iterable[Any]) -> Moments:
     for layer in layers:
         # The moving averages are then the statistics of the last batch.
         layer.momentum = 0.0
-    found: Moments | None = None
+    moments: Moments | None = None
     for batch in batches:
         with _without_gradients():
             model(batch, training=True)
@@ -153,10 +153,10 @@ def measure_statistics(model: Any, batches: Iterable[Any]) -> Moments:
             for name in ("moving_mean", "moving_variance")
         )
         batch_moments = Moments(rows, mean, rows * variance)
-        found = batch_moments if found is None else found.merge(batch_moments)
-    if found is None:
+        moments = batch_moments if moments is None else moments.merge(batch_moments)
+    if moments is None:
         raise EmptyDataError("There are no rows to compute statistics from.")
-    return found
+    return moments
 
 
 def _without_gradients() -> Any:

@@ -100,23 +100,25 @@ class RegressionEvaluator:
         keys = [F.col(quoted(name)).cast("string").alias(f"unit_{i}") for i, name in enumerate(by)]
         # Any division will do, if it does not depend on the values.
         parts = [] if by else [(F.monotonically_increasing_id() % PARTS).alias("part")]
-        label, said = (single_number(df, name) for name in (self.label_col, self.prediction_col))
-        rows = df.select(*keys, *parts, label.alias("label"), said.alias("said"))
-        error = F.col("said") - F.col("label")
-        is_finite = F.abs(F.col("said")) + F.abs(F.col("label")) < float("inf")
-        found = rows.groupBy(*rows.columns[:-2]).agg(
+        label, prediction = (
+            single_number(df, name) for name in (self.label_col, self.prediction_col)
+        )
+        rows = df.select(*keys, *parts, label.alias("label"), prediction.alias("output"))
+        error = F.col("output") - F.col("label")
+        is_finite = F.abs(F.col("output")) + F.abs(F.col("label")) < float("inf")
+        sums = rows.groupBy(*rows.columns[:-2]).agg(
             F.count(F.lit(1)).alias("count"),
             F.avg("label").alias("label"),
-            F.avg("said").alias("prediction"),
+            F.avg("output").alias("prediction"),
             F.var_pop("label").alias("variance"),
             F.avg(F.abs(error)).alias("absolute"),
             F.avg(error * error).alias("squared"),
             F.count_if(F.col("label").isNull()).alias("unlabelled"),
-            F.count_if(F.col("said").isNull()).alias("unpredicted"),
+            F.count_if(F.col("output").isNull()).alias("unpredicted"),
             F.count_if(~is_finite).alias("infinite"),
         )
-        table = found.toArrow().to_pylist()
-        self._check({name: sum(row[name] for row in table) for name in found.columns[-3:]}, table)
+        table = sums.toArrow().to_pylist()
+        self._check({name: sum(row[name] for row in table) for name in sums.columns[-3:]}, table)
         numbers = ("count", "label", "prediction", "variance", "absolute", "squared")
         return [
             ErrorMoments(

@@ -52,21 +52,23 @@ def tallies_of(
     units = [F.col(quoted(name)).cast("string").alias(f"unit_{i}") for i, name in enumerate(by)]
     true = true_class(df, label_col).alias("true")
     is_number = _is_number(df, prediction_col, label_col).alias("is_number")
-    said = df.select(*units, true, is_number, F.explode(_said(df, prediction_col)).alias("said"))
-    keys = [*(f"unit_{i}" for i in range(len(by))), "true", "said.named"]
+    class_rows = df.select(
+        *units, true, is_number, F.explode(_votes(df, prediction_col)).alias("vote")
+    )
+    keys = [*(f"unit_{i}" for i in range(len(by))), "true", "vote.named"]
     # A row scores every class and votes for one, so the sum of votes is the number of rows.
-    found = said.groupBy(*keys).agg(
-        F.sum("said.votes").alias("votes"),
-        F.sum("said.score").alias("score"),
-        F.count(F.lit(1)).alias("told"),
+    sums = class_rows.groupBy(*keys).agg(
+        F.sum("vote.votes").alias("votes"),
+        F.sum("vote.score").alias("score"),
+        F.count(F.lit(1)).alias("count"),
         F.max("is_number").alias("is_number"),
     )
-    table = found.toArrow().to_pydict()
+    table = sums.toArrow().to_pydict()
     tallies, rows, unlabelled, unpredicted = [], 0, 0, 0
     names = (table[f"unit_{i}"] for i in range(len(by)))
-    told: dict[int, int] = {}
+    lengths: dict[int, int] = {}
     for *unit, label, named, votes, score, n in zip(
-        *names, *(table[key] for key in ("true", "named", "votes", "score", "told")), strict=True
+        *names, *(table[key] for key in ("true", "named", "votes", "score", "count")), strict=True
     ):
         rows += votes
         if label is None:
@@ -74,10 +76,10 @@ def tallies_of(
         elif named is None:
             unpredicted += votes
         else:
-            told[named] = told.get(named, 0) + n
+            lengths[named] = lengths.get(named, 0) + n
             tallies.append(ClassCounts(tuple(unit), label, named, votes, score))
     if has_scores(df, prediction_col):
-        _check_lengths(prediction_col, told)
+        _check_lengths(prediction_col, lengths)
     return VoteCounts(tallies, rows, unlabelled, unpredicted, any(table["is_number"]))
 
 
@@ -96,7 +98,7 @@ def class_names(df: DataFrame) -> tuple[str, ...]:
     return ()
 
 
-def _said(df: DataFrame, name: str) -> Column:
+def _votes(df: DataFrame, name: str) -> Column:
     """Return what a prediction says, as an array of structs: a class, its votes, its score."""
     from pyspark.sql import functions as F
 
@@ -128,7 +130,7 @@ def _is_number(df: DataFrame, prediction_col: str, label_col: str) -> Column:
     """
     from pyspark.sql import functions as F
 
-    label, said = (single_number(df, name) for name in (label_col, prediction_col))
+    label, prediction = (single_number(df, name) for name in (label_col, prediction_col))
 
     def has_fraction(number: Column) -> Column:
         return (number != F.floor(number)) & ~F.isnan(number)
@@ -136,13 +138,13 @@ def _is_number(df: DataFrame, prediction_col: str, label_col: str) -> Column:
     def is_outside(number: Column) -> Column:
         return (number < 0) | (number > 1)
 
-    beyond = has_fraction(said) & is_outside(said) & is_outside(label)
+    beyond = has_fraction(prediction) & is_outside(prediction) & is_outside(label)
     return F.coalesce(has_fraction(label), F.lit(False)) | F.coalesce(beyond, F.lit(False))
 
 
-def _check_lengths(column: str, told: dict[int, int]) -> None:
+def _check_lengths(column: str, lengths: dict[int, int]) -> None:
     """Refuse predictions of different lengths: some of them lack a score for some class."""
-    counts = {number: n for number, n in told.items() if number != NO_CLASS}
+    counts = {number: n for number, n in lengths.items() if number != NO_CLASS}
     if len(set(counts.values())) > 1:
         raise DataError(
             f"Predictions in column {column!r} have different lengths: {max(counts.values())} have "

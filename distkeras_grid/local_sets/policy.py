@@ -36,5 +36,5 @@ class LocalSetSampler(EpochSampler):
             drawing=drawing,
         )
 
-    def _order(self, kept: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:  # noqa: ARG002
+    def _order(self, sample: NDArray[np.int64] | None, epoch: int) -> NDArray[np.int64]:  # noqa: ARG002
         return self.drawing.train(epoch - 1, self.seat)

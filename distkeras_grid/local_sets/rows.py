@@ -40,7 +40,7 @@ class LocalRows:
         self._store, self._reader = store, reader
         self._folder, self._mapped_bytes = folder or local_folder(), mapped_bytes
         self._file: LocalFile | None = None
-        self._held: Numbers = np.empty(0, np.int64)
+        self._numbers: Numbers = np.empty(0, np.int64)
         self._stored: Numbers = np.empty(0, np.int64)
         self.seconds = 0.0
 
@@ -70,7 +70,7 @@ class LocalRows:
         """Drop the tiles that are held. A second call has no effect."""
         if self._file is not None:
             self._file.close()
-        self._file, self._held = None, np.empty(0, np.int64)
+        self._file, self._numbers = None, np.empty(0, np.int64)
 
     def _blocks(self, window: Sequence[Places]) -> Iterator[RowBlock]:
         for places in window:
@@ -82,19 +82,19 @@ class LocalRows:
 
     def _gathered(self, places: Places) -> NDArray[Any]:
         wanted, field = places.ravel(), self._store.field
-        found = np.searchsorted(self._held, wanted)
-        held = found < len(self._held)
-        held[held] = self._held[found[held]] == wanted[held]
-        if self._file is None or not held.all():
+        order = np.searchsorted(self._numbers, wanted)
+        hits = order < len(self._numbers)
+        hits[hits] = self._numbers[order[hits]] == wanted[hits]
+        if self._file is None or not hits.all():
             raise GridError(
                 "The tiles of this window have been given up. Ask for its blocks again."
             )
-        records = self._file.read_records(self._stored[found], field.nbytes)
+        records = self._file.read_records(self._stored[order], field.nbytes)
         return records.view(field.dtype).reshape(*places.shape, *field.shape)
 
     def _fetch(self, wanted: Numbers) -> None:
         """Fetch these tiles, sorted by number, in place of those of the former window."""
-        if np.array_equal(wanted, self._held):
+        if np.array_equal(wanted, self._numbers):
             return
         self.close()
         clock, file = time.perf_counter(), LocalFile(self._folder, self._mapped_bytes)
@@ -114,7 +114,7 @@ class LocalRows:
         if count != len(wanted) or stored.min() < 0:
             file.close()
             raise GridError(f"{count} of {len(wanted)} tiles came. The data have changed.")
-        self._file, self._held, self._stored = file, wanted, stored
+        self._file, self._numbers, self._stored = file, wanted, stored
         self.seconds += time.perf_counter() - clock
 
 

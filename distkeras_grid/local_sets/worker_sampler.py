@@ -55,11 +55,11 @@ class WorkerSampler:
     @property
     def digest(self) -> str:
         """Identity of the data set, so that a run goes on with the same data only."""
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for pool in (self._drawing.training, self._drawing.held_out):
             for column in (pool.starts, pool.tiles, pool.images, pool.labels):
-                found.update(column.astype("<i8").tobytes())
-        return found.hexdigest()[:16]
+                sha256.update(column.astype("<i8").tobytes())
+        return sha256.hexdigest()[:16]
 
     @property
     def read_seconds(self) -> float:

@@ -85,8 +85,8 @@ class UnitRange:
         return _tensor(dy[:, None] if self._flat else dy)
 
     def _array(self, tensor: Any) -> Array:
-        found = _ndarray(tensor)
-        return found[:, 0] if self._flat else found
+        array = _ndarray(tensor)
+        return array[:, 0] if self._flat else array
 
     # Kernels of TensorFlow
 

@@ -40,13 +40,13 @@ class Traffic:
         others = self.tasks - 1
         if not others:
             return 0
-        given, made = 4 * self.batch * self.inputs, 4 * self.batch * self.outputs
+        input_bytes, made = 4 * self.batch * self.inputs, 4 * self.batch * self.outputs
         if self.kind == "stages":
             # All cuts but the last lead by way of the master, whose link sees their bytes twice.
-            return given + 2 * made * (2 * others - 1)
+            return input_bytes + 2 * made * (2 * others - 1)
         if self.kind == "towers":
-            return others * (given + 2 * made)
-        return others * 2 * given + 2 * (made + 4 * self.divided) * others // self.tasks
+            return others * (input_bytes + 2 * made)
+        return others * 2 * input_bytes + 2 * (made + 4 * self.divided) * others // self.tasks
 
     @property
     def window_bytes(self) -> int:
@@ -72,12 +72,12 @@ class Traffic:
         they are input, output and their gradients, with the model's input as the first one's. What
         a tower or a stage keeps inside of it does not follow from these numbers.
         """
-        given, made = 4 * self.batch * self.inputs, 4 * self.batch * self.outputs
+        input_bytes, made = 4 * self.batch * self.inputs, 4 * self.batch * self.outputs
         if self.kind == "stages":
-            return given + 4 * made
+            return input_bytes + 4 * made
         if self.kind == "towers":
-            return given + 2 * self.tasks * made
-        return 2 * given + 2 * made
+            return input_bytes + 2 * self.tasks * made
+        return 2 * input_bytes + 2 * made
 
     def fits(self, available: float, seconds: float) -> bool:
         """Whether a link of so many bytes a second carries batches of so many seconds each."""
@@ -98,14 +98,14 @@ link; together 22.2 MB a batch, 0.018 s at 1.25 GB/s. Batches of 0.25 s need 88.
         """
         window = "1 batch" if self.window == 1 else f"{self.window} batches"
         mean, speed = self.mean_bytes, f"{available / 1e9:.3g} GB/s"
-        told = (
+        text = (
             f"{self.tasks} {self.kind}: {self.batch_bytes / 1e6:.3g} MB a batch of {self.batch} "
             f"rows and {self.window_bytes / 1e6:.3g} MB a window of {window} pass the master's "
             f"link; together {mean / 1e6:.3g} MB a batch, {mean / available:.2g} s at {speed}"
         )
         if seconds is None:
-            return told
-        need = f"{told}. Batches of {seconds:g} s need {mean / seconds / 1e6:.3g} MB/s"
+            return text
+        need = f"{text}. Batches of {seconds:g} s need {mean / seconds / 1e6:.3g} MB/s"
         if self.fits(available, seconds):
             return need
         advice = f"take a longer window, or fewer {self.kind}"

@@ -116,21 +116,21 @@ def _reason_against(layer: Any, shapes: Sequence[Shape], caller: str | None) -> 
 
 def _input_shapes(model: Any) -> dict[int, list[Shape]]:
     """Return spatial sizes and channels of the different inputs of layers, by the layer's `id`."""
-    found: dict[int, list[Shape]] = {}
+    by_layer: dict[int, list[Shape]] = {}
     for each in filter(_is_functional, layers_of(model)):
         for call in calls_in_order(each):
-            shapes = found.setdefault(id(call.operation), [])
+            shapes = by_layer.setdefault(id(call.operation), [])
             shapes += [s for t in call.input_tensors if (s := tuple(t.shape[1:])) not in shapes]
-    return found
+    return by_layer
 
 
 def _other_callers(model: Any) -> dict[int, str]:
     """Return a layer that calls others by itself, such as a wrapper, by the `id` of the others."""
     return {
-        id(held): f"{type(each).__name__} {each.name!r}"
+        id(inner): f"{type(each).__name__} {each.name!r}"
         for each in layers_of(model)
         if not _is_functional(each)
-        for held in layers_held_by(each)
+        for inner in layers_held_by(each)
     }
 
 
@@ -167,16 +167,16 @@ def _trained_before(model: Any) -> dict[str, bool]:
     """
     import keras
 
-    found: dict[str, bool] = {}
+    trained: dict[str, bool] = {}
     for layer in getattr(model, "operations", None) or model.layers:
         sources = [
             tensor._keras_history.operation
             for node in getattr(layer, "_inbound_nodes", [])
             for tensor in node.input_tensors
         ]
-        found[layer.name] = any(
-            bool(getattr(source, "trainable_variables", [])) or found.get(source.name, True)
+        trained[layer.name] = any(
+            bool(getattr(source, "trainable_variables", [])) or trained.get(source.name, True)
             for source in sources
             if not isinstance(source, keras.layers.InputLayer)
         )
-    return found
+    return trained

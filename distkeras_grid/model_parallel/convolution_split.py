@@ -88,11 +88,11 @@ class ConvolutionSplit(Trainer):
 
         check_tensorflow(type(self).__name__)
         layers = self._layers()
-        found = find_convolutions(self.keras_model)
+        convolutions = find_convolutions(self.keras_model)
         if layers not in ("auto", "all"):
-            found.chosen(tuple(layers))
-        if not found.layers:
-            whole = "; ".join(f"{name}: {why}" for name, why in found.whole.items())
+            convolutions.chosen(tuple(layers))
+        if not convolutions.layers:
+            whole = "; ".join(f"{name}: {why}" for name, why in convolutions.whole.items())
             raise ConfigurationError(
                 "ConvolutionSplit needs a model with a convolution that can be divided. Received: "
                 f"{whole or 'a model without convolutions'}. Train it with another trainer."

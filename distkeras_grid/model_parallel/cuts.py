@@ -4,15 +4,15 @@ The model is a row of pieces, which cannot be cut themselves. Stage r of S gets 
 j - 1. With M micro-batches, a stage takes per micro-batch, and holds at most,
 
     time    sum of the pieces' seconds, forward and backward
-    memory  sum held + min(S - r, M) (sum kept + input) + copies
+    memory  sum state + min(S - r, M) (sum activations + input) + copies
     copies  sum weights; for the last stage, VECTORS times the weights of all stages
 
-`held` are weights, their gradients and the optimizer's state; `kept` is what one micro-batch leaves
-in memory from its forward to its backward pass. At the end of a window each stage copies its
-weights. The last stage's worker holds vectors of all weights, which it exchanges with the server.
-The slowest stage sets the pace of the pipeline. So the time is divided evenly: cut r is where the
-time of the pieces before it is nearest to r / S of the whole, which leaves no stage slower than an
-even part by more than the slowest piece.
+The state are weights, their gradients and the optimizer's state; activations are what one
+micro-batch leaves in memory from its forward to its backward pass. At the end of a window each
+stage copies its weights. The last stage's worker holds vectors of all weights, which it exchanges
+with the server. The slowest stage sets the pace of the pipeline. So the time is divided evenly: cut
+r is where the time of the pieces before it is nearest to r / S of the whole, which leaves no stage
+slower than an even part by more than the slowest piece.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class LayerGroup(FrozenStruct, frozen=True):
     name: str  # Name of its last layer, after which the model can be cut
     forward: float  # forward and backward: Time of a micro-batch [s]
     backward: float
-    held: int  # Bytes of weights, gradients and optimizer state
-    kept: int  # Bytes of a micro-batch from its forward to its backward pass, without the input
+    state_bytes: int  # Bytes of weights, gradients and optimizer state
+    # Bytes of a micro-batch from its forward to its backward pass, without the input
+    activation_bytes: int
     sent: int  # Bytes of a micro-batch's output
     trains: bool = True  # Whether it has weights that are trained
     weights: int = 0  # Bytes of one copy of its weights, also of those that are not trained
@@ -85,8 +86,9 @@ class Placement(FrozenStruct, frozen=True):
 
         Examples
         --------
-        >>> costs = {"held": 3_000_000, "weights": 1_000_000, "kept": 2_000_000, "sent": 8000}
-        >>> pieces = [LayerGroup(name=n, forward=0.01, backward=0.02, **costs) for n in ("a", "b")]
+        >>> costs = {"state_bytes": 3_000_000, "weights": 1_000_000, "sent": 8000}
+        >>> costs |= {"forward": 0.01, "backward": 0.02, "activation_bytes": 2_000_000}
+        >>> pieces = [LayerGroup(name=name, **costs) for name in ("a", "b")]
         >>> print("\n".join(choose_cuts(pieces, 2, 3).table()))
         stage  up to layer  a micro-batch  MB at most  MB sent on
         0      a                  0.030 s           8       0.008
@@ -117,14 +119,14 @@ def choose_cuts(
     stages: int,
     micro_batches: int,
     *,
-    given: int = 0,
+    input_bytes: int = 0,
     limit: float | None = None,
 ) -> Placement:
     """Cut a model into stages that take about as long as each other.
 
     `pieces`: in the order of the model.
     `stages, micro_batches`: at least 1.
-    `given`: bytes of a micro-batch's input of the model.
+    `input_bytes`: bytes of a micro-batch's input of the model.
     `limit`: most bytes of a stage; see the module's equation.
     """
     trained = [0, *accumulate(int(piece.trains) for piece in pieces)]
@@ -142,15 +144,15 @@ def choose_cuts(
         stops = (n for n in range(bounds[-1] + 1, len(pieces)) if low < trained[n] <= high)
         wanted = number * seconds[-1] / stages
         bounds.append(min(stops, key=lambda stop: abs(seconds[stop] - wanted)))
-    return _placement(pieces, (*bounds, len(pieces)), micro_batches, given, limit)
+    return _placement(pieces, (*bounds, len(pieces)), micro_batches, input_bytes, limit)
 
 
-def given_cuts(
+def place_cuts(
     pieces: Sequence[LayerGroup],
     names: Sequence[str],
     micro_batches: int,
     *,
-    given: int = 0,
+    input_bytes: int = 0,
     limit: float | None = None,
 ) -> Placement:
     """Cut a model after the layers of these names; other parameters as in `choose_cuts`."""
@@ -169,23 +171,23 @@ def given_cuts(
                 f"Each stage has weights that are trained, and the one up to "
                 f"{pieces[stop - 1].name!r} has none. Received: cuts={list(names)}."
             )
-    return _placement(pieces, bounds, micro_batches, given, limit)
+    return _placement(pieces, bounds, micro_batches, input_bytes, limit)
 
 
 def _placement(
     pieces: Sequence[LayerGroup],
     bounds: Sequence[int],
     micro_batches: int,
-    given: int,
+    input_bytes: int,
     limit: float | None,
 ) -> Placement:
     """Return the placement with these bounds of the stages; refuse a stage above the limit."""
-    inputs = [given, *(piece.sent for piece in pieces)]
+    inputs = [input_bytes, *(piece.sent for piece in pieces)]
     vectors = VECTORS * sum(piece.weights for piece in pieces)
     stages, count = [], len(bounds) - 1
     for number, (start, stop) in enumerate(pairwise(bounds)):
         own = pieces[start:stop]
-        kept = sum(piece.kept for piece in own) + inputs[start]
+        activation_bytes = sum(piece.activation_bytes for piece in own) + inputs[start]
         copies = vectors if number + 1 == count else sum(piece.weights for piece in own)
         stages.append(
             Stage(
@@ -194,8 +196,8 @@ def _placement(
                 last=own[-1].name,
                 forward=math.fsum(piece.forward for piece in own),
                 backward=math.fsum(piece.backward for piece in own),
-                memory=sum(piece.held for piece in own)
-                + in_flight(count, number, micro_batches) * kept
+                memory=sum(piece.state_bytes for piece in own)
+                + in_flight(count, number, micro_batches) * activation_bytes
                 + copies,
                 sent=own[-1].sent,
             )

@@ -35,7 +35,7 @@ class ConvolutionWorker:
 
     def __init__(self, layers: Sequence[Convolution]) -> None:
         self._layers: Mapping[str, Convolution] = {layer.name: layer for layer in layers}
-        self._kept: dict[str, tuple[int, UnitRange]] = {}
+        self._parts: dict[str, tuple[int, UnitRange]] = {}
 
     def answer(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> None:
         """Compute, and send the results."""
@@ -50,13 +50,13 @@ class ConvolutionWorker:
 
     def _forward(self, message: Forward, arrays: list[Array], duplex: Duplex) -> None:
         part = self._part(message.layer, arrays)
-        self._kept[message.layer] = message.call, part
+        self._parts[message.layer] = message.call, part
         clock = time.perf_counter()
         y = part.output()
         duplex.send(ForwardResult(seconds=self._elapsed(clock)), [y])
 
     def _backward(self, message: Backward, arrays: list[Array], duplex: Duplex) -> None:
-        number, part = self._kept.get(message.layer, (-1, None))
+        number, part = self._parts.get(message.layer, (-1, None))
         if len(arrays) > 1:
             part = self._part(message.layer, arrays[1:])
         elif number != message.call:
@@ -113,7 +113,7 @@ def serve(channel: ArrayChannel, computer: RequestHandler) -> bool:
     """
     # The queue stays short even if this device is slow: the master waits for its answers.
     inbox: queue.SimpleQueue[tuple[msgspec.Struct, list[Array]] | None] = queue.SimpleQueue()
-    duplex = Duplex(channel, lambda *found: inbox.put(found), lambda _: inbox.put(None))
+    duplex = Duplex(channel, lambda *item: inbox.put(item), lambda _: inbox.put(None))
     duplex.start()
     try:
         while (request := inbox.get()) is not None:

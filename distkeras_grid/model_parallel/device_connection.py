@@ -31,7 +31,7 @@ class DeviceConnection:
         self._waiting: deque[Future[Answer]] = deque()
         self._lock = threading.Lock()
         self._why: str | None = None
-        self._told = ended
+        self._on_end = ended
         self._duplex = Duplex(channel, self._took, self._ended)
         self._duplex.start()
 
@@ -94,4 +94,4 @@ class DeviceConnection:
         for future in waiting:
             future.set_exception(ConnectionResetError(why))
         if first:
-            self._told(self, why)
+            self._on_end(self, why)

@@ -58,16 +58,16 @@ class DeviceGroup:
         with self._changed:
             self._lines[number] = line
             self._changed.notify_all()
-            told = f"Device {number} is there again." if self._complete else ""
-        self._say(told)
+            text = f"Device {number} is there again." if self._complete else ""
+        self._say(text)
 
     def line(self, number: int) -> DeviceConnection:
         """Return the connection to a device."""
         with self._changed:
-            found = self._lines.get(number)
-        if found is None:
+            connection = self._lines.get(number)
+        if connection is None:
             raise ConnectionResetError(f"device {number} is lost")
-        return found
+        return connection
 
     def drop(self, number: int, why: str) -> None:
         """End the connection to a device, if there is one, and report `why`."""
@@ -133,8 +133,8 @@ class DeviceGroup:
             self._moved += line.moved
             del self._lines[line.number]
             self._gone = self._gone or self._complete
-            told = f"Device {line.number} is lost: {why}." if self._complete else ""
-        self._say(told)
+            text = f"Device {line.number} is lost: {why}." if self._complete else ""
+        self._say(text)
 
     def _say(self, text: str) -> None:
         """Report a line, outside the lock: the report needs a connection."""

@@ -63,7 +63,7 @@ class _Pass:
     backward: dict[int, float] = field(default_factory=dict)
     gradients: dict[int, Future[Answer]] = field(default_factory=dict)
     # The connections to the devices that have kept the input and their kernel.
-    kept: dict[int, DeviceConnection] = field(default_factory=dict)
+    holders: dict[int, DeviceConnection] = field(default_factory=dict)
     own: Array | None = None
     arrays: tuple[Array, Array, Array] | None = None
 
@@ -251,11 +251,11 @@ class Devices(DeviceGroup):
             this = _Pass(next(self._numbers), ranges(self._shares[name]))
             lines = {device: self._lines.get(device) for device in this.others}
             self._remember(name, this)
-        this.kept = {device: line for device, line in lines.items() if line is not None}
+        this.holders = {device: line for device, line in lines.items() if line is not None}
         request = Forward(layer=name, call=this.number)
         asked = {
             device: line.ask(request, _operands(layer, this.units[device], x, kernel))[0]
-            for device, line in this.kept.items()
+            for device, line in this.holders.items()
         }
         own = self._own_output(layer, this, x, kernel)
         if own is not None and not this.others:
@@ -363,7 +363,7 @@ class Devices(DeviceGroup):
                 continue
             x, kernel, dy = self._parts(layer, this, device)
             # A copy: TensorFlow may reuse the memory before the array is sent.
-            arrays = [np.array(dy), *(() if this.kept.get(device) is line else (x, kernel))]
+            arrays = [np.array(dy), *(() if this.holders.get(device) is line else (x, kernel))]
             first[device], this.gradients[device] = line.ask(
                 Backward(layer=layer.name, call=this.number), arrays, answers=2
             )

@@ -77,8 +77,8 @@ class Duplex:
     def _receive(self) -> None:
         error: Exception | None = None
         try:
-            while (found := self._channel.receive(None)) is not None:
-                self._took(*found)
+            while (item := self._channel.receive(None)) is not None:
+                self._took(*item)
         except BROKEN as broken:
             error = broken
         self.close()

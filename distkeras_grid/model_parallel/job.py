@@ -37,10 +37,10 @@ def run_devices(
 ) -> keras.Model:
     """Run the master as the run's only worker, and the other devices beside it."""
     spark, run, key = active_session(), prepared.settings.run, new_key()
-    told = Recorder((prepared.description, prepared.history.params), progress.note)
+    recorder = Recorder((prepared.description, prepared.history.params), progress.note)
     place, model = _next_port(prepared.settings.place), parts[0] if parts else None
     all_keys = partial(seat_key, key)
-    with MasterRegistry(place, all_keys, run, told, dict(enumerate(parts))) as directory:
+    with MasterRegistry(place, all_keys, run, recorder, dict(enumerate(parts))) as directory:
         work = partial(master, plan_of(RegistryAddress(run, all_keys, directory.address)))
         if count == 1:
             return prepared.execute(progress, work=work, model=model)

@@ -41,8 +41,8 @@ def measure_pieces(model: Any, cuts: Sequence[Cut], rows: int) -> list[LayerGrou
             )
     slots = _slots_per_weight(model)
     return [
-        _measured(keras.Model(given, output), name, rows, slots)
-        for name, (given, output) in zip(names, pairwise(tensors), strict=True)
+        _measured(keras.Model(start, output), name, rows, slots)
+        for name, (start, output) in zip(names, pairwise(tensors), strict=True)
     ]
 
 
@@ -52,14 +52,14 @@ def unmeasured_pieces(model: Any, cuts: Sequence[Cut]) -> list[LayerGroup]:
 
     tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]
     names = [*(cut.name for cut in cuts), model.outputs[0]._keras_history.operation.name]
-    pieces = (keras.Model(given, output) for given, output in pairwise(tensors))
+    pieces = (keras.Model(start, output) for start, output in pairwise(tensors))
     return [
         LayerGroup(
             name=name,
             forward=0.0,
             backward=0.0,
-            held=0,
-            kept=0,
+            state_bytes=0,
+            activation_bytes=0,
             sent=0,
             trains=bool(piece.trainable_variables),
         )
@@ -73,9 +73,9 @@ def _measured(piece: Any, name: str, rows: int, slots: float) -> LayerGroup:
     states = [(variable, variable.numpy()) for variable in piece.non_trainable_variables]
     shape = (rows, *piece.inputs[0].shape[1:])
     x = tf.constant(np.random.default_rng(0).random(shape, np.float32))
-    forward = tf.function(lambda given: piece(given, training=True), autograph=False)
-    kept: list[int] = []
-    both = tf.function(lambda given: _both_ways(piece, given, kept), autograph=False)
+    forward = tf.function(lambda x: piece(x, training=True), autograph=False)
+    sizes: list[int] = []
+    both = tf.function(lambda x: _both_ways(piece, x, sizes), autograph=False)
     times = [_median(function, x) for function in (forward, both)]
     for variable, value in states:
         variable.assign(value)
@@ -85,34 +85,34 @@ def _measured(piece: Any, name: str, rows: int, slots: float) -> LayerGroup:
         name=name,
         forward=times[0],
         backward=max(times[1] - times[0], 1e-9),
-        held=4 * int((COPIES + slots) * weights + frozen),
-        kept=kept[0],
+        state_bytes=4 * int((COPIES + slots) * weights + frozen),
+        activation_bytes=sizes[0],
         sent=4 * rows * int(np.prod(piece.outputs[0].shape[1:])),
         trains=bool(weights),
         weights=4 * (weights + frozen),
     )
 
 
-def _both_ways(piece: Any, given: Any, kept: list[int]) -> list[Any]:
+def _both_ways(piece: Any, x: Any, sizes: list[int]) -> list[Any]:
     """Compute a piece forward and backward; body of a compiled function, traced once."""
     import tensorflow as tf
 
     values = [variable.value for variable in piece.trainable_variables]
     with tf.GradientTape() as tape:
-        tape.watch(given)
-        y = piece(given, training=True)
+        tape.watch(x)
+        y = piece(x, training=True)
     graph = y.graph
     ahead = {operation.name for operation in graph.get_operations()}
-    gradients = tape.gradient(y, [given, *values], output_gradients=tf.ones_like(y))
-    kept.append(_kept_bytes(graph, ahead))
+    gradients = tape.gradient(y, [x, *values], output_gradients=tf.ones_like(y))
+    sizes.append(_activation_bytes(graph, ahead))
     return [gradient for gradient in gradients if gradient is not None]
 
 
-def _kept_bytes(graph: Any, ahead: set[str]) -> int:
+def _activation_bytes(graph: Any, ahead: set[str]) -> int:
     """Return the bytes of the forward pass's tensors that the backward pass reads."""
     # Weights and inputs are there in any case, and constants are part of the graph.
     elsewhere = ("Placeholder", "ReadVariableOp", "Const")
-    found = {
+    activations = {
         tensor.name: tensor
         for operation in graph.get_operations()
         if operation.name not in ahead
@@ -121,7 +121,7 @@ def _kept_bytes(graph: Any, ahead: set[str]) -> int:
     }
     sizes = (
         (tensor.shape.num_elements() or 0) * tensor.dtype.size
-        for tensor in found.values()
+        for tensor in activations.values()
         if tensor.dtype.is_numpy_compatible
     )
     return int(sum(sizes))
@@ -138,10 +138,10 @@ def _median(function: Any, x: Any) -> float:
     return statistics.median(seconds[1:])
 
 
-def _flat(found: Any) -> list[Any]:
+def _flat(tensors: Any) -> list[Any]:
     import tensorflow as tf
 
-    return [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(found)]
+    return [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
 
 
 def _slots_per_weight(model: Any) -> float:

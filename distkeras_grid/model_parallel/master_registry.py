@@ -52,10 +52,10 @@ class MasterRegistry:
         place: BindAddress,
         key_of: Callable[[int], bytes],
         run: str,
-        told: Callable[[Report], None],
+        on_report: Callable[[Report], None],
         archives: Mapping[int, bytes] | None = None,
     ) -> None:
-        self._told = told
+        self._on_report = on_report
         self._archives = archives or {}
         self._lock = threading.Lock()
         self._master: tuple[int, Announce] | None = None
@@ -76,12 +76,12 @@ class MasterRegistry:
 
     def _serve(self, hello: WorkerHello, channel: ArrayChannel) -> None:
         with channel, contextlib.suppress(*BROKEN):
-            while (found := channel.receive(None)) is not None:
-                if isinstance(found[0], FetchModel):
+            while (request := channel.receive(None)) is not None:
+                if isinstance(request[0], FetchModel):
                     archive = np.frombuffer(self._archives.get(hello.seat, b""), np.uint8)
                     channel.send(ModelArchive(size=archive.size), [as_numbers(archive)])
                 else:
-                    channel.send(self._answer(hello, found[0]))
+                    channel.send(self._answer(hello, request[0]))
 
     def _answer(self, hello: WorkerHello, message: msgspec.Struct) -> msgspec.Struct:
         if isinstance(message, Locate):
@@ -105,7 +105,7 @@ class MasterRegistry:
                 if self._master is None or hello.attempt >= self._master[0]:
                     self._released = True
         elif isinstance(message, Report):
-            self._told(message)
+            self._on_report(message)
         return Acknowledgement()
 
 
@@ -148,9 +148,9 @@ class RegistryClient:
 
     def master(self) -> ServerAddress | None:
         """Return where the master is; None if that is not known yet."""
-        found = self._ask(Locate(), LocateReply)
+        reply = self._ask(Locate(), LocateReply)
         return (
-            None if found.host is None else ServerAddress(found.host, found.port, found.unix_path)
+            None if reply.host is None else ServerAddress(reply.host, reply.port, reply.unix_path)
         )
 
     def released(self) -> bool:
@@ -161,13 +161,13 @@ class RegistryClient:
         """Return this device's part of the model, as an archive."""
         try:
             self.channel.send(FetchModel())
-            found = self.channel.receive(STALL_SECONDS)
+            reply = self.channel.receive(STALL_SECONDS)
         except OSError as error:
             raise unreachable(self.address, error) from error
-        match found:
+        match reply:
             case ModelArchive(size=size), [numbers] if size:
                 return as_bytes(numbers, size).tobytes()
-        raise RemoteProtocolError(f"A part of the model is expected. Received: {found!r:.200}.")
+        raise RemoteProtocolError(f"A part of the model is expected. Received: {reply!r:.200}.")
 
     def announce(self, address: ServerAddress) -> None:
         """Announce that this task is the master, and where it listens."""

@@ -79,7 +79,7 @@ def find_cuts(model: Any) -> list[Cut]:
     calls = Counter(node.operation.name for node in nodes)
     open_weights = _open_weights(nodes)
     live: dict[int, Any] = {}
-    found = []
+    cuts = []
     for place, node in enumerate(nodes[:-1]):
         live.update((id(tensor), tensor) for tensor in node.output_tensors)
         live = {key: tensor for key, tensor in live.items() if last_use.get(key, -1) > place}
@@ -88,8 +88,8 @@ def find_cuts(model: Any) -> list[Cut]:
         (only,) = live.values()
         name = node.operation.name
         if only.dtype == "float32" and calls[name] == 1 and only is node.output_tensors[0]:
-            found.append(Cut(name, only))
-    return found
+            cuts.append(Cut(name, only))
+    return cuts
 
 
 def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
@@ -98,8 +98,8 @@ def stages_of(model: Any, cuts: Sequence[Cut]) -> list[Any]:
 
     tensors = [model.inputs[0], *(cut.tensor for cut in cuts), model.outputs[0]]
     return [
-        keras.Model(given, output, name=f"stage_{number}")
-        for number, (given, output) in enumerate(pairwise(tensors))
+        keras.Model(start, output, name=f"stage_{number}")
+        for number, (start, output) in enumerate(pairwise(tensors))
     ]
 
 
@@ -188,7 +188,7 @@ def _open_weights(nodes: Sequence[Any]) -> list[bool]:
         for variable in getattr(node.operation, "variables", ()):
             uses.setdefault(id(variable), []).append(place)
     opened = [False] * len(nodes)
-    for found in uses.values():
-        for place in range(found[0], found[-1]):
+    for places in uses.values():
+        for place in range(places[0], places[-1]):
             opened[place] = True
     return opened

@@ -21,7 +21,7 @@ from distkeras_grid.rows import RowBlock
 from distkeras_grid.weights import Vector
 
 #: Called with the passes of a batch, once.
-Told = Callable[[Sequence[TimedPass]], None]
+PassesCallback = Callable[[Sequence[TimedPass]], None]
 
 
 class PlacedEngine(TensorFlowEngine):
@@ -44,7 +44,7 @@ class PlacedEngine(TensorFlowEngine):
         micro_batches: int,
         *,
         scaling: tuple[float, float] = (1.0, 0.0),
-        told: Told | None = None,
+        on_passes: PassesCallback | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, **{**options, "jit": False})
@@ -53,7 +53,7 @@ class PlacedEngine(TensorFlowEngine):
         self._remote = remote
         self._micro_batches = micro_batches
         self._input_scaling = scaling
-        self._told = told
+        self._on_passes = on_passes
         self._gradients = GradientSum()
         self._micro: dict[Any, Callable[..., Any]] = {}
         self._take_step: Callable[..., Any] | None = None
@@ -120,9 +120,9 @@ class PlacedEngine(TensorFlowEngine):
             for step in range(block.steps):
                 passes = self._batch([array[step] for array in block.arrays])
         self._collect(after)
-        if self._told is not None and not self._warming:
-            self._told(passes)
-            self._told = None
+        if self._on_passes is not None and not self._warming:
+            self._on_passes(passes)
+            self._on_passes = None
         logs: Mapping[str, Any] = self.model.get_metrics_result()
         return logs
 
@@ -132,16 +132,16 @@ class PlacedEngine(TensorFlowEngine):
         bounds = micro_batch_bounds(len(x), self._micro_batches)
         inputs = [scaled(x[start:stop], *self._input_scaling) for start, stop in bounds]
 
-        def last(number: int, given: Array) -> Array:
+        def last(number: int, x_part: Array) -> Array:
             start, stop = bounds[number]
-            return self._last(given, [a[start:stop] for a in rest], (stop - start) / len(x))
+            return self._last(x_part, [a[start:stop] for a in rest], (stop - start) / len(x))
 
         passes: Sequence[TimedPass] = ()
         if self._remote is not None:
             passes = self._remote.train(inputs, last)
         else:
-            for number, given in enumerate(inputs):
-                last(number, given)
+            for number, x_part in enumerate(inputs):
+                last(number, x_part)
         if self._take_step is None:
             import tensorflow as tf
 
@@ -152,11 +152,11 @@ class PlacedEngine(TensorFlowEngine):
         self._take_step(self._gradients.take())
         return passes
 
-    def _last(self, given: Array, rest: Sequence[NDArray[Any]], share: float) -> Array:
+    def _last(self, x: Array, rest: Sequence[NDArray[Any]], share: float) -> Array:
         """Compute a micro-batch on the last stage, both ways; return its input's gradient."""
         import tensorflow as tf
 
-        arrays = [given, *rest]
+        arrays = [x, *rest]
         key = tuple((array.dtype.str, array.shape[1:]) for array in arrays)
         if key not in self._micro:
             # Batches of all sizes take one graph.
@@ -170,7 +170,7 @@ class PlacedEngine(TensorFlowEngine):
         self._gradients.add(gradients, self.model.trainable_variables)
         return np.asarray(dx)
 
-    def _micro_batch(self, share: Any, given: Any, *rest: Any) -> tuple[Any, list[Any]]:
+    def _micro_batch(self, share: Any, inputs: Any, *rest: Any) -> tuple[Any, list[Any]]:
         """Return the gradients of a micro-batch's part of the loss; body of a compiled function."""
         import keras
         import tensorflow as tf
@@ -178,34 +178,34 @@ class PlacedEngine(TensorFlowEngine):
         model = self.model
         with tf.GradientTape() as tape:
             if self._remote is not None:
-                tape.watch(given)
-            x, y, weight = keras.utils.unpack_x_y_sample_weight(self._data([given, *rest]))
+                tape.watch(inputs)
+            x, y, weight = keras.utils.unpack_x_y_sample_weight(self._data([inputs, *rest]))
             prediction = model(x, training=True)
             loss = model.compute_loss(
                 x=x, y=y, y_pred=prediction, sample_weight=weight, training=True
             )
             scaled_loss = model.optimizer.scale_loss(loss * share)
         # As Keras' own train_step.
-        model._loss_tracker.update_state(loss, sample_weight=tf.shape(given)[0])
+        model._loss_tracker.update_state(loss, sample_weight=tf.shape(inputs)[0])
         model.compute_metrics(x, y, prediction, sample_weight=weight)
         values = [variable.value for variable in model.trainable_variables]
-        dx, *gradients = tape.gradient(scaled_loss, [given, *values])
-        return tf.zeros_like(given) if dx is None else dx, [
+        dx, *gradients = tape.gradient(scaled_loss, [inputs, *values])
+        return tf.zeros_like(inputs) if dx is None else dx, [
             tf.zeros(value.shape) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, value in zip(gradients, values, strict=True)
         ]
 
     def _build_metrics(self, block: RowBlock) -> None:
-        given = np.zeros((1, 1, *self.model.inputs[0].shape[1:]), np.float32)
+        zeros = np.zeros((1, 1, *self.model.inputs[0].shape[1:]), np.float32)
         sample = block.part(slice(1), slice(1))
-        super()._build_metrics(RowBlock((given,), sample.y, sample.weight))
+        super()._build_metrics(RowBlock((zeros,), sample.y, sample.weight))
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         x, *rest = arrays
-        given = scaled(x, *self._input_scaling)
+        inputs = scaled(x, *self._input_scaling)
         if self._remote is not None:
-            given = self._reached(lambda remote: remote.infer(given))
-        return super()._test([given, *rest])
+            inputs = self._reached(lambda remote: remote.infer(inputs))
+        return super()._test([inputs, *rest])
 
     def _load(self, weights: Vector) -> None:
         set_flat_weights(self.model, gather(weights, self._places[-1]), self._own_layout)
@@ -227,9 +227,9 @@ class PlacedEngine(TensorFlowEngine):
         scatter(get_flat_weights(self.model, self._own_layout), self._places[-1], vector)
         if self._remote is None:
             return
-        found: list[Vector] = self._reached(lambda remote: remote.fetch())
-        self._digests = [_digest(part) for part in found]
-        for part, places in zip(found, self._places, strict=False):
+        parts: list[Vector] = self._reached(lambda remote: remote.fetch())
+        self._digests = [_digest(part) for part in parts]
+        for part, places in zip(parts, self._places, strict=False):
             scatter(part, places, vector)
 
     def _reached(self, ask: Callable[[RemoteStages], Any]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, given_cuts
+from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, place_cuts
 from distkeras_grid.model_parallel.job import run_devices
 from distkeras_grid.model_parallel.master_registry import RegistryAddress
 from distkeras_grid.model_parallel.pipeline_partition import (
@@ -117,9 +117,9 @@ class PlacedLayers(Trainer):
         settle([check_slots(count, wanted)])
         stages = wanted or count
         check_stageable(self.keras_model, self._micro_batches(stages))
-        found = find_cuts(self.keras_model)
-        if len(found) + 1 < stages:
-            names = ", ".join(cut.name for cut in found) or "nowhere"
+        places = find_cuts(self.keras_model)
+        if len(places) + 1 < stages:
+            names = ", ".join(cut.name for cut in places) or "nowhere"
             raise ConfigurationError(
                 f"A model in {stages} stages is cut {stages - 1} times where a single tensor leads "
                 f"on, between layers that share no weights. It can be cut after: {names}. Use "
@@ -148,15 +148,15 @@ class PlacedLayers(Trainer):
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
         model = model_from_bytes(compiled.archive, prepared.objects)
-        found = find_cuts(model)
-        placement = self._placement(model, found, count, micro_batches, cuts)
+        places = find_cuts(model)
+        placement = self._placement(model, places, count, micro_batches, cuts)
         lines = placement.table() if self._measures(cuts) else []
         for line in lines:
             progress.note(line)
-        for kept in (prepared.description, prepared.history.params):
-            kept["cuts"] = list(placement.cuts)
-            kept.setdefault("devices", []).extend(lines)
-        known = {cut.name: cut for cut in found}
+        for record in (prepared.description, prepared.history.params):
+            record["cuts"] = list(placement.cuts)
+            record.setdefault("devices", []).extend(lines)
+        known = {cut.name: cut for cut in places}
         stages = stages_of(model, [known[name] for name in placement.cuts])
         with keras.saving.custom_object_scope(dict(prepared.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
@@ -194,7 +194,7 @@ class PlacedLayers(Trainer):
     def _placement(
         self,
         model: keras.Model,
-        found: list[Cut],
+        places: list[Cut],
         stages: int,
         micro_batches: int,
         cuts: Literal["auto"] | Sequence[str],
@@ -202,13 +202,13 @@ class PlacedLayers(Trainer):
         from distkeras_grid.model_parallel.layer_profiler import measure_pieces, unmeasured_pieces
 
         if cuts != "auto" and not self._measures(cuts):
-            return given_cuts(unmeasured_pieces(model, found), cuts, micro_batches)
+            return place_cuts(unmeasured_pieces(model, places), cuts, micro_batches)
         rows = -(-self.batch_size // micro_batches)
-        pieces = measure_pieces(model, found, rows)
-        given, limit = 4 * rows * _size(model.inputs[0].shape[1:]), self.memory_limit
+        pieces = measure_pieces(model, places, rows)
+        input_bytes, limit = 4 * rows * _size(model.inputs[0].shape[1:]), self.memory_limit
         if cuts != "auto":
-            return given_cuts(pieces, cuts, micro_batches, given=given, limit=limit)
-        return choose_cuts(pieces, stages, micro_batches, given=given, limit=limit)
+            return place_cuts(pieces, cuts, micro_batches, input_bytes=input_bytes, limit=limit)
+        return choose_cuts(pieces, stages, micro_batches, input_bytes=input_bytes, limit=limit)
 
     def _measures(self, cuts: Literal["auto"] | Sequence[str]) -> bool:
         """Return whether the parts are measured: to choose the cuts, or to check those named.

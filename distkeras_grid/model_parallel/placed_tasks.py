@@ -91,7 +91,7 @@ def _build(
         meeting.admit(members, Welcome())
         remote = RemoteStages(members, plan.count - 1, plan.spec.limits)
 
-    def told(passes: Sequence[TimedPass]) -> None:
+    def report_waits(passes: Sequence[TimedPass]) -> None:
         share = f"{bubble_share(passes):.0%}".replace("%", " %")
         line = f"Stages waited {share} of the time of a batch, the line included (measured)."
         reports.say([line], passes=passes[:MOST_PASSES])
@@ -103,7 +103,7 @@ def _build(
         remote,
         plan.micro_batches,
         scaling=scaling,
-        told=told if remote is not None else None,
+        on_passes=report_waits if remote is not None else None,
         **options,
     )
     return cast("ModelEngine", engine)

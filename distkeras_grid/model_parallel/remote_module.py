@@ -55,8 +55,8 @@ class RemoteModule(ABC):
         self._offset = keras.Variable(0, dtype="int", name="schedule_offset")
         # A learning rate set by a callback is kept, also by a new optimizer.
         self._rate: float | None = None
-        (given,) = model.inputs
-        shape = tf.TensorSpec((None, *given.shape[1:]), given.dtype)
+        (tensor,) = model.inputs
+        shape = tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype)
         self._train, self._infer = (
             tf.function(
                 lambda x, training=training: model(x, training=training),
@@ -87,8 +87,8 @@ class RemoteModule(ABC):
             case DeviceScheduleOffset(), []:
                 self._offset.assign(message.steps)
                 duplex.send(Acknowledgement())
-            case PutState(), [held]:
-                self._restore(unpack(as_bytes(held, message.size)))
+            case PutState(), [payload]:
+                self._restore(unpack(as_bytes(payload, message.size)))
                 duplex.send(Acknowledgement())
             case GetDeviceState(), []:
                 packed = pack(self._state())
@@ -110,14 +110,16 @@ class RemoteModule(ABC):
 
     def _state(self) -> dict[str, NDArray[Any]]:
         """Return copies of everything but the weights that training changes."""
-        held = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
+        variables = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
         # Keras returns a scalar as a NumPy number, which is not an array.
-        return {str(number): np.array(variable.numpy()) for number, variable in enumerate(held)}
+        return {
+            str(number): np.array(variable.numpy()) for number, variable in enumerate(variables)
+        }
 
     def _restore(self, state: dict[str, Any]) -> None:
         check_same(self._state(), state)
-        held = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
-        for number, variable in enumerate(held):
+        variables = [*self._optimizer.variables, *(v for v, _ in self._others), self._offset]
+        for number, variable in enumerate(variables):
             variable.assign(state[str(number)])
 
     def _set_rate(self, value: float) -> None:

@@ -85,18 +85,20 @@ class RemoteParts:
 
     def fetch_state(self) -> list[Packed]:
         """Return all that the parts change besides their weights, packed."""
-        found = [self._result(future) for future in self._ask([GetDeviceState()] * self._count, [])]
+        replies = [
+            self._result(future) for future in self._ask([GetDeviceState()] * self._count, [])
+        ]
         return [
             as_bytes(array, message.size)
-            for message, (array,) in found
+            for message, (array,) in replies
             if isinstance(message, TowerState)
         ]
 
     def fetch(self) -> list[Vector]:
         """Return the weights of all parts, after all steps so far."""
-        found = self._ask([FetchWeights()] * self._count, [])
+        futures = self._ask([FetchWeights()] * self._count, [])
         self._check_steps()
-        return [self._array(future) for future in found]
+        return [self._array(future) for future in futures]
 
     def set_rate(self, value: float) -> None:
         """Set the learning rate of all parts."""

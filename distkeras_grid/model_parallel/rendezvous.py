@@ -127,8 +127,8 @@ class DeviceRendezvous:
             contextlib.suppress(ServerUnreachableError),
             self._plan.guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking,
         ):
-            told = None if shares is None else dict(shares)
-            asking.report(Report(lines=tuple(lines), shares=told, passes=tuple(passes)))
+            copy = None if shares is None else dict(shares)
+            asking.report(Report(lines=tuple(lines), shares=copy, passes=tuple(passes)))
 
     def _part(self, members: DeviceGroup) -> None:
         members.close(released=not self._failed)

@@ -25,7 +25,7 @@ class DeviceLines:
     Examples
     --------
     >>> lines = DeviceLines(str(number) for number in range(1000))
-    >>> len(lines.kept), lines.kept[400]
+    >>> len(lines.text), lines.text[400]
     (801, '(200 lines left out)')
     """
 
@@ -47,7 +47,7 @@ class DeviceLines:
                 self._left_out += 1
 
     @property
-    def kept(self) -> list[str]:
+    def text(self) -> list[str]:
         """The lines in their order, as a new list."""
         gap = [f"({self._left_out} lines left out)"] if self._left_out else []
         return [*self._first, *gap, *self._newest]
@@ -69,7 +69,7 @@ class Recorder:
         with self._lock:
             for record, lines in self._records:
                 lines.add(report.lines)
-                record["devices"] = lines.kept
+                record["devices"] = lines.text
                 if report.shares:
                     record["shares"] = {name: list(each) for name, each in report.shares.items()}
                 elif report.shares is not None:
@@ -143,8 +143,8 @@ class Reports:
             self._error = error
 
     def _send_all(self) -> None:
-        while (found := self._next()) is not None:
-            self._send(*found)
+        while (report := self._next()) is not None:
+            self._send(*report)
 
     def _next(self) -> tuple[list[str], Shares | None, Sequence[TimedPass]] | None:
         """Wait for something to report; None at the end."""
@@ -152,6 +152,6 @@ class Reports:
             self._changed.wait_for(lambda: self._waits or self._ended)
             if not self._waits:
                 return None
-            found = self._lines.kept, self._shares, self._passes
+            report = self._lines.text, self._shares, self._passes
             self._lines, self._shares, self._passes, self._waits = DeviceLines(), None, (), False
-            return found
+            return report

@@ -56,8 +56,8 @@ def check_mean_loss(model: Any, micro_batches: int) -> None:
 
     if micro_batches == 1:
         return
-    for given in keras.tree.flatten(model.loss):
-        loss = keras.losses.get(given)
+    for name in keras.tree.flatten(model.loss):
+        loss = keras.losses.get(name)
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in ("sum_over_batch_size", "mean"):
             raise ConfigurationError(
@@ -68,7 +68,7 @@ def check_mean_loss(model: Any, micro_batches: int) -> None:
         if why := _over_batch(loss, len(model.outputs[0].shape)):
             raise ConfigurationError(
                 "Gradients of micro-batches add up to that of the batch if the loss is a mean over "
-                f"rows. Received: {given!r}, which {why}. Use another loss, or micro_batches=1."
+                f"rows. Received: {name!r}, which {why}. Use another loss, or micro_batches=1."
             )
 
 
@@ -91,7 +91,7 @@ def _over_batch(loss: Any, rank: int) -> str:
     """Return what a loss of Keras does with the rows of a batch together; empty if nothing."""
     import keras
 
-    function, given = _called(loss)
+    function, arguments = _called(loss)
     if function is keras.losses.circle:
         return "compares the rows of a batch with each other"
     if not any(function is getattr(keras.losses, name) for name in RATIOS):
@@ -99,9 +99,9 @@ def _over_batch(loss: Any, rank: int) -> str:
     defaults = inspect.signature(function).parameters
     # Keras counts what it does not ignore over the whole batch.
     ignored = defaults.get("ignore_class")
-    if ignored is not None and given.get("ignore_class", ignored.default) is not None:
+    if ignored is not None and arguments.get("ignore_class", ignored.default) is not None:
         return "divides by the number of all values of a batch that are not of ignore_class"
-    axis = given.get("axis", defaults["axis"].default)
+    axis = arguments.get("axis", defaults["axis"].default)
     if axis is None or 0 in {each % rank for each in _axes(axis)}:
         return f"is one ratio over the rows of a batch (axis={axis!r})"
     return ""

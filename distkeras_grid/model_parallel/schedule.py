@@ -124,9 +124,9 @@ def timetable(
     ended: dict[Pass, float] = {}
     free = [0.0] * stages
     places = [0] * stages
-    found: list[TimedPass] = []
-    while len(found) < sum(map(len, schedule)):
-        before = len(found)
+    passes: list[TimedPass] = []
+    while len(passes) < sum(map(len, schedule)):
+        before = len(passes)
         for stage, order in enumerate(schedule):
             while places[stage] < len(order):
                 step = order[places[stage]]
@@ -141,17 +141,17 @@ def timetable(
                     started=max(free[stage], *ready, 0.0),
                     seconds=(backward if step.backward else forward)[stage],
                 )
-                found.append(timed)
+                passes.append(timed)
                 free[stage] = ended[step] = timed.ended
                 places[stage] += 1
-        if len(found) == before:
+        if len(passes) == before:
             waiting = [
                 order[place]
                 for order, place in zip(schedule, places, strict=True)
                 if place < len(order)
             ]
             raise ConfigurationError(f"Stages wait for each other. Received: {waiting}.")
-    return tuple(found)
+    return tuple(passes)
 
 
 def _way(line: Sequence[float], one: int, other: int) -> float:

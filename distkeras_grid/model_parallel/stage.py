@@ -92,30 +92,30 @@ class StageComputer(RemoteModule):
 
     def _begin(self) -> None:
         super()._begin()
-        self._kept: dict[int, tuple[Any, Any, Any]] = {}
+        self._tapes: dict[int, tuple[Any, Any, Any]] = {}
         self._gradients = GradientSum()
 
     def _forward(self, message: TowerForward, x: Array) -> Array:
         import tensorflow as tf
 
-        given = tf.constant(x)
+        inputs = tf.constant(x)
         if not message.training:
-            return np.asarray(self._infer(given))
+            return np.asarray(self._infer(inputs))
         with tf.GradientTape() as tape:
             if not self._first:
-                tape.watch(given)
-            y = self._train(given)
-        self._kept[message.call] = tape, given, y
+                tape.watch(inputs)
+            y = self._train(inputs)
+        self._tapes[message.call] = tape, inputs, y
         return np.asarray(y)
 
     def _backward(self, message: StageBackward, dy: Array) -> list[Array]:
         import tensorflow as tf
 
-        if message.call not in self._kept:
+        if message.call not in self._tapes:
             raise RemoteProtocolError(f"No pass of the training is open. Received: {message!r}.")
-        tape, given, y = self._kept.pop(message.call)
-        inputs = [] if self._first else [given]
+        tape, x, y = self._tapes.pop(message.call)
+        inputs = [] if self._first else [x]
         values = [variable.value for variable in self._variables]
-        found = tape.gradient(y, [*inputs, *values], output_gradients=tf.constant(dy))
-        self._gradients.add(found[len(inputs) :], self._variables)
-        return [np.asarray(gradient) for gradient in found[: len(inputs)]]
+        gradients = tape.gradient(y, [*inputs, *values], output_gradients=tf.constant(dy))
+        self._gradients.add(gradients[len(inputs) :], self._variables)
+        return [np.asarray(gradient) for gradient in gradients[: len(inputs)]]

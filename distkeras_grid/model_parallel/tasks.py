@@ -74,10 +74,10 @@ def _build(
     options = engine_options(worker)
     if meeting.released:
         return build_engine(current_backend(), model, **options)
-    found = find_convolutions(model)
+    convolutions = find_convolutions(model)
     if plan.layers not in ("auto", "all"):
-        found.chosen(tuple(plan.layers))
-    layers = tuple(described for _, described in found.layers.values())
+        convolutions.chosen(tuple(plan.layers))
+    layers = tuple(described for _, described in convolutions.layers.values())
     # Operations that wait for the last gradients must not occupy the thread of the others.
     allow_waiting_operations(plan.spec.limits.threads + len(layers))
     devices = Devices(
@@ -99,5 +99,5 @@ def _build(
     if not decided.shares:
         planned(decided)
         return build_engine(current_backend(), model, **options)
-    layers_of_plan = [found.layers[name] for name in decided.shares]
+    layers_of_plan = [convolutions.layers[name] for name in decided.shares]
     return DividedEngine(model, layers_of_plan, devices, planned, **options)

@@ -23,7 +23,7 @@ from distkeras_grid.model_parallel.remote_module import RemoteModule
 class TowerComputer(RemoteModule):
     """Answers the master's requests with a tower, which takes a step with each gradient."""
 
-    _kept: tuple[int, Any, Any] | None = None
+    _tape: tuple[int, Any, Any] | None = None
 
     def _passed(self, message: msgspec.Struct, arrays: list[Array], duplex: Duplex) -> bool:
         clock = time.perf_counter()
@@ -45,14 +45,14 @@ class TowerComputer(RemoteModule):
             return np.asarray(self._infer(tf.constant(x)))
         with tf.GradientTape() as tape:
             y = self._train(tf.constant(x))
-        self._kept = message.call, tape, y
+        self._tape = message.call, tape, y
         return np.asarray(y)
 
     def _backward(self, message: TowerBackward, dy: Array) -> None:
         import tensorflow as tf
 
-        if self._kept is None or self._kept[0] != message.call:
+        if self._tape is None or self._tape[0] != message.call:
             raise RemoteProtocolError(f"No pass of the training is open. Received: {message!r}.")
-        (_, tape, y), self._kept = self._kept, None
+        (_, tape, y), self._tape = self._tape, None
         values = [variable.value for variable in self._variables]
         self._apply(tape.gradient(y, values, output_gradients=tf.constant(dy)))

@@ -30,9 +30,9 @@ def stack(towers: Sequence[Any], master: Any) -> Any:
     import keras
 
     _check(towers, master)
-    given = keras.Input(towers[0].inputs[0].shape[1:], name="towers_input")
+    inputs = keras.Input(towers[0].inputs[0].shape[1:], name="towers_input")
     model = keras.Model(
-        given, concatenate([tower(given) for tower in towers], master), name="towers"
+        inputs, concatenate([tower(inputs) for tower in towers], master), name="towers"
     )
     if master.compiled:
         model.compile_from_config(master.get_compile_config())

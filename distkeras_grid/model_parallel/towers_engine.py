@@ -45,9 +45,9 @@ class RemoteTowers(RemoteParts):
 
     def outputs(self, call: int) -> list[Array]:
         """Return the towers' outputs for the input of a pass."""
-        found = [self._array(future) for future in self._outputs.pop(call)]
+        arrays = [self._array(future) for future in self._outputs.pop(call)]
         self._check_steps()
-        return found
+        return arrays
 
     def send_gradients(self, call: int, gradients: Sequence[Array]) -> None:
         """Let each tower take its step, without waiting for the end of it."""
@@ -60,15 +60,15 @@ def local_model(model: Any, towers: Sequence[Any], master: Any, remote: RemoteTo
     """Return the master's part of a model: its own tower, the others' outputs, and the rest."""
     import keras
 
-    given = keras.Input(model.inputs[0].shape[1:])
+    inputs = keras.Input(model.inputs[0].shape[1:])
     if len(towers) == 1:
-        outputs = [towers[0](given)]
+        outputs = [towers[0](inputs)]
     else:
         send, collect = _layers(towers[1:], remote)
-        x, call = send(given)
+        x, call = send(inputs)
         first = towers[0](x)
         outputs = [first, *collect([call, first])]
-    local = keras.Model(given, concatenate(outputs, master))
+    local = keras.Model(inputs, concatenate(outputs, master))
     local.compile_from_config(model.get_compile_config())
     return local
 
@@ -98,12 +98,12 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
     def _collect(call: Any, own: Any) -> tuple[list[Any], Callable[..., Any]]:
         # This comes after the own tower, so that the tower does not wait for the only thread.
         with tf.control_dependencies([own]):
-            found = tf.numpy_function(
+            outputs = tf.numpy_function(
                 lambda number: remote.outputs(int(number)), [call], [tf.float32] * len(shapes)
             )
         # Outside a compiled call, a single result is not in a list.
-        found = tf.nest.flatten(found)
-        for tensor, shape in zip(found, shapes, strict=True):
+        outputs = tf.nest.flatten(outputs)
+        for tensor, shape in zip(outputs, shapes, strict=True):
             tensor.set_shape(shape)
 
         def gradients(*dys: Any) -> Any:
@@ -115,7 +115,7 @@ def _layers(others: Sequence[Any], remote: RemoteTowers) -> tuple[Any, Any]:
             with tf.control_dependencies([sent]):
                 return None, tf.zeros_like(own)
 
-        return found, gradients
+        return outputs, gradients
 
     return Send(name="send"), Collect(name="collect")
 
@@ -149,7 +149,7 @@ class TowersEngine:
         self._theirs = [places(model, tower) for tower in towers[1:]]
         # Key of the towers' state in the whole state; the engine's own keys are numbers.
         self._names = [f"tower {number}" for number in range(1, len(towers))]
-        self._held: list[Vector] | None = None
+        self._remote_weights: list[Vector] | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the engine of the master's part."""
@@ -158,25 +158,25 @@ class TowersEngine:
     def warm_up(self, block: RowBlock) -> float:
         """Compile, and leave master and towers as they were; see `ModelEngine`."""
         with self._remote.reaching():
-            held = self._remote.fetch()
+            parts = self._remote.fetch()
             seconds = self._inner.warm_up(block)
-            self._remote.put(held)
+            self._remote.put(parts)
             self._remote.begin()
         self._remote.begin_training()
-        self._held = held
+        self._remote_weights = parts
         return seconds
 
     def run(self, before: Vector, blocks: Iterable[RowBlock], after: Vector) -> WindowResult:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
-        own, found = aligned_empty(self._own.size), aligned_empty(self._own.size)
+        own, result_part = aligned_empty(self._own.size), aligned_empty(self._own.size)
         np.take(before, self._own, out=own, mode="clip")
         with self._remote.reaching():
             self._put([before[places] for places in self._theirs])
             # The towers take steps during the window, also if it fails.
-            self._held = None
-            result = self._inner.run(own, blocks, found)
-            theirs = self._held = self._remote.fetch()
-        after[self._own] = found
+            self._remote_weights = None
+            result = self._inner.run(own, blocks, result_part)
+            theirs = self._remote_weights = self._remote.fetch()
+        after[self._own] = result_part
         for where, vector in zip(self._theirs, theirs, strict=True):
             after[where] = vector
         return result
@@ -220,17 +220,17 @@ class TowersEngine:
         vector = np.empty(self.layout.size, np.float32)
         vector[self._own] = self._inner.weights()
         with self._remote.reaching():
-            found = self._remote.fetch()
-        for where, theirs in zip(self._theirs, found, strict=True):
+            parts = self._remote.fetch()
+        for where, theirs in zip(self._theirs, parts, strict=True):
             vector[where] = theirs
         return vector
 
     def _put(self, weights: list[Vector]) -> None:
         """Send the towers their weights, unless they have them already."""
-        held = self._held
-        if held is not None and all(map(np.array_equal, weights, held)):
+        parts = self._remote_weights
+        if parts is not None and all(map(np.array_equal, weights, parts)):
             return
         # What the towers hold is unknown until all have taken the weights.
-        self._held = None
+        self._remote_weights = None
         self._remote.put(weights)
-        self._held = weights
+        self._remote_weights = weights

@@ -67,8 +67,8 @@ def confusion_matrix(matrix: npt.ArrayLike, classes: Sequence[str] | None = None
     axes.set_ylabel("label")
     figure.colorbar(picture, ax=axes, label="share of the label's rows [%]")
     right, total = int(np.trace(counts)), int(counts.sum())
-    told = f": {right:,} of {total:,} right ({100 * right / total:.1f}%)" if total else ""
-    axes.set_title(f"Confusion matrix{told}")
+    accuracy = f": {right:,} of {total:,} right ({100 * right / total:.1f}%)" if total else ""
+    axes.set_title(f"Confusion matrix{accuracy}")
     return figure
 
 

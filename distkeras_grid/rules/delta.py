@@ -54,18 +54,18 @@ class DeltaRule(AsynchronousRule):
 
     def greet(self, center: Vector, memory: Memory) -> None:
         """Remember where the next window starts, for scalings that ask for it."""
-        for scaling, kept in self._with_memory(memory):
-            scaling.remember(center, kept)
+        for scaling, state in self._with_memory(memory):
+            scaling.remember(center, state)
 
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
         """Scale the commit and add it; reply with the new center."""
         scalings = list(self._with_memory(memory))
-        for scaling, kept in scalings:
-            scaling.on_server(payload, commit, center, kept)
+        for scaling, state in scalings:
+            scaling.on_server(payload, commit, center, state)
         np.add(center, payload, out=center)
         np.copyto(payload, center)
-        for scaling, kept in scalings:
-            scaling.remember(center, kept)
+        for scaling, state in scalings:
+            scaling.remember(center, state)
 
     def _with_memory(self, memory: Memory) -> Iterator[tuple[Scaling, Memory]]:
         start = 0

@@ -65,7 +65,7 @@ def size_of(vector: Vector) -> Magnitude:
 
     `vector`: shape ``(size,)``, ``float32`` or ``float64``.
     """
-    found = Magnitude.SMALL
+    magnitude = Magnitude.SMALL
     # Once for all chunks: it takes longer than the sum of a small one.
     with np.errstate(over="ignore", invalid="ignore"):
         for place in chunks(vector.size):
@@ -73,8 +73,8 @@ def size_of(vector: Vector) -> Magnitude:
             if not _is_small(chunk):
                 if not np.isfinite(chunk).all():
                     return Magnitude.NOT_FINITE
-                found = Magnitude.LARGE
-    return found
+                magnitude = Magnitude.LARGE
+    return magnitude
 
 
 def is_finite(vector: Vector) -> bool:

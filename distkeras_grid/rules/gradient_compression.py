@@ -135,9 +135,9 @@ def largest(values: Vector, count: int) -> NDArray[np.int64]:
     wanted = count * sample.size // values.size
     if wanted:
         threshold = np.partition(sample, sample.size - wanted)[sample.size - wanted]
-        found = np.flatnonzero(magnitudes >= threshold)
-        if FEWEST * count <= found.size <= MOST * count:
-            return found
+        places = np.flatnonzero(magnitudes >= threshold)
+        if FEWEST * count <= places.size <= MOST * count:
+            return places
     first = values.size - count
     return np.argpartition(magnitudes, first)[first:]
 

@@ -135,10 +135,10 @@ def pyspark_jars() -> list[str]:
     """Return the jars of PySpark that the daemons need."""
     folder = _pyspark_folder()
     if not (folder / f"hadoop-client-api-{HADOOP_VERSION}.jar").exists():
-        found = ", ".join(sorted(path.name for path in folder.glob("hadoop-client-api-*")))
+        names = ", ".join(sorted(path.name for path in folder.glob("hadoop-client-api-*")))
         raise SandboxError(
             f"The sandbox's jars are those of Hadoop {HADOOP_VERSION}; this PySpark brings "
-            f"{found or 'none'}. Install pyspark 4.3, or set HADOOP_HOME to a Hadoop of your own."
+            f"{names or 'none'}. Install pyspark 4.3, or set HADOOP_HOME to a Hadoop of your own."
         )
     return sorted(str(path) for pattern in FROM_PYSPARK for path in folder.glob(pattern))
 

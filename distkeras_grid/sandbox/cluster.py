@@ -277,13 +277,13 @@ class Sandbox:
             If it is stopped, or a daemon does not come up.
         """
         with self._alone():
-            found = self.status()
-            if not any(found.values()):
+            status = self.status()
+            if not any(status.values()):
                 raise SandboxError(
                     f"No daemon of the sandbox in {self.layout.root} runs. Start it: "
                     "distkeras-grid sandbox start."
                 )
-            ended = [name for name, runs in found.items() if not runs]
+            ended = [name for name, runs in status.items() if not runs]
             ended.sort(key=lambda name: KINDS.index(name.partition("-")[0]))
             for name in ended:
                 self._say(f"starting {name}")

@@ -156,27 +156,27 @@ def stop(
 
 def marked_with(scratch: Path) -> list[psutil.Process]:
     """Return the daemons of this user whose temporary files go to a folder."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.uids().real == os.getuid() and _mark(scratch) in process.cmdline():
-                found.append(process)
+                processes.append(process)
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
-    return found
+    return processes
 
 
 def working_below(folder: Path) -> list[psutil.Process]:
     """Return the processes of this user whose working directory is in a folder."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if Path(process.cwd()).is_relative_to(folder.resolve()):
-                found.append(process)
+                processes.append(process)
         # Of other users one may not ask; others end while one asks.
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
-    return found
+    return processes
 
 
 def containers_below(folder: Path) -> list[psutil.Process]:

@@ -53,7 +53,7 @@ class WebUI:
     def make_homes(self, user: str) -> None:
         """Make ``/tmp``, and the home of a user."""
         client = self._files()
-        with _told("HDFS makes no folders"):
+        with _sandbox_errors("HDFS makes no folders"):
             client.makedirs("/tmp")
             client.set_permission("/tmp", "1777")
             client.makedirs(f"/user/{user}")
@@ -62,7 +62,7 @@ class WebUI:
         """Write a file over WebHDFS, read it again and delete it."""
         client = self._files()
         path = "/tmp/.sandbox-check"
-        with _told("HDFS does not keep a file"):
+        with _sandbox_errors("HDFS does not keep a file"):
             client.write(path, CONTENT, overwrite=True)
             with client.read(path) as reader:
                 content = reader.read()
@@ -75,7 +75,7 @@ class WebUI:
     def run_container(self, deadline: float) -> None:
         """Run the smallest possible application: one container, which ends at once."""
         applications = f"http://{self.resourcemanager}/ws/v1/cluster/apps"
-        with _told("YARN takes no application"):
+        with _sandbox_errors("YARN takes no application"):
             new = self._post(f"{applications}/new-application")
             identifier = new["application-id"]
             self._post(
@@ -148,7 +148,7 @@ class WebUI:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _sandbox_errors(what: str) -> Iterator[None]:
     """Turn an error of the network, or of a daemon, into one of this package."""
     from hdfs.util import HdfsError
 
@@ -176,6 +176,6 @@ def wait_for(
             last = error
         if time.monotonic() > deadline:
             logs = "\n".join(tail(daemon.log) for daemon in daemons)
-            said = f" ({last})" if last else ""
-            raise SandboxError(f"{what} is not there in time{said}.\n{logs}")
+            reason = f" ({last})" if last else ""
+            raise SandboxError(f"{what} is not there in time{reason}.\n{logs}")
         time.sleep(POLL_SECONDS)

@@ -23,13 +23,13 @@ class _SharedEngine:
     def __init__(self, engine: ModelEngine) -> None:
         self.engine = engine
         self.owner: KerasLearner | None = None
-        self.initial = engine.held()
+        self.initial = engine.device_state()
 
     def give_to(self, learner: KerasLearner) -> None:
         """Put a learner's state into the engine, and return the former state to its learner."""
-        before = self.engine.swap(learner.held)
+        before = self.engine.swap_state(learner.device_state)
         if self.owner is not None and self.owner is not learner:
-            self.owner.held = before
+            self.owner.device_state = before
         self.owner = learner
 
     def first(self, seed: Sequence[int] | None) -> Sequence[Any]:
@@ -37,7 +37,7 @@ class _SharedEngine:
         if seed is None:
             return self.initial
         self.engine.set_seed(seed)
-        return self.engine.swap(self.initial)
+        return self.engine.swap_state(self.initial)
 
 
 class KerasLearner:
@@ -49,7 +49,7 @@ class KerasLearner:
 
     def __init__(self, shared: _SharedEngine, seed: Sequence[int] | None) -> None:
         self.layout = shared.engine.layout
-        self.held: Sequence[Any] = shared.first(seed)
+        self.device_state: Sequence[Any] = shared.first(seed)
         self._shared = shared
 
     def weights(self) -> Vector:
@@ -96,8 +96,8 @@ class KerasLearner:
         import keras
 
         # Wherever the backend keeps it.
-        held = (keras.ops.convert_to_numpy(value) for value in self.held)
-        return {str(number): np.array(value) for number, value in enumerate(held)}
+        values = (keras.ops.convert_to_numpy(value) for value in self.device_state)
+        return {str(number): np.array(value) for number, value in enumerate(values)}
 
     def outcome(self) -> State:
         """Return what training has left beside the weights; see `ModelEngine`."""

@@ -139,7 +139,7 @@ class Simulation:
             for _ in range(2)
         )
         self._queue = EventQueue()
-        self._seen = self.lost = 0
+        self._event_count = self.lost = 0
         self._ended = False
         self._looks_at = math.inf
         self.now = 0.0
@@ -308,7 +308,7 @@ class Simulation:
                     state = worker.shared_state(version)
                     if state.size:
                         self._hear(session, PutOptimizerState(version), state=state)
-                    worker.has_told()
+                    worker.confirm_hand_over()
                     self._later(self._down.pass_through(0, self.now), "reply", session)
         except RefusedError as refusal:
             worker.refuse(refusal)
@@ -375,11 +375,11 @@ class Simulation:
     def _news(self) -> CenterUpdate:
         """Take in all events so far; return the state of the run with the last of them."""
         while True:
-            update = self._driver_asks(Poll(self._seen)).message
+            update = self._driver_asks(Poll(self._event_count)).message
             if not isinstance(update, CenterUpdate):
                 raise ParameterServerError(f"An update is expected. Received: {update!r}.")
             for event in update.events:
-                self._seen += 1
+                self._event_count += 1
                 if isinstance(event, EpochEnded):
                     self.history.add_epoch(
                         event,
@@ -442,11 +442,11 @@ def _check_parts(
             f"learners, rows of {len(rows)} and a run of {spec.workers} workers."
         )
     rule, layout = rule_of(spec.rule), LayoutSpec.of(learners[0].layout)
-    held = sum(map(len, rows))
-    if held != spec.rows or layout.sections != spec.layout.sections:
+    total = sum(map(len, rows))
+    if total != spec.rows or layout.sections != spec.layout.sections:
         raise ConfigurationError(
             f"The run has {spec.rows} rows and {spec.layout}. Received: "
-            f"{held} rows in all and learners of {layout}."
+            f"{total} rows in all and learners of {layout}."
         )
     state = learners[0].step_section if rule.traits.steps_on_workers else StateSection()
     if not state.is_like(spec.layout.state_section):

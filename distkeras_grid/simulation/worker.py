@@ -130,7 +130,7 @@ class SimulatedWorker:
         """Return the optimizer's state that is handed over."""
         return shared_state(self._learner, version)
 
-    def has_told(self) -> None:
+    def confirm_hand_over(self) -> None:
         """Hear that the server has what was handed over."""
         self._tell(cores.HandedOver())
 

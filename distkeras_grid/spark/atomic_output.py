@@ -159,15 +159,15 @@ class Output:
 
     def finish_replacement(self) -> None:
         """Give the new folder its name if a driver was killed while it replaced the former one."""
-        found = interrupted_replacement(self._storage, self.uri, self._kind)
-        if found is None:
+        swap = interrupted_replacement(self._storage, self.uri, self._kind)
+        if swap is None:
             return
         try:
-            self._storage.rename(found.new, self.uri)
+            self._storage.rename(swap.new, self.uri)
         except (OutputExistsError, PathNotFoundError):
             # The driver lives, or another one does the same, and was faster.
             return
-        self._storage.delete(found.former)
+        self._storage.delete(swap.former)
 
     def check_existing(self, *inputs: str) -> bool:
         """Refuse a folder that exists and must not be replaced."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 SHARED = "shared"
 # Version 0.1.0 has this file in place of the numbered ones, and replaces it.
 FORMER_GENERATION = "generation.json"
-KEPT = 2
+MAX_CHECKPOINTS = 2
 # How often other drivers may be faster while this one takes a directory over, or may write while
 # this one reads.
 TRIES = 8
@@ -88,7 +88,7 @@ class CheckpointStore:
         """Return the newest complete checkpoint; None if there are no checkpoints."""
         numbers = self._numbers()
         for _ in range(TRIES):
-            found, torn = self._newest_of(numbers)
+            checkpoint, torn = self._newest_of(numbers)
             before, numbers = numbers, self._numbers() if torn else numbers
             # A driver that still writes deletes old checkpoints: they are replaced, not torn.
             if numbers == before:
@@ -100,12 +100,12 @@ class CheckpointStore:
             )
         for number, error in torn.items():
             tell(f"{self._folder(number)} is not whole and is not used: {error}")
-        if torn and found is None:
+        if torn and checkpoint is None:
             raise DataError(
                 f"No checkpoint in {self.uri} is whole ({torn[numbers[0]]}). Restore one, or "
                 "delete the directory to train from the beginning."
             )
-        return found
+        return checkpoint
 
     def _newest_of(
         self, numbers: Sequence[int]
@@ -138,8 +138,8 @@ class CheckpointStore:
 
     def is_of_former_attempt(self) -> bool:
         """Whether an earlier attempt of this driver's application has written here last."""
-        found = self._found_generation()
-        return found is not None and found.precedes(self._driver)
+        epoch = self._newest_generation()
+        return epoch is not None and epoch.precedes(self._driver)
 
     def check_new(self) -> None:
         """Refuse a directory that has checkpoints."""
@@ -184,7 +184,7 @@ class CheckpointStore:
         # Listed before the check, so nothing that a later driver writes is among them.
         names = self._files.list_names(self.uri)
         if generations_of(names)[:1] != [self._generation.number]:
-            raise self._fenced(self._found_generation())
+            raise self._fenced(self._newest_generation())
         self._check_generation()
         # The oldest first: where one is left, so is its successor.
         for number in reversed(generations_of(names)[1:]):
@@ -211,7 +211,7 @@ class CheckpointStore:
             if FORMER_GENERATION in names:
                 self._files.delete(f"{self.uri}/{FORMER_GENERATION}")
             return taken
-        raise self._fenced(self._found_generation())
+        raise self._fenced(self._newest_generation())
 
     def _discard(self, unfinished: str) -> None:
         """Delete what a driver has not finished, so that it cannot give it a name meanwhile.
@@ -236,8 +236,8 @@ class CheckpointStore:
     def drop_rows(self, folder: str) -> None:
         """Delete the rows of a run that has ended, unless it has left a checkpoint."""
         name = folder.rpartition("/")[2]
-        kept = [self._manifest(number) for number in self._numbers()]
-        if unused_rows([name], kept):
+        manifests = [self._manifest(number) for number in self._numbers()]
+        if unused_rows([name], manifests):
             self._files.delete(f"{self.uri}/{name}")
 
     def next_number(self) -> int:
@@ -287,11 +287,11 @@ class CheckpointStore:
         """Make sure that a shared piece lies in the directory as it is due."""
         uri = f"{self.uri}/{SHARED}/{piece.name}"
         try:
-            found = self._as_torn(self._files.sha256, uri)
-            if found == piece.sha256:
+            digest = self._as_torn(self._files.sha256, uri)
+            if digest == piece.sha256:
                 return
             error = IncompleteCheckpointError(
-                f"{uri} is not as it was written: its SHA-256 is {found}."
+                f"{uri} is not as it was written: its SHA-256 is {digest}."
             )
         except IncompleteCheckpointError as damage:
             error = damage
@@ -309,16 +309,16 @@ class CheckpointStore:
         numbers, names = self._numbers(), self._files.list_names(f"{self.uri}/{SHARED}")
         folders = self._files.list_names(self.uri)
         self._check_generation()
-        for number in numbers[KEPT:]:
+        for number in numbers[MAX_CHECKPOINTS:]:
             self._files.delete(self._folder(number))
         try:
-            kept = [self._manifest(number) for number in numbers[:KEPT]]
+            manifests = [self._manifest(number) for number in numbers[:MAX_CHECKPOINTS]]
         except IncompleteCheckpointError:
             # The pieces of a torn checkpoint are unknown. It is deleted when it is older.
             return
-        for name in unused(names, kept):
+        for name in unused(names, manifests):
             self._files.delete(f"{self.uri}/{SHARED}/{name}")
-        for name in unused_rows(folders, kept):
+        for name in unused_rows(folders, manifests):
             self._files.delete(f"{self.uri}/{name}")
 
     def _read(self, number: int) -> Checkpoint:
@@ -365,7 +365,7 @@ class CheckpointStore:
     def _folder(self, number: int) -> str:
         return f"{self.uri}/{folder_name(number)}"
 
-    def _found_generation(self) -> DriverEpoch | None:
+    def _newest_generation(self) -> DriverEpoch | None:
         """Return the newest generation; None if there is none."""
         try:
             return self._generation_in(self._files.list_names(self.uri))
@@ -390,15 +390,15 @@ class CheckpointStore:
         """
         own = self._generation
         if own is None or self._files.exists(f"{self.uri}/{generation_name(own.number + 1)}"):
-            raise self._fenced(self._found_generation())
+            raise self._fenced(self._newest_generation())
         if self._generation_in([generation_name(own.number)]) != own:
-            raise self._fenced(self._found_generation())
+            raise self._fenced(self._newest_generation())
 
-    def _fenced(self, found: DriverEpoch | None) -> FencedError:
+    def _fenced(self, epoch: DriverEpoch | None) -> FencedError:
         other = (
             "Another driver"
-            if found is None
-            else (f"Another driver (attempt {found.driver.attempt} of {found.driver.application})")
+            if epoch is None
+            else (f"Another driver (attempt {epoch.driver.attempt} of {epoch.driver.application})")
         )
         return FencedError(
             f"{other} writes checkpoints to {self.uri} by now, so this driver (attempt "

@@ -68,8 +68,8 @@ def resolve_columns(
     """
     features = resolve_features(frame, features_col, model)
     outputs = outputs_of(model)
-    given = label_col if label_col is None else _grouped(frame, label_col, outputs)
-    matched = match_labels(given, outputs, losses)
+    names = label_col if label_col is None else _grouped(frame, label_col, outputs)
+    matched = match_labels(names, outputs, losses)
     ports = outputs or (None,) * len(matched)
     labels = tuple(
         None if one is None else _resolve_label(frame, one, port, features)
@@ -95,77 +95,77 @@ def resolve_features(
     length. Integers stay integers if the model's input has an integer type.
     """
     inputs = inputs_of(model)
-    given = _grouped(frame, features_col, inputs)
-    if not inputs and isinstance(given, list | tuple):
+    names = _grouped(frame, features_col, inputs)
+    if not inputs and isinstance(names, list | tuple):
         # A class of the user's, which takes as many inputs as there are columns.
-        return tuple(_resolve_feature(frame, column, ANY_PORT) for column in given)
-    matched = match(given, inputs, "features_col")
+        return tuple(_resolve_feature(frame, column, ANY_PORT) for column in names)
+    matched = match(names, inputs, "features_col")
     ports = inputs or (ANY_PORT,)
     return tuple(
         _resolve_feature(frame, column, port) for column, port in zip(matched, ports, strict=True)
     )
 
 
-def _grouped(frame: DataFrame, given: Any, ports: Sequence[Port]) -> Any:
+def _grouped(frame: DataFrame, columns: Any, ports: Sequence[Port]) -> Any:
     """Return a list of columns of numbers for one input, or one output, as a single item."""
-    if not isinstance(given, list | tuple) or len(given) < 2 or len(ports) > 1:
-        return given
-    names = [name for name in given if isinstance(name, str) and name in frame.columns]
-    if len(names) == len(given) and all(is_number(frame.schema[name].dataType) for name in names):
+    if not isinstance(columns, list | tuple) or len(columns) < 2 or len(ports) > 1:
+        return columns
+    names = [name for name in columns if isinstance(name, str) and name in frame.columns]
+    if len(names) == len(columns) and all(is_number(frame.schema[name].dataType) for name in names):
         return [tuple(names)]
-    return given
+    return columns
 
 
-def _resolve_feature(frame: DataFrame, given: Any, port: Port) -> Field:
-    field = _resolve(frame, given, port, "features_col")
-    return replace(field, shape=(1,)) if not field.shape and given == field.name else field
+def _resolve_feature(frame: DataFrame, column: Any, port: Port) -> Field:
+    field = _resolve(frame, column, port, "features_col")
+    return replace(field, shape=(1,)) if not field.shape and column == field.name else field
 
 
 def _resolve_label(
-    frame: DataFrame, given: Any, port: Port | None, features: Sequence[Field]
+    frame: DataFrame, column: Any, port: Port | None, features: Sequence[Field]
 ) -> Field:
     """Return the description of a label; one that is a feature, too, has the feature's."""
-    own = next((field for field in features if field.name == given), None)
-    return own or _resolve(frame, given, port or ANY_PORT, "label_col")
+    own = next((field for field in features if field.name == column), None)
+    return own or _resolve(frame, column, port or ANY_PORT, "label_col")
 
 
-def _resolve(frame: DataFrame, given: Any, port: Port, argument: str) -> Field:
+def _resolve(frame: DataFrame, column: Any, port: Port, argument: str) -> Field:
     """Return what the values of a column are, or of several that make one value."""
     integers = port.dtype if argument == "features_col" else "int64"
-    if isinstance(given, Field):
-        for name in given.sources:
+    if isinstance(column, Field):
+        for name in column.sources:
             kind = _column_type(frame, name, argument)
             if not (is_binary(kind) or is_image(kind) or _element(kind)):
                 raise _unusable(argument, name, kind)
-        return given
-    if isinstance(given, list | tuple):
-        return _of_several(frame, given, integers, argument)
-    kind = _column_type(frame, given, argument)
-    metadata = frame.schema[given].metadata
+        return column
+    if isinstance(column, list | tuple):
+        return _of_several(frame, column, integers, argument)
+    kind = _column_type(frame, column, argument)
+    metadata = frame.schema[column].metadata
     if METADATA_KEY in metadata and (is_binary(kind) or argument == "features_col"):
-        return Field.from_metadata(given, metadata)
+        return Field.from_metadata(column, metadata)
     if is_image(kind):
-        first = _first(frame, given)
-        return Field(given, (first["height"], first["width"], first["nChannels"]), encoding="bgr")
+        first = _first(frame, column)
+        return Field(column, (first["height"], first["width"], first["nChannels"]), encoding="bgr")
     if is_binary(kind):
         raise SchemaError(
-            f"Column {given!r} is binary and has no metadata, so its shape is unknown. "
-            f'Describe it: {argument}=Field("{given}", shape=(height, width, channels), '
+            f"Column {column!r} is binary and has no metadata, so its shape is unknown. "
+            f'Describe it: {argument}=Field("{column}", shape=(height, width, channels), '
             f'dtype="uint8", scale=1 / 255). Columns: {", ".join(frame.columns)}.'
         )
     if _element(kind) is None:
-        raise _unusable(argument, given, kind)
+        raise _unusable(argument, column, kind)
     dtype = _dtype([kind], integers)
-    return Field(given, (), dtype) if is_number(kind) else _of_array(frame, given, dtype, port)
+    return Field(column, (), dtype) if is_number(kind) else _of_array(frame, column, dtype, port)
 
 
-def _of_several(frame: DataFrame, given: Sequence[str], integers: str, argument: str) -> Field:
+def _of_several(frame: DataFrame, names: Sequence[str], integers: str, argument: str) -> Field:
     """Return the description of a value of which each number has a column."""
-    kinds = [_column_type(frame, name, argument) for name in given]
-    for name, kind in zip(given, kinds, strict=True):
+    kinds = [_column_type(frame, name, argument) for name in names]
+    for name, kind in zip(names, kinds, strict=True):
         if not is_number(kind):
             raise _unusable(argument, name, kind)
-    return Field(", ".join(given), (len(given),), _dtype(kinds, integers), columns=tuple(given))
+    return Field(", ".join(names), (len(names),), _dtype(kinds, integers), columns=tuple(names))
 
 
 def _of_array(frame: DataFrame, name: str, dtype: str, port: Port) -> Field:
@@ -280,8 +280,8 @@ def _pixels(column: Column, field: Field) -> Column:
         f"Column {field.name!r} must contain images of shape {field.shape}, as in its first row. "
         "Resize the images to one shape, and leave out those that Spark could not read."
     )
-    found = fits[0] & fits[1] & fits[2]
-    return F.when(found, column.getField("data")).otherwise(F.raise_error(wrong).cast("binary"))
+    is_good = fits[0] & fits[1] & fits[2]
+    return F.when(is_good, column.getField("data")).otherwise(F.raise_error(wrong).cast("binary"))
 
 
 def _cast(column: Column, kind: DataType, wanted: str, field: Field) -> Column:
@@ -300,9 +300,9 @@ def _cast(column: Column, kind: DataType, wanted: str, field: Field) -> Column:
         'Build the model with keras.Input(..., dtype="int64"), or number the values anew '
         "(pyspark.ml.feature.StringIndexer)."
     )
-    found = outside(column) if is_number(kind) else F.exists(column, outside)
+    is_outside = outside(column) if is_number(kind) else F.exists(column, outside)
     error = F.raise_error(wrong).cast(wanted)
-    return F.when(F.coalesce(found, F.lit(False)), error).otherwise(column.cast(wanted))
+    return F.when(F.coalesce(is_outside, F.lit(False)), error).otherwise(column.cast(wanted))
 
 
 def quoted(name: str) -> str:

@@ -164,8 +164,8 @@ def apply_label_overrides(frame: DataFrame, corrections: Sequence[LabelOverride]
         pa.array([getattr(each, name) for each in corrections], kinds.get(name, pa.string()))
         for name in LabelOverride._fields
     ]
-    told = pa.table(arrays, [f"now_{name}" for name in LabelOverride._fields])
-    now = F.broadcast(frame.sparkSession.createDataFrame(told))
+    table = pa.table(arrays, [f"now_{name}" for name in LabelOverride._fields])
+    now = F.broadcast(frame.sparkSession.createDataFrame(table))
     joined = frame.join(now, F.col(DIGEST_COLUMN) == F.col("now_sha256"), "left")
     return joined.select(
         *(
@@ -181,8 +181,8 @@ def apply_label_overrides(frame: DataFrame, corrections: Sequence[LabelOverride]
 
 def version_of(frame: DataFrame) -> dict[str, Any] | None:
     """Return number and hash of the data set's version that rows are of, or None."""
-    found = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
-    return next((version for version in found if version), None)
+    versions = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
+    return next((version for version in versions if version), None)
 
 
 def read_shards(manifest: str, path: str) -> tuple[str, ...]:
@@ -288,6 +288,6 @@ def _read_fold(
     for name in splits:
         rows = [(source,) for source, split in now.items() if split == name]
         sources = F.broadcast(spark.createDataFrame(rows, "source string"))
-        kept = corrected.join(sources, "source", "left_semi")
-        frames.append(kept.withColumn(SPLIT_COLUMN, F.lit(name)))
+        members = corrected.join(sources, "source", "left_semi")
+        frames.append(members.withColumn(SPLIT_COLUMN, F.lit(name)))
     return frames

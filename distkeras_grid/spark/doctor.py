@@ -61,11 +61,11 @@ def settle(findings: Iterable[CheckResult]) -> list[str]:
     >>> settle([few, CheckResult("memory", CheckLevel.OK, "enough")])
     ['few']
     """
-    found = list(findings)
-    for finding in found:
+    results = list(findings)
+    for finding in results:
         if finding.level is CheckLevel.BAD:
             raise finding.error(finding.text)
-    return [finding.text for finding in found if finding.level is CheckLevel.WARN]
+    return [finding.text for finding in results if finding.level is CheckLevel.WARN]
 
 
 def as_check_result(subject: str, check: Callable[[], str]) -> CheckResult:
@@ -89,8 +89,8 @@ def check_slots(
     later.
     """
     if workers is None and slots > 0:
-        told = f"{slots} task slots: num_workers is {slots} by default"
-        return CheckResult("slots", CheckLevel.OK, told)
+        text = f"{slots} task slots: num_workers is {slots} by default"
+        return CheckResult("slots", CheckLevel.OK, text)
     workers = workers or 1
     if workers <= slots:
         return CheckResult("slots", CheckLevel.OK, f"{slots} task slots for {workers} workers")
@@ -156,12 +156,12 @@ def check_threads(environment: Mapping[str, str]) -> list[CheckResult]:
 def check_gpus(setting: Setting, *, sharing: bool = False) -> list[CheckResult]:
     """Check how many GPUs of its executor a task gets; no finding if executors have none."""
     amount = float(setting("spark.task.resource.gpu.amount") or 0)
-    held = float(setting("spark.executor.resource.gpu.amount") or 0)
+    gpus = float(setting("spark.executor.resource.gpu.amount") or 0)
     if amount <= 0:
-        if held <= 0:
+        if gpus <= 0:
             return []
         text = (
-            f"executors have {held:g} GPUs, but tasks get none, so workers train on CPUs. Set "
+            f"executors have {gpus:g} GPUs, but tasks get none, so workers train on CPUs. Set "
             "spark.task.resource.gpu.amount=1."
         )
         return [CheckResult("gpu", CheckLevel.WARN, text)]
@@ -171,9 +171,9 @@ def check_gpus(setting: Setting, *, sharing: bool = False) -> list[CheckResult]:
             "share a GPU, its memory and its time. Set it to 1, or allow it: gpu_sharing=True."
         )
         return [CheckResult("gpu", CheckLevel.BAD, text)]
-    if held > max(amount, 1) and setting("spark.python.worker.reuse") != "false":
+    if gpus > max(amount, 1) and setting("spark.python.worker.reuse") != "false":
         text = (
-            f"an executor has {held:g} GPUs, and a Python process that is reused keeps the GPU of "
+            f"an executor has {gpus:g} GPUs, and a Python process that is reused keeps the GPU of "
             "its first task. Set spark.python.worker.reuse=false."
         )
         return [CheckResult("gpu", CheckLevel.BAD, text)]
@@ -199,17 +199,17 @@ def check_encryption(setting: Setting, driver: str) -> CheckResult:
     >>> check_encryption({}.get, "127.0.0.1").level, check_encryption({}.get, "10.0.0.5").level
     (<CheckLevel.OK: 'ok'>, <CheckLevel.WARN: 'warn'>)
     """
-    found = [name for name in ENCRYPTION if setting(name) == "true"]
-    if found == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
+    settings = [name for name in ENCRYPTION if setting(name) == "true"]
+    if settings == [CRYPTO] and setting(CIPHER) != GCM and not _is_loopback(driver):
         return CheckResult(
             "encryption",
             CheckLevel.WARN,
             "Spark encrypts what it sends, but does not notice if somebody changes it on the way. "
             f"Set {CIPHER}={GCM}. Received: {setting(CIPHER) or 'nothing (AES/CTR/NoPadding)'}.",
         )
-    if found:
+    if settings:
         return CheckResult(
-            "encryption", CheckLevel.OK, f"Spark encrypts its own traffic: {found[0]}=true"
+            "encryption", CheckLevel.OK, f"Spark encrypts its own traffic: {settings[0]}=true"
         )
     if _is_loopback(driver):
         return CheckResult("encryption", CheckLevel.OK, "Spark's traffic does not leave this host")

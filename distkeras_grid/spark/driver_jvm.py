@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass
-class KeptFile:
+class JvmFile:
     """An open file that the JVM of this process is to keep open."""
 
     descriptor: int  # The file
@@ -31,30 +31,30 @@ class KeptFile:
     idle: bool = False  # Whether that JVM has no work left
 
 
-_kept: ContextVar[KeptFile | None] = ContextVar("kept", default=None)
+_jvm_file: ContextVar[JvmFile | None] = ContextVar("jvm_file", default=None)
 
 
 @contextmanager
-def kept_by_jvm(descriptor: int) -> Iterator[KeptFile]:
+def pass_to_jvm(descriptor: int) -> Iterator[JvmFile]:
     """Let a JVM that the block starts keep a file open; end its session with the block."""
-    file = KeptFile(descriptor)
-    token = _kept.set(file)
+    file = JvmFile(descriptor)
+    token = _jvm_file.set(file)
     try:
         yield file
     finally:
-        _kept.reset(token)
+        _jvm_file.reset(token)
         if file.by_jvm:
             file.idle = _end_session()
 
 
 def start_context(settings: Mapping[str, str]) -> None:
-    """Start JVM and context for `kept_by_jvm`, where a file is to be kept and no JVM runs.
+    """Start JVM and context for `pass_to_jvm`, where a file is to be kept and no JVM runs.
 
     Otherwise PySpark starts them itself when it builds the session.
     """
     from pyspark import SparkConf, SparkContext, java_gateway
 
-    file = _kept.get()
+    file = _jvm_file.get()
     if file is None or SparkContext._gateway is not None:
         return
     conf = SparkConf()

@@ -124,8 +124,8 @@ def owner_name(owner: str) -> str:
 
 def owner_of(name: str) -> str | None:
     """Return the id of the run whose sign of life has this name; None for any other name."""
-    found = OWNER.fullmatch(name)
-    return found.group(1) if found else None
+    match = OWNER.fullmatch(name)
+    return match.group(1) if match else None
 
 
 class FolderLease:

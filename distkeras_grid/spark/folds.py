@@ -36,21 +36,21 @@ def check_together(held_out: Mapping[str, str], pairs: Iterable[tuple[str, str, 
     """Refuse folds that separate what belongs together now."""
     units = DisjointSet()
     # An image with a fold, by the root of its unit.
-    held: dict[Hashable, str] = {path: path for path in held_out}
+    paths: dict[Hashable, str] = {path: path for path in held_out}
     for one, other, why in pairs:
         parts = units.root(one), units.root(other)
-        first, second = (held.get(part) for part in parts)
+        first, second = (paths.get(part) for part in parts)
         if first is not None and second is not None and held_out[first] != held_out[second]:
-            told = why if {first, second} == {one, other} else f"{one} and {other}: {why}"
+            reason = why if {first, second} == {one, other} else f"{one} and {other}: {why}"
             raise SplitLeakError(
                 f"{first} ({held_out[first]}) and {second} ({held_out[second]}) belong "
-                f"together ({told}), but this was not known when the folds were made. Make the "
+                f"together ({reason}), but this was not known when the folds were made. Make the "
                 "folds again (distkeras-grid folds --overwrite), or make others under another "
                 "--name."
             )
         units.join(one, other)
         if first is not None:
-            held[parts[1]] = first
+            paths[parts[1]] = first
 
 
 def splits_in(folds: Folds, column: str, splits: Mapping[str, str]) -> dict[str, str]:
@@ -63,8 +63,8 @@ def splits_in(folds: Folds, column: str, splits: Mapping[str, str]) -> dict[str,
             f"{len(missing)} images have no fold, such as {missing[0]}: they came after the folds "
             "were made. Run distkeras-grid folds again; the others keep theirs."
         )
-    held = {path for path in splits if folds.held_out.get(path) == column}
+    validation = {path for path in splits if folds.held_out.get(path) == column}
     return {
-        path: TEST if split == TEST else VALIDATION if path in held else TRAIN
+        path: TEST if split == TEST else VALIDATION if path in validation else TRAIN
         for path, split in splits.items()
     }

@@ -56,17 +56,17 @@ def ship_backend(spark: SparkSession, backend: str) -> None:
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the installed version of each package, None if it is missing, without imports."""
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for name in names:
         # In YARN's cluster mode PySpark and this package are archives, which have no metadata.
-        found[name] = getattr(sys.modules.get(name), "__version__", None)
+        versions[name] = getattr(sys.modules.get(name), "__version__", None)
         for alias in ALIASES.get(name, (name,)):
             try:
-                found[name] = metadata.version(alias)
+                versions[name] = metadata.version(alias)
                 break
             except metadata.PackageNotFoundError:
                 continue
-    return found
+    return versions
 
 
 def describe_interpreter(names: tuple[str, ...]) -> dict[str, Any]:

@@ -36,14 +36,14 @@ def label_aggregates(frame: DataFrame, label: Field, takes: Takes, place: int) -
     value = value_expression(frame, label)
     none = F.lit(None).cast("double")
     if is_bytes(frame, label):
-        broken, found = value.isNull(), [none, none, F.lit(0), F.lit(0)]
+        broken, expressions = value.isNull(), [none, none, F.lit(0), F.lit(0)]
         if label.encoding not in ENCODED:
             broken = broken | (F.length(value) != label.nbytes)
     else:
         numbers = F.array(value) if not label.shape else value
         broken = value.isNull() | (F.size(numbers) != label.size) | F.exists(numbers, F.isnull)
-        found = _numbers_in(numbers, label, takes)
-    low, high, missing, fractions = found
+        expressions = _numbers_in(numbers, label, takes)
+    low, high, missing, fractions = expressions
     return [
         F.min(low).alias(f"low_{place}"),
         F.max(high).alias(f"high_{place}"),
@@ -67,9 +67,9 @@ def _numbers_in(numbers: Column, label: Field, takes: Takes) -> list[Column]:
     return [F.array_min(known), F.array_max(known), missing, fractions]
 
 
-def summary_of(found: Sequence[Any], label: Field, place: int, rows: int) -> LabelSummary:
+def summary_of(summaries: Sequence[Any], label: Field, place: int, rows: int) -> LabelSummary:
     """Turn the aggregate's rows into the summary of a label."""
-    broken = sum(row[f"broken_{place}"] or 0 for row in found)
+    broken = sum(row[f"broken_{place}"] or 0 for row in summaries)
     if broken:
         what = f"of shape {label.shape}" if label.shape else "that is a number"
         raise LabelError(
@@ -84,7 +84,7 @@ def summary_of(found: Sequence[Any], label: Field, place: int, rows: int) -> Lab
             row[f"missing_{place}"] or 0,
             row[f"fractions_{place}"] or 0,
         )
-        for row in found
+        for row in summaries
     )
 
 
@@ -108,12 +108,12 @@ def _summarize_batches(
         if not batch.num_rows:
             continue
         values = as_model_sees(features_from_arrow(batch.column(0), label), label, label.dtype)
-        found = LabelSummary.of(values, takes)
+        summary = LabelSummary.of(values, takes)
         yield pa.RecordBatch.from_pydict(
             {
-                "low": [found.low],
-                "high": [found.high],
-                "missing": [found.missing],
-                "fractions": [found.fractions],
+                "low": [summary.low],
+                "high": [summary.high],
+                "missing": [summary.missing],
+                "fractions": [summary.fractions],
             }
         )

@@ -89,7 +89,7 @@ class StoredRows:
         """Name of the folder."""
         return self.folder.rpartition("/")[2]
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what the history says about them."""
         return {"folder": self.folder, "bytes": self.bytes, "seconds": self.seconds}
 
@@ -208,11 +208,11 @@ def check_shared(spark: SparkSession, folder: str, rows: int) -> None:
     """Refuse a folder that is another one on each host."""
     try:
         with translated("read", folder):
-            found = spark.read.parquet(escaped(folder)).count()
+            count = spark.read.parquet(escaped(folder)).count()
     except StorageError as error:
         raise StorageError(f"{_not_shared(folder)} {error}") from error
-    if found != rows:
-        raise StorageError(f"{_not_shared(folder)} Received: {found} of {rows} rows.")
+    if count != rows:
+        raise StorageError(f"{_not_shared(folder)} Received: {count} of {rows} rows.")
 
 
 def _not_shared(folder: str) -> str:
@@ -258,7 +258,7 @@ def _make_dirs(files: Storage, folder: str, master: str) -> None:
 
 
 @contextmanager
-def kept_rows(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
+def persisted_rows(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
     """Yield the columns of a run, computed once and kept on the disks of the executors.
 
     What is lost with an executor is computed again, and may have another order.
@@ -268,11 +268,11 @@ def kept_rows(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
 
     # Spark would share equal plans with another run of this driver, and drop them with the first.
     own = F.lit(secrets.token_hex(8)).alias(_RUN)
-    kept = chosen_columns(frame, columns).select("*", own).persist(StorageLevel.DISK_ONLY)
+    rows = chosen_columns(frame, columns).select("*", own).persist(StorageLevel.DISK_ONLY)
     try:
-        yield kept
+        yield rows
     finally:
-        kept.unpersist()
+        rows.unpersist()
 
 
 @contextmanager

@@ -147,8 +147,8 @@ class ExecutorContainer:
         heap = megabytes(setting(f"spark.{role}.memory") or "1g")
         least = megabytes(setting(f"spark.{role}.minMemoryOverhead") or "384m")
         part = float(setting(f"spark.{role}.memoryOverheadFactor") or factor)
-        given = setting(f"spark.{role}.memoryOverhead")
-        overhead = megabytes(given) if given else max(least, int(part * heap))
+        text = setting(f"spark.{role}.memoryOverhead")
+        overhead = megabytes(text) if text else max(least, int(part * heap))
         if role == "driver":
             return cls(role, heap, overhead)
         off_heap = "0"
@@ -225,15 +225,15 @@ def check_machine(
     running = tasks or workers
     taken = running * (model.worker_mb + ROWS_MB) + DAEMONS_MB
     needed = heap_mb + JVM_MB + taken + model.driver_mb(workers)
-    told = (
+    text = (
         f"{running} workers take about {taken:.0f} MB, driver and parameter "
         f"server {model.driver_mb(workers):.0f}, the JVM up to {heap_mb + JVM_MB}; "
         f"{total_mb} MB are free"
     )
     if needed <= total_mb:
-        return CheckResult("memory", CheckLevel.OK, told)
+        return CheckResult("memory", CheckLevel.OK, text)
     return CheckResult(
-        "memory", CheckLevel.WARN, f"{told}: lower num_workers or spark.driver.memory."
+        "memory", CheckLevel.WARN, f"{text}: lower num_workers or spark.driver.memory."
     )
 
 
@@ -245,13 +245,13 @@ def megabytes(text: str) -> int:
     >>> megabytes("2g"), megabytes("512"), megabytes("1048576k"), megabytes("64MB")
     (2048, 512, 1024, 64)
     """
-    found = re.fullmatch(r"(\d+)\s*([bkmgtp]?)b?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*([bkmgtp]?)b?", text.strip().lower())
+    if match is None:
         raise ConfigurationError(
             f"A memory size must be a number with a unit. Received: {text!r}. Write 512m or 2g."
         )
-    power = "bkmgtp".index(found.group(2) or "m")
-    return (int(found.group(1)) << 10 * power) // MB
+    power = "bkmgtp".index(match.group(2) or "m")
+    return (int(match.group(1)) << 10 * power) // MB
 
 
 def _compare(container: ExecutorContainer, needed_mb: int, parts: str) -> CheckResult:

@@ -64,7 +64,7 @@ def summarize(
 
     takes = takes or [Takes()] * len(columns.labelled)
     split = F.col(SPLIT_COLUMN) if SPLIT_COLUMN in frame.columns else F.lit(None).cast("string")
-    found = (
+    parts = (
         frame.groupBy(_partition(frame).alias("partition"))
         .agg(
             F.count(F.lit(1)).alias("rows"),
@@ -77,7 +77,7 @@ def summarize(
         )
         .collect()
     )
-    summary = check_summary(found, columns)
+    summary = check_summary(parts, columns)
     decoded = {
         place: summary_of_bytes(frame, label, takes[place])
         for place, label in enumerate(columns.labelled)
@@ -87,15 +87,15 @@ def summarize(
     return replace(summary, labels=labels)
 
 
-def check_summary(found: list[Any], columns: Columns) -> DataSummary:
+def check_summary(parts: list[Any], columns: Columns) -> DataSummary:
     """Turn the aggregate's rows into a `DataSummary`, or refuse the data."""
-    rows = sum(row["rows"] for row in found)
+    rows = sum(row["rows"] for row in parts)
     if rows == 0:
         raise EmptyDataError(NO_ROWS)
     labels = tuple(
-        summary_of(found, label, place, rows) for place, label in enumerate(columns.labelled)
+        summary_of(parts, label, place, rows) for place, label in enumerate(columns.labelled)
     )
-    splits = tuple(sorted({str(s) for row in found for s in row["splits"]}))
+    splits = tuple(sorted({str(s) for row in parts for s in row["splits"]}))
     if len(splits) > 1:
         raise SplitLeakError(
             f"Training needs the rows of one split. Received: rows of {', '.join(splits)}. "
@@ -103,7 +103,7 @@ def check_summary(found: list[Any], columns: Columns) -> DataSummary:
         )
     return DataSummary(
         rows=rows,
-        partition_rows=tuple(sorted((row["partition"], row["rows"]) for row in found)),
+        partition_rows=tuple(sorted((row["partition"], row["rows"]) for row in parts)),
         labels=labels,
         splits=splits,
     )
@@ -141,9 +141,9 @@ def partition_rows(
     from pyspark.sql import functions as F
 
     chosen = [_row_number(frame, summary).alias(ROW), *travelling(frame, columns)]
-    row, dealt = F.col(ROW), frame.select(*chosen)
+    row, rows = F.col(ROW), frame.select(*chosen)
     if copies:
-        dealt = dealt.withColumn(_SEAT, F.explode(F.sequence(F.lit(0), F.lit(seats - 1))))
+        rows = rows.withColumn(_SEAT, F.explode(F.sequence(F.lit(0), F.lit(seats - 1))))
         seat = F.col(_SEAT)
     elif shuffle:
         first = F.pmod(F.xxhash64(F.lit(seed), F.floor(row / seats)), F.lit(seats))
@@ -151,8 +151,8 @@ def partition_rows(
     else:
         seat = F.floor(row * seats / F.lit(summary.rows))
     keys = F.lit([partition_key(number) for number in range(seats)])
-    dealt = dealt.withColumn(_KEY, F.get(keys, seat.cast("int")))
-    return dealt.repartition(seats, F.col(_KEY)).drop(_KEY, _SEAT)
+    rows = rows.withColumn(_KEY, F.get(keys, seat.cast("int")))
+    return rows.repartition(seats, F.col(_KEY)).drop(_KEY, _SEAT)
 
 
 def _partition(frame: DataFrame) -> Column:

@@ -118,13 +118,13 @@ def _local_settings(name: str, master: str | None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
     }
-    if local_cores(settings["spark.master"]) is not None and not _told_address(os.environ):
+    if local_cores(settings["spark.master"]) is not None and not _has_address(os.environ):
         # No other host connects, and Spark refuses names of hosts that Linux takes (my_lab_pc).
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
     return settings
 
 
-def _told_address(environment: Mapping[str, str]) -> bool:
+def _has_address(environment: Mapping[str, str]) -> bool:
     return not environment.keys().isdisjoint(("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"))
 
 
@@ -302,8 +302,8 @@ def local_cores(master: str) -> int | None:
     >>> local_cores("local"), local_cores("local[3,4]"), local_cores("spark://host:7077")
     (1, 3, None)
     """
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
-    if found is None:
+    match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if match is None:
         return None
-    count = found.group(1) or "1"
+    count = match.group(1) or "1"
     return (os.cpu_count() or 1) if count == "*" else int(count)

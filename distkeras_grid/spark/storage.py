@@ -216,7 +216,7 @@ class Storage:
     ) -> list[str]:
         """Return the full paths of directories below `uri` with matching names, sorted."""
         pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
-        found: list[str] = []
+        folders: list[str] = []
         with translated("list", uri):
             file_system, path = self._open(uri)
             waiting = [path]
@@ -227,8 +227,8 @@ class Storage:
                     inside = [entry.getPath() for entry in entries if entry.isDirectory()]
                     waiting += [each for each in inside if str(each.toString()) not in without]
                 elif pattern.matches(here.getName()):
-                    found.append(str(here.toString()))
-        return sorted(found)
+                    folders.append(str(here.toString()))
+        return sorted(folders)
 
     def find_hidden(
         self, uri: str, glob: str, known: Iterable[str], without: Collection[str] = ()
@@ -240,7 +240,7 @@ class Storage:
         """
         hadoop = self._jvm.org.apache.hadoop.fs
         pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
-        found = HiddenFiles([], [], [])
+        files = HiddenFiles([], [], [])
         with translated("list", uri):
             file_system, path = self._open(uri)
             inside = _directories_below(str(path.toString()), known)
@@ -249,14 +249,14 @@ class Storage:
                 here = waiting.pop()
                 entries = self._entries(file_system, here, path, hidden)
                 if entries is None:
-                    found.closed.append(str(here.toString()))
+                    files.closed.append(str(here.toString()))
                     continue
                 for entry in entries:
                     there = entry.getPath()
                     if entry.isDirectory() or pattern.matches(there.getName()):
-                        found[entry.isDirectory()].append(str(there.toString()))
+                        files[entry.isDirectory()].append(str(there.toString()))
                 waiting += self._directories_in(file_system, here, inside, without)
-        return HiddenFiles(*map(sorted, found))
+        return HiddenFiles(*map(sorted, files))
 
     def _entries(self, file_system: Any, path: Any, root: Any, *names: Any) -> Any:
         """Return the entries of a directory; None if it cannot be opened, and is not the root."""
@@ -285,8 +285,8 @@ class Storage:
             return [hadoop.Path(each) for each in below if each.rpartition("/")[0] == name]
         entries = file_system.listStatus(path)
         paths = [entry.getPath() for entry in entries if entry.isDirectory()]
-        seen = [each for each in paths if str(each.getName())[0] not in "_."]
-        return [each for each in seen if str(each.toString()) not in without]
+        visible = [each for each in paths if str(each.getName())[0] not in "_."]
+        return [each for each in visible if str(each.toString()) not in without]
 
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
@@ -658,13 +658,13 @@ def _directories_below(root: str, files: Iterable[str]) -> dict[str, set[str]]:
     >>> {name: sorted(below) for name, below in found.items()}
     {'/raw/a': ['/raw/a/b'], '/raw': ['/raw/a', '/raw/a/b']}
     """
-    found: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = {}
     for folder in {file.rpartition("/")[0] for file in files}:
         within = [folder]
         while len(within[-1]) > len(root):
             within.append(within[-1].rpartition("/")[0])
-            found.setdefault(within[-1], set()).update(within[:-1])
-    return found
+            folders.setdefault(within[-1], set()).update(within[:-1])
+    return folders
 
 
 def _joined(lines: Iterable[str]) -> Iterator[bytes]:
@@ -761,10 +761,10 @@ def _causes(exception: Any) -> list[tuple[str, str]]:
 
 def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
     name, message = causes[0]
-    told = f"Cannot {action} {uri}: {name}: {message.removesuffix('.')}."
+    text = f"Cannot {action} {uri}: {name}: {message.removesuffix('.')}."
     lines = [f"{name}: {message}" for name, message in causes]
-    if advice := next((found for line in lines if (found := full(line))), None):
-        return NoSpaceError(f"{told} {advice}")
+    if advice := next((reason for line in lines if (reason := full(line))), None):
+        return NoSpaceError(f"{text} {advice}")
     if advice := _meaning(STRANGER, causes):
         return NotAuthenticatedError(
             f"Cannot {action} {uri}: the cluster does not know the user. {advice}"
@@ -773,12 +773,12 @@ def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> Stor
     # Java also reports "not found", with the reason, if the system refuses to open a file.
     if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
         return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
-    return StorageError(f"{told} {hint}" if hint else told)
+    return StorageError(f"{text} {hint}" if hint else text)
 
 
 def _meaning(signs: Mapping[str, str], causes: list[tuple[str, str]]) -> str | None:
     lines = (f"{name}: {message}" for name, message in causes)
-    return next((found for line in lines if (found := meaning(signs, line))), None)
+    return next((text for line in lines if (text := meaning(signs, line))), None)
 
 
 def _first_line(text: str) -> str:

@@ -179,10 +179,10 @@ class ImageTable(msgspec.Struct, frozen=True):
 def read_tables(manifest: str, path: str) -> ImageTable:
     """Return the tables of a manifest."""
     try:
-        found = msgspec.json.decode(manifest, type=ImageTable)
-        unknown = {str(each.label) for each in found.sources if each.is_corrected}
-        unknown -= set(found.classes)
-        for folds in found.folds.values():
+        table = msgspec.json.decode(manifest, type=ImageTable)
+        unknown = {str(each.label) for each in table.sources if each.is_corrected}
+        unknown -= set(table.classes)
+        for folds in table.folds.values():
             unknown |= set(folds.held_out.values()) - set(folds.columns)
         reason = f"it does not list {min(unknown)!r}" if unknown else None
     except UNREADABLE as error:
@@ -192,4 +192,4 @@ def read_tables(manifest: str, path: str) -> ImageTable:
             f"{path} is not the manifest of a data set: {reason}. Nothing was read. Look who wrote "
             "it."
         )
-    return found
+    return table

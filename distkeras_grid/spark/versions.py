@@ -97,10 +97,12 @@ def choose(history: VersionHistory, wanted: int | str, path: str) -> Version | N
     for version in reversed(history.history):
         if name == version.number or (isinstance(name, str) and version.hash.startswith(name)):
             return version
-    kept = [str(each.number) for each in history.history] + [f"{history.last_update} (the present)"]
+    numbers = [str(each.number) for each in history.history] + [
+        f"{history.last_update} (the present)"
+    ]
     raise SchemaError(
         f"{path!r} has no version {wanted}, or does not keep it any more. Its versions: "
-        f"{', '.join(kept)}. distkeras-grid versions lists them; tile --update --keep-versions "
+        f"{', '.join(numbers)}. distkeras-grid versions lists them; tile --update --keep-versions "
         "says for how long they are kept."
     )
 

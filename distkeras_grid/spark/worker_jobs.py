@@ -90,7 +90,7 @@ class WorkerJobs:
         self._changed = threading.Condition()
         # What each seat's job computes.
         self._rdds: list[RDD[Row]] = []
-        self._dealt = self._cancelled = False
+        self._has_rows = self._cancelled = False
         self._running = 0
         self._rows: dict[int, list[Row]] = {}
         # Errors by seat, the oldest first. Key None is the error of dealing the rows.
@@ -105,7 +105,7 @@ class WorkerJobs:
     def done(self) -> bool:
         """Whether no job runs any more, with or without success."""
         with self._changed:
-            return self._dealt and not self._running
+            return self._has_rows and not self._running
 
     @property
     def failed(self) -> tuple[int, ...]:
@@ -119,7 +119,7 @@ class WorkerJobs:
         `timeout`: the longest wait [s].
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._dealt and not self._running, timeout)
+            self._changed.wait_for(lambda: self._has_rows and not self._running, timeout)
         return self.done
 
     def again(self, seat: int) -> None:
@@ -152,21 +152,21 @@ class WorkerJobs:
         with self._changed:
             first = next(iter(self._errors), None)
             which = first if seat is None else seat
-            found = self._errors.get(which)
+            cause = self._errors.get(which)
             once = which is None or self._submitted[which] == 1
-        if found is None:
+        if cause is None:
             return None
         # A job that was submitted again was tried again, whatever the master is.
         master = str(self._context.master) if once else ""
         overhead = executor_overhead(self._context.getConf().get)
-        error = job_error(self._tag, spark_reason(found), master, overhead)
-        error.__cause__ = found
+        error = job_error(self._tag, spark_reason(cause), master, overhead)
+        error.__cause__ = cause
         return error
 
     def reason_of_loss(self, seat: int, attempt: int) -> str:
         """Return why a seat's task has failed, in a line; "" if Spark does not know of it (yet)."""
-        found = _failure_of(self._context, self._seat_tag(seat), attempt)
-        return loss_reason(found) if found else ""
+        failure = _failure_of(self._context, self._seat_tag(seat), attempt)
+        return loss_reason(failure) if failure else ""
 
     def result(self) -> list[Row]:
         """Return what the tasks yielded."""
@@ -183,7 +183,7 @@ class WorkerJobs:
     def dealing(self) -> bool:
         """Whether Spark deals the rows, so that no worker has a job yet."""
         with self._changed:
-            return not self._dealt
+            return not self._has_rows
 
     @property
     def failures_of_a_job(self) -> int:
@@ -214,7 +214,7 @@ class WorkerJobs:
                     self._submit(seat)
             else:
                 self._errors[None] = error
-            self._dealt = True
+            self._has_rows = True
             self._changed.notify_all()
 
     def _planned(self) -> list[RDD[Row]]:
@@ -237,9 +237,9 @@ class WorkerJobs:
         shared = self._context.broadcast(serializer().dumps(self._task))
         rdds = []
         for seat in range(rows.getNumPartitions()):
-            dealt = session._jsparkSession.internalCreateDataFrame(rows, frame.schema(), False)
+            part = session._jsparkSession.internalCreateDataFrame(rows, frame.schema(), False)
             own = partial(_with_key, shared, self._key_of(seat))
-            rdds.append(DataFrame(dealt, session).mapInArrow(own, self._schema).rdd)
+            rdds.append(DataFrame(part, session).mapInArrow(own, self._schema).rdd)
         return rdds
 
     def _submit(self, seat: int) -> None:
@@ -286,9 +286,11 @@ class WorkerJobs:
         # each job computes one of its own, on top of the rows that all share.
         rdd: Any = context.union([self._rdds[seat]])
         socket = context._jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, [seat])
-        found: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
+        source: Any = _load_from_socket(socket, rdd._jrdd_deserializer)
         # Older versions of Spark return the rows themselves.
-        with found if isinstance(found, AbstractContextManager) else nullcontext(found) as stream:
+        with (
+            source if isinstance(source, AbstractContextManager) else nullcontext(source) as stream
+        ):
             return list(stream)
 
     @contextmanager
@@ -318,9 +320,9 @@ def _failure_of(context: SparkContext, tag: str, attempt: int) -> str:
     jvm: Any = context._jsc.sc()
     store, tracker = jvm.statusStore(), jvm.statusTracker()
     for job in tracker.getJobIdsForTag(tag):
-        told = tracker.getJobInfo(job)
+        stages = tracker.getJobInfo(job)
         # The last stage is that of the worker, and those before are the reading that all share.
-        last = max(told.get().stageIds(), default=None) if told.isDefined() else None
+        last = max(stages.get().stageIds(), default=None) if stages.isDefined() else None
         info = None if last is None else tracker.getStageInfo(last)
         if info is None or not info.isDefined():
             continue
@@ -439,8 +441,8 @@ def spark_reason(error: BaseException) -> str:
         return DIED
     # Py4J begins the line of a Java exception with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
-    causes = [line for line in told if _names_exception(line)]
+    messages = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
+    causes = [line for line in messages if _names_exception(line)]
     if causes and causes[-1].startswith(OURS):
         # Ours says more than what has caused it.
         return causes[-1]
@@ -451,7 +453,7 @@ def spark_reason(error: BaseException) -> str:
         storage = next((line for line in lines if full(line) or meaning(signs, line)), None)
         if storage is not None:
             return storage.removeprefix("Caused by: ")
-    return (causes or told or [repr(error)])[-1 if causes else 0]
+    return (causes or messages or [repr(error)])[-1 if causes else 0]
 
 
 def loss_reason(message: str) -> str:

@@ -54,10 +54,10 @@ class DatasetIndex:
     def digest(self) -> str:
         """Identity of the tiles: their number, images, labels and splits."""
         pool = self.store.pool
-        found = hashlib.sha256(repr((self.splits, self.store.images)).encode())
+        sha256 = hashlib.sha256(repr((self.splits, self.store.images)).encode())
         for column in (pool.tiles, pool.images, pool.labels):
-            found.update(column.astype("<i8").tobytes())
-        return found.hexdigest()[:16]
+            sha256.update(column.astype("<i8").tobytes())
+        return sha256.hexdigest()[:16]
 
     def pool_of(self, split: str) -> TileIndex:
         """Return the tiles of a split; they keep their numbers in the store."""

@@ -58,11 +58,11 @@ class Mirrors:
         self,
         locations: Sequence[str],
         node: int | str = 0,
-        kept: DiskCache | None = None,
+        cache: DiskCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._locations, self._node, self._clock = tuple(locations), node, clock
-        self._kept = kept
+        self._cache = cache
         self._open: dict[str, Location] = {}
         # Of those that failed in their last read: for how long they are asked last, and until when.
         self._avoided: dict[str, tuple[float, float]] = {}
@@ -77,11 +77,11 @@ class Mirrors:
 
     def fetch(self, piece: ByteRange) -> bytes:
         """Return the bytes of a range: from the cache, or the first mirror that has them."""
-        content = None if self._kept is None else self._kept.get(piece.name)
+        content = None if self._cache is None else self._cache.get(piece.name)
         if content is None:
             content = self._fetch(piece)
-            if self._kept is not None:
-                self._kept.put(piece.name, content)
+            if self._cache is not None:
+                self._cache.put(piece.name, content)
         return content
 
     def _fetch(self, piece: ByteRange) -> bytes:
@@ -103,11 +103,11 @@ class Mirrors:
                     missing = False
                 problems[shown(location)] = problem
                 self._note_failure(location)
-        told = "; ".join(f"{location}: {problem}" for location, problem in problems.items())
+        reasons = "; ".join(f"{location}: {problem}" for location, problem in problems.items())
         kind = PathNotFoundError if missing else StorageError
         raise kind(
             f"{piece.path or 'A file'} was asked of {len(problems)} locations, {ROUNDS} times "
-            f"each, and none gave it. {told} Look at these servers, or name other mirrors."
+            f"each, and none gave it. {reasons} Look at these servers, or name other mirrors."
         )
 
     def close(self) -> None:
@@ -115,8 +115,8 @@ class Mirrors:
         for location in self._open.values():
             location.close()
         self._open.clear()
-        if self._kept is not None:
-            self._kept.close()
+        if self._cache is not None:
+            self._cache.close()
 
     def _order(self, piece: ByteRange) -> list[str]:
         now = self._clock()

@@ -46,8 +46,8 @@ def find_files(
         for batch in batches:
             for row in batch.to_pylist():
                 path = unquote(row["file"].removeprefix(f"{home}/"))
-                found = look_at(unquote(home), path, row["size"], name, hashed=hashed)
-                yield pa.RecordBatch.from_pylist([{"file": row["file"], **found}])
+                footer = look_at(unquote(home), path, row["size"], name, hashed=hashed)
+                yield pa.RecordBatch.from_pylist([{"file": row["file"], **footer}])
 
     try:
         with interrupts_first():
@@ -55,9 +55,9 @@ def find_files(
     except PySparkException as error:
         master = str(spark.sparkContext.master)
         raise job_error("catalogue", spark_reason(error), master) from error
-    found = {row["file"]: row for row in rows}
+    footers = {row["file"]: row for row in rows}
     return {
-        file: file_of(found[file], unquote(file.removeprefix(f"{home}/")), size)
+        file: file_of(footers[file], unquote(file.removeprefix(f"{home}/")), size)
         for file, size in sizes.items()
     }
 

@@ -24,7 +24,7 @@ def order_mirrors(mirrors: Iterable[str], node: int | str, piece: str) -> list[s
 
     def score(mirror: str) -> bytes:
         # The separator keeps different names from joining to the same text.
-        told = "\0".join((str(node), piece, mirror))
-        return hashlib.blake2b(told.encode(), digest_size=16).digest()
+        key = "\0".join((str(node), piece, mirror))
+        return hashlib.blake2b(key.encode(), digest_size=16).digest()
 
     return sorted(mirrors, key=score, reverse=True)

@@ -73,8 +73,8 @@ def _select(frame: DataFrame, columns: Columns) -> DataFrame:
     from pyspark.sql import functions as F
 
     def text(name: str) -> Any:
-        found = F.col(name).cast("string") if name in frame.columns else F.lit(None).cast("string")
-        return F.coalesce(found, F.lit("")).alias(name)
+        column = F.col(name).cast("string") if name in frame.columns else F.lit(None).cast("string")
+        return F.coalesce(column, F.lit("")).alias(name)
 
     try:
         return frame.select(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Number of parsed footers that a reader keeps.
-KEPT_FOOTERS = 1000
+MAX_FOOTERS = 1000
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,20 @@ class ParquetStore:
         runs = self.pool.runs_of(ordered)
         rows = self.row_of[runs] + ordered - self.pool.starts[runs]
         files = self.file_of[runs]
-        found: dict[int, dict[int, tuple[Numbers, Numbers]]] = {}
+        by_file: dict[int, dict[int, tuple[Numbers, Numbers]]] = {}
         for number in np.unique(files).tolist():
             mine = files == number
             ends = np.cumsum(self.files[number].rows)
             groups = np.searchsorted(ends, rows[mine], side="right")
             starts = ends - self.files[number].rows
-            found[number] = {
+            by_file[number] = {
                 group: (
                     ordered[mine][groups == group],
                     (rows[mine] - starts[group])[groups == group],
                 )
                 for group in np.unique(groups).tolist()
             }
-        return found
+        return by_file
 
 
 class ParquetReader:
@@ -133,7 +133,7 @@ class ParquetReader:
 
         file, name = self._store.files[number], self._store.field.name
         if number not in self._footers:
-            if len(self._footers) >= KEPT_FOOTERS:
+            if len(self._footers) >= MAX_FOOTERS:
                 self._footers.pop(next(iter(self._footers)))
             content = self._mirrors.fetch(file.footer)
             self._footers[number] = pq.read_metadata(pa.BufferReader(content))
@@ -184,9 +184,9 @@ class KnownBytes(io.RawIOBase):
         stop = self._size if size < 0 else min(self._at + size, self._size)
         for start, content in self._parts.items():
             if start <= self._at and stop <= start + len(content):
-                found = content[self._at - start : stop - start]
+                part = content[self._at - start : stop - start]
                 self._at = stop
-                return found
+                return part
         raise SchemaError(
             f"A Parquet file needs the bytes {self._at} to {stop}, which its footer does not name "
             "for this column. Write the data set again."

@@ -44,8 +44,8 @@ class Application:
     @property
     def exit_status(self) -> int | None:
         """The exit code of its program, None if Spark does not report it."""
-        told = re.search(r"User application exited with (?:status )?(\d+)", self.diagnostics)
-        return int(told.group(1)) if told else None
+        match = re.search(r"User application exited with (?:status )?(\d+)", self.diagnostics)
+        return int(match.group(1)) if match else None
 
 
 def state_line(application: Application, seconds: float) -> str:

@@ -114,8 +114,8 @@ def digest_beside(archive: Path) -> Path:
 
 def is_own(path: Path) -> bool:
     """Tell whether a file or folder belongs to this user, and no other user may write to it."""
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def close_to_others(folder: Path) -> None:

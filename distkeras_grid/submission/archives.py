@@ -36,13 +36,13 @@ def archives_in(
     if not storage.exists(folder):
         return []
     going = [each for each in applications if not each.ended]
-    found = []
+    archives = []
     for name in filter(is_archive, storage.list_names(folder)):
         uri = f"{folder.rstrip('/')}/{name}"
         used_by = ["this environment"] if name == present else []
         used_by += [each.id for each in going if name in each.tags]
-        found.append(Archive(uri, storage.size(uri), storage.modified(uri), tuple(used_by)))
-    return sorted(found, key=lambda each: each.modified, reverse=True)
+        archives.append(Archive(uri, storage.size(uri), storage.modified(uri), tuple(used_by)))
+    return sorted(archives, key=lambda each: each.modified, reverse=True)
 
 
 def outdated(archives: Sequence[Archive], days: float, now: float) -> list[Archive]:

@@ -129,16 +129,16 @@ class Submission:
         >>> Submission("a.py", [], "", executors=3, executor_cores=4, settings=settings).slots
         6
         """
-        told = self.settings
-        if told.get("spark.dynamicAllocation.enabled", "false").lower() != "false":
+        settings = self.settings
+        if settings.get("spark.dynamicAllocation.enabled", "false").lower() != "false":
             return None
         try:
-            cores = int(told.get("spark.executor.cores", self.executor_cores))
-            tasks = cores // int(told.get("spark.task.cpus", 1))
+            cores = int(settings.get("spark.executor.cores", self.executor_cores))
+            tasks = cores // int(settings.get("spark.task.cpus", 1))
             if self.on_yarn:
-                return int(told.get("spark.executor.instances", self.executors)) * tasks
+                return int(settings.get("spark.executor.instances", self.executors)) * tasks
             return (
-                int(told.get("spark.cores.max", self.executors * self.executor_cores))
+                int(settings.get("spark.cores.max", self.executors * self.executor_cores))
                 // cores
                 * tasks
             )

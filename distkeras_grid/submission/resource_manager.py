@@ -127,8 +127,8 @@ class ResourceManager:
     def applications(self) -> list[Application]:
         """Return the applications that YARN remembers, the newest first."""
         answer = self._ask(f"{_CLUSTER}/apps", _AppsAnswer).apps or _Apps()
-        found = [_application(app) for app in answer.app if app.applicationType != SANDBOX_CHECK]
-        return sorted(found, key=lambda each: each.started, reverse=True)
+        ours = [_application(app) for app in answer.app if app.applicationType != SANDBOX_CHECK]
+        return sorted(ours, key=lambda each: each.started, reverse=True)
 
     def tagged(self, tag: str) -> Application | None:
         """Return the application with a tag, None if there is none."""
@@ -137,10 +137,10 @@ class ResourceManager:
     def going(self, name: str) -> str | None:
         """Return the id of an application, named by id or tag; None if unknown, or it has ended."""
         try:
-            found = self.tagged(name) if is_tag(name) else self.application(name)
+            application = self.tagged(name) if is_tag(name) else self.application(name)
         except ApplicationNotFoundError:
             return None
-        return None if found is None or found.ended else found.id
+        return None if application is None or application.ended else application.id
 
     def cancel(self, identifier: str) -> Application:
         """Stop an application, and wait until it has ended; return how it ended."""
@@ -166,10 +166,12 @@ class ResourceManager:
     def containers(self, identifier: str) -> list[YarnContainer]:
         """Return the containers of an application that run now, in the order of their ids."""
         attempts = self._ask(f"{_CLUSTER}/apps/{identifier}/appattempts", _AttemptsAnswer)
-        found = attempts.appAttempts.appAttempt if attempts.appAttempts else []
-        if not found:
+        attempt_list = attempts.appAttempts.appAttempt if attempts.appAttempts else []
+        if not attempt_list:
             return []
-        path = f"{_CLUSTER}/apps/{identifier}/appattempts/{found[-1].appAttemptId}/containers"
+        path = (
+            f"{_CLUSTER}/apps/{identifier}/appattempts/{attempt_list[-1].appAttemptId}/containers"
+        )
         listed = self._ask(path, _Containers).container
         return sorted(listed, key=lambda each: each.containerId)
 
@@ -236,7 +238,7 @@ def wait(
     minute is an error.
     """
     began = answered = clock()
-    said, state = -SAY_SECONDS, ""
+    last, state = -SAY_SECONDS, ""
     while True:
         try:
             application = manager.application(identifier)
@@ -250,10 +252,10 @@ def wait(
         answered = clock()
         passed = answered - began
         pause = SAY_WAITING_SECONDS if application.waits else SAY_SECONDS
-        if application.state != state or passed - said >= pause:
-            said, state = passed, application.state
-            told = driver() if state == "RUNNING" else ""
-            say(state_line(application, passed) + (f": {told}" if told else ""))
+        if application.state != state or passed - last >= pause:
+            last, state = passed, application.state
+            line = driver() if state == "RUNNING" else ""
+            say(state_line(application, passed) + (f": {line}" if line else ""))
         if application.ended:
             return application
         time.sleep(POLL_SECONDS)

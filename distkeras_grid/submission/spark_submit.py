@@ -99,15 +99,15 @@ def _drivers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
     In cluster mode, and before there is a driver, there is none.
     """
-    found = []
+    drivers = []
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children():
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 # The shell that became the JVM leaves children that nobody waits for.
                 ended = child.status() == psutil.STATUS_ZOMBIE
                 if not ended and os.getpgid(child.pid) == process.pid:
-                    found.append(child)
-    return found
+                    drivers.append(child)
+    return drivers
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals, seconds: float) -> None:
@@ -129,7 +129,7 @@ def hand_over(
 
     `say`: receives a line of progress every few seconds.
     """
-    began = said = time.monotonic()
+    began = last = time.monotonic()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, pass_fds=inherited
@@ -142,8 +142,8 @@ def hand_over(
                         f"YARN has not accepted the application after {SUBMIT_SECONDS:.0f} s. "
                         f"The end of what spark-submit wrote:\n{last_lines(log)}"
                     )
-                if now - said >= SAY_SECONDS:
-                    said = now
+                if now - last >= SAY_SECONDS:
+                    last = now
                     say(f"submitting: {now - began:.0f} s")
                 time.sleep(0.1)
         finally:

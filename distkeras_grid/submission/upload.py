@@ -63,9 +63,9 @@ def check(uri: str, storage: Storage) -> None:
     noted = storage.read_text(beside) if storage.exists(beside) else ""
     # As sha256sum writes it: digest and name.
     digest = next(iter(noted.split()), "nothing")
-    if (found_digest := storage.sha256(uri)) != digest:
+    if (present := storage.sha256(uri)) != digest:
         raise StorageError(
-            f"The environment {uri} is not as it was packed. Received: SHA-256 {found_digest}, "
+            f"The environment {uri} is not as it was packed. Received: SHA-256 {present}, "
             f"where {beside} says {digest}. {advice}"
         )
 
@@ -88,12 +88,12 @@ def check_own(uri: str, storage: Storage) -> None:
 def _check_rights(uri: str, storage: Storage, advice: str) -> None:
     above = uri.rpartition("/")[0] + "/"
     archive, folder = storage.access(uri), storage.access(above)
-    for path, found, is_folder in ((uri, archive, False), (above, folder, True)):
+    for path, status, is_folder in ((uri, archive, False), (above, folder, True)):
         # In a folder with the sticky bit, users cannot replace files of others.
-        if found.mode & 0o022 and not (is_folder and found.mode & 0o1000):
+        if status.mode & 0o022 and not (is_folder and status.mode & 0o1000):
             raise StorageError(
                 f"Group or others may write to {path}, and so change what runs in your name. "
-                f"Received: mode {found.mode:o}. Take that right away, and look who used it. "
+                f"Received: mode {status.mode:o}. Take that right away, and look who used it. "
                 f"{advice}"
             )
     if archive.owner not in (storage.user(), folder.owner):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distkeras_grid.engine.jit import decide_jit
-from distkeras_grid.engine.keras_model import kept_limit, shared_section, weight_layout
+from distkeras_grid.engine.keras_model import shared_section, weight_layout, worker_state_limit
 from distkeras_grid.engine.local_optimizers import (
     check_plain_sgd,
     check_reset,
@@ -223,7 +223,7 @@ def complete(
     state = shared_section(model) if rule.traits.steps_on_workers else None
     spec = draft.complete(
         rule=spec_of(rule),
-        layout=LayoutSpec.of(weight_layout(model), state, kept_limit(model)),
+        layout=LayoutSpec.of(weight_layout(model), state, worker_state_limit(model)),
         schedule=draft.schedule(
             rows=rows,
             workers=workers,

@@ -407,7 +407,7 @@ def prepare(
     )
     description["read_parallelism"] = read_parallelism(spark)
     if checked.data.stored is not None:
-        description["stored_rows"] = checked.data.stored.told()
+        description["stored_rows"] = checked.data.stored.to_json()
     if points := points_of(spec, resumed, request.saving.lost_samples):
         description["resumed"] = points
         checked.notes.extend(going_on_notes(spec, history, points[-1]))

@@ -12,7 +12,7 @@ from distkeras_grid.spark.materialized_rows import (
     StoredRows,
     chosen_columns,
     is_repeatable,
-    kept_rows,
+    persisted_rows,
     read_rows,
     store_rows,
 )
@@ -63,7 +63,7 @@ class RowMaterializer:
         else:
             if local_cores(str(frame.sparkSession.sparkContext.master)) is None:
                 self.say(KEPT)
-            with kept_rows(frame, columns) as kept:
+            with persisted_rows(frame, columns) as kept:
                 yield kept, None
 
     def _store(self, frame: DataFrame, columns: Columns, folder: str) -> StoredRows:

@@ -107,15 +107,15 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
         )
     http = "https" if sites.get("dfs.http.policy") == "HTTPS_ONLY" else "http"
     known = _known(sites, service if scheme == "hdfs" else "")
-    found = known.get(_endpoint(authority or service))
-    if found is None:
+    entry = known.get(_endpoint(authority or service))
+    if entry is None:
         named = [*_names(sites.get("dfs.nameservices", "")), *([service] if service else [])]
         raise ConfigurationError(
             f"The configuration in HADOOP_CONF_DIR knows no HDFS {authority!r} (it knows: "
             f"{', '.join(dict.fromkeys(named)) or 'none'}). Give the address of its NameNode by "
             "--url or WEBHDFS_URL."
         )
-    name, endings = found
+    name, endings = entry
     return tuple(_node_url(sites, http, ending, name) for ending in endings)
 
 
@@ -158,8 +158,8 @@ def shown(location: str) -> str:
     >>> shown("ftp://ada:se@cret@host:2121/tiles"), shown("/data/tiles")
     ('ftp://host:2121/tiles', '/data/tiles')
     """
-    scheme, found, rest = location.partition("://")
-    if not found:
+    scheme, separator, rest = location.partition("://")
+    if not separator:
         return location
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
@@ -195,12 +195,12 @@ def find_address(
     """Return how to reach the HDFS of a path."""
     variables = os.environ if environment is None else environment
     folder = variables.get("HADOOP_CONF_DIR") or _shipped(variables.get("PWD", ""))
-    told = url or variables.get("WEBHDFS_URL", "")
+    stated = url or variables.get("WEBHDFS_URL", "")
     sites = read_sites(folder) if folder else {}
     if path.scheme in WEB_SCHEMES:
         urls: tuple[str, ...] = (f"{WEB_SCHEMES[path.scheme]}://{path.authority}",)
-    elif told:
-        urls = tuple(each.strip() for each in told.split(";") if each.strip())
+    elif stated:
+        urls = tuple(each.strip() for each in stated.split(";") if each.strip())
     elif folder:
         urls = namenode_urls(sites, path.authority)
     else:
@@ -214,7 +214,7 @@ def find_address(
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
     # NameNodes of a nameservice know the same users.
     login = next(filter(None, logins), None)
-    by_proxy = bool(told) and path.scheme not in WEB_SCHEMES
+    by_proxy = bool(stated) and path.scheme not in WEB_SCHEMES
     return Address(plain, user, kerberos, login, by_proxy)
 
 

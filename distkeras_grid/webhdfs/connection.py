@@ -118,7 +118,7 @@ class WebHdfsConnection:
     def summary(self, path: str) -> Summary:
         """Return the space that a file, or a directory with all below it, takes."""
         return self._ask(
-            "measure", path, "GET", "GETCONTENTSUMMARY", lambda told: decode_summary(path, told)
+            "measure", path, "GET", "GETCONTENTSUMMARY", lambda answer: decode_summary(path, answer)
         )
 
     def make_directory(self, path: str) -> None:
@@ -307,9 +307,9 @@ class WebHdfsConnection:
             return answer
         with closing(answer):
             content = _read_all(answer, time.monotonic() + TIMEOUTS[1])
-        told = decode_error(content)
-        message = told.message if told else content.decode("utf-8", "replace")
-        raise HttpError(url, message, told.exception if told else None, answer.status_code)
+        reply = decode_error(content)
+        message = reply.message if reply else content.decode("utf-8", "replace")
+        raise HttpError(url, message, reply.exception if reply else None, answer.status_code)
 
     def _datanode(self, failure: AttemptFailure) -> str | None:
         """Return the DataNode that failed, None if it was a NameNode."""
@@ -334,8 +334,8 @@ class WebHdfsConnection:
         try:
             answer = self._namenode("GET", path, {"op": "GETFILEBLOCKLOCATIONS"})
             with closing(answer):
-                told = _read_all(answer, time.monotonic() + TIMEOUTS[1])
-            return lost(action, path, decode_blocks(told))
+                content = _read_all(answer, time.monotonic() + TIMEOUTS[1])
+            return lost(action, path, decode_blocks(content))
         except (AttemptFailure, ValueError):
             # An older server may not know the question. The failure itself is told then.
             return None

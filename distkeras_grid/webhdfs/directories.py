@@ -33,7 +33,7 @@ def remove(
     """
     places = [parse_path(path) for path in paths]
     with ExitStack() as opened:
-        found = []
+        targets = []
         for place in places:
             if not place.path.strip("/"):
                 raise ConfigurationError(
@@ -51,8 +51,8 @@ def remove(
                     f"Cannot delete {place.path} on HDFS: it is a directory. Give --recursive, or "
                     "recursive=True, to delete all that is in it. Nothing was deleted."
                 )
-            found.append((connection, place.path))
-        for connection, path in found:
+            targets.append((connection, place.path))
+        for connection, path in targets:
             connection.delete(path, recursive=recursive)
 
 

@@ -66,7 +66,7 @@ def download(
     check_threads(threads)
     place = parse_path(source)
     address = find_address(place, url=url, kerberos=kerberos)
-    given = os.fspath(target)
+    text = os.fspath(target)
     stopped = threading.Event()
     with (
         transfer_progress("looking at what is on HDFS", surface(stream)) as progress,
@@ -80,10 +80,10 @@ def download(
             )
         root = transfer_root(
             place.path,
-            os.path.normpath(given),
+            os.path.normpath(text),
             is_directory=there.is_directory,
             inside=place.inside or place.path == "/",
-            may_rename=not given.endswith("/") and not os.path.isdir(given),
+            may_rename=not text.endswith("/") and not os.path.isdir(text),
         )
         items = list(hdfs.walk(place.path, root))
         progress.begin(TransferStatus("looking at what is here"))

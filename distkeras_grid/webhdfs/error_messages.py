@@ -118,15 +118,15 @@ def refusal(action: str, path: str, exception: str | None, message: str) -> Stor
             f"{beginning}: the server is not WebHDFS. Received: {_first_line(message)}. Check the "
             "URL: it is that of a NameNode's page, usually http://NAMENODE:9870."
         )
-    told = f"{exception}: {_first_line(message)}"
-    if advice := full(told):
-        return NoSpaceError(f"{beginning}: {told}. {advice}")
+    text = f"{exception}: {_first_line(message)}"
+    if advice := full(text):
+        return NoSpaceError(f"{beginning}: {text}. {advice}")
     if exception in MISSING:
         return PathNotFoundError(f"{beginning}: it does not exist. Check the path.")
     if exception in EXISTS:
-        return OutputExistsError(f"{beginning}: {told}. Delete it or choose another name.")
-    hint = meaning(HINTS, told)
-    return StorageError(f"{beginning}: {told}." + (f" {hint}" if hint else ""))
+        return OutputExistsError(f"{beginning}: {text}. Delete it or choose another name.")
+    hint = meaning(HINTS, text)
+    return StorageError(f"{beginning}: {text}." + (f" {hint}" if hint else ""))
 
 
 def not_authenticated(action: str, path: str, *, kerberos: bool | Keytab) -> NotAuthenticatedError:

@@ -57,12 +57,12 @@ class HdfsFiles:
             if nowhere:
                 continue
             try:
-                found = self._connection.list_directory(directory)
+                entries = self._connection.list_directory(directory)
             except PathNotFoundError:
                 continue
-            if [each.path for each in found] != [directory]:  # else it is a file
+            if [each.path for each in entries] != [directory]:  # else it is a file
                 present[directory] = ExistingEntry(is_directory=True)
-            present |= {each.path: _present(each) for each in found}
+            present |= {each.path: _present(each) for each in entries}
         return present
 
     def present(self, path: str) -> ExistingEntry | None:

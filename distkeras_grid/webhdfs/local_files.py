@@ -31,10 +31,10 @@ def translated(action: str, path: str) -> Iterator[None]:
             f"Cannot {action} {path}: it does not exist. Check the path."
         ) from error
     except OSError as error:
-        told = f"Cannot {action} {path}: {error.strerror or error}."
+        text = f"Cannot {action} {path}: {error.strerror or error}."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"{told} Free some space there.") from error
-        raise StorageError(told) from error
+            raise NoSpaceError(f"{text} Free some space there.") from error
+        raise StorageError(text) from error
 
 
 class LocalFiles:
@@ -55,8 +55,8 @@ class LocalFiles:
             if os.path.isdir(path):
                 with translated("list", path):
                     names = os.listdir(path)
-                found = (os.path.join(path, name) for name in names)
-                present |= {each: _present(each) for each in found}
+                paths = (os.path.join(path, name) for name in names)
+                present |= {each: _present(each) for each in paths}
         return present
 
     def present(self, path: str) -> ExistingEntry | None:

@@ -132,17 +132,17 @@ def failure(
     for item, error in failed:
         reason = str(error).replace(item.source, "").replace(item.target, "")
         reasons.setdefault(reason, []).append(describe(error))
-    told = [
+    lines = [
         first + (f" (so did {len(others)} more)" if others else "")
         for first, *others in reasons.values()
     ]
     if files == 1:
-        return kind(told[0])
+        return kind(lines[0])
     rest = f", {not_tried:,} were not tried any more" if not_tried else ""
-    more = [f"and {len(told) - SHOWN} other reasons"] if len(told) > SHOWN else []
+    more = [f"and {len(lines) - SHOWN} other reasons"] if len(lines) > SHOWN else []
     return kind(
         f"{len(failed):,} of {files:,} files failed{rest}. The same command again leaves out what "
-        f"is complete. {' | '.join([*told[:SHOWN], *more])}"
+        f"is complete. {' | '.join([*lines[:SHOWN], *more])}"
     )
 
 

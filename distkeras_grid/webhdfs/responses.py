@@ -145,13 +145,13 @@ def decode_status(path: str, answer: bytes) -> FileStatus:
 def decode_listing(path: str, answer: bytes) -> list[FileStatus]:
     """Return what an answer to ``LISTSTATUS`` lists, sorted by path."""
     base = path.rstrip("/")
-    found = []
+    entries = []
     for each in _decode(answer, _Listing).FileStatuses.FileStatus:
         name = each.pathSuffix
         if name in (".", "..") or "/" in name or "\0" in name:
             raise ValueError(f"a file name in {path} is {name!r}")
-        found.append(_file_status(f"{base}/{name}" if name else path, each))
-    return sorted(found, key=lambda each: each.path)
+        entries.append(_file_status(f"{base}/{name}" if name else path, each))
+    return sorted(entries, key=lambda each: each.path)
 
 
 def decode_checksum(answer: bytes) -> FileChecksum | None:
@@ -162,16 +162,21 @@ def decode_checksum(answer: bytes) -> FileChecksum | None:
 
 def decode_blocks(answer: bytes) -> list[FileBlock]:
     """Return the blocks in an answer to ``GETFILEBLOCKLOCATIONS``."""
-    found = _decode(answer, _BlocksAnswer).BlockLocations.BlockLocation
-    return [FileBlock(each.offset, tuple(each.hosts), each.corrupt) for each in found]
+    blocks = _decode(answer, _BlocksAnswer).BlockLocations.BlockLocation
+    return [FileBlock(each.offset, tuple(each.hosts), each.corrupt) for each in blocks]
 
 
 def decode_summary(path: str, answer: bytes) -> Summary:
     """Return the space in an answer to ``GETCONTENTSUMMARY``."""
-    found = _decode(answer, _SummaryAnswer).ContentSummary
-    quota = found.spaceQuota if found.spaceQuota >= 0 else None
+    summary = _decode(answer, _SummaryAnswer).ContentSummary
+    quota = summary.spaceQuota if summary.spaceQuota >= 0 else None
     return Summary(
-        path, found.length, found.spaceConsumed, found.fileCount, found.directoryCount, quota
+        path,
+        summary.length,
+        summary.spaceConsumed,
+        summary.fileCount,
+        summary.directoryCount,
+        quota,
     )
 
 
@@ -190,10 +195,10 @@ def decode_error(answer: bytes) -> RemoteError | None:
     >>> decode_error(b"<html>")
     """
     try:
-        told = _decode(answer, _ErrorAnswer).RemoteException
+        remote = _decode(answer, _ErrorAnswer).RemoteException
     except UNREADABLE:
         return None
-    return RemoteError(told.exception, told.message or "no message")
+    return RemoteError(remote.exception, remote.message or "no message")
 
 
 def _decode(answer: bytes, kind: type[T]) -> T:

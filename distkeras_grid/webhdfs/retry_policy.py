@@ -83,9 +83,9 @@ def next_pause(
 def is_transient(failure: AttemptFailure) -> bool:
     """Tell whether the same question may be answered a moment later."""
     if isinstance(failure, HttpError):
-        told = f"{failure.exception}: {failure.message}"
+        text = f"{failure.exception}: {failure.message}"
         passing = failure.exception in PASSING or failure.status in BUSY
-        return passing and full(told) is None
+        return passing and full(text) is None
     return True
 
 

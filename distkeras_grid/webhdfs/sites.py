@@ -28,8 +28,10 @@ _REFERENCE = re.compile(r"\$\{([^${}\s]+)\}")
 
 def read_site(file: Path) -> dict[str, str]:
     """Return the properties in one of Hadoop's configuration files, and in those it includes."""
-    found = dict(_properties(file, MOST_INCLUDES))
-    return {OLD_NAMES[name]: found[name] for name in OLD_NAMES if name in found} | found
+    properties = dict(_properties(file, MOST_INCLUDES))
+    return {
+        OLD_NAMES[name]: properties[name] for name in OLD_NAMES if name in properties
+    } | properties
 
 
 def read_sites(
@@ -57,7 +59,7 @@ def resolved(value: str, properties: Mapping[str, str]) -> str:
     'nn1.lab:9870'
     """
     for _ in range(MOST_REFERENCES):
-        changed = _REFERENCE.sub(lambda found: _referred(found[1], properties, found[0]), value)
+        changed = _REFERENCE.sub(lambda match: _referred(match[1], properties, match[0]), value)
         if changed == value:
             break
         value = changed

@@ -112,21 +112,21 @@ class Transfer:
         """Compare the content of both ends."""
         source, target = sides.source, sides.target
         counted = self._through(meter)
-        if kept := _kept(source, item.source, item.opaque):
-            return kept.digest == digest_of(target, item.target, kept.layout, counted)
-        kept = _kept(target, item.target, there.opaque)
-        layout = kept.layout if kept else self._layout
+        if stored := _checksum_of(source, item.source, item.opaque):
+            return stored.digest == digest_of(target, item.target, stored.layout, counted)
+        stored = _checksum_of(target, item.target, there.opaque)
+        layout = stored.layout if stored else self._layout
         digest = digest_of(source, item.source, layout, counted)
-        if kept is None:
+        if stored is None:
             return digest == digest_of(target, item.target, layout, self._through(None))
-        return digest == kept.digest
+        return digest == stored.digest
 
     def _copy(
         self, sides: TransferEndpoints, item: TransferItem, hidden: str, meter: Meter
     ) -> CopyResult:
         source, target = sides.source, sides.target
-        kept = _kept(source, item.source, item.opaque)
-        layout = kept.layout if kept else self._layout
+        stored = _checksum_of(source, item.source, item.opaque)
+        layout = stored.layout if stored else self._layout
 
         def attempt() -> CopyResult:
             meter.reset()
@@ -135,9 +135,9 @@ class Transfer:
             with source.pieces(item.source) as pieces:
                 target.write(hidden, _digested(counted(pieces), digest), item.target)
             copied = FileChecksum(layout, digest.digest())
-            if kept is not None and kept != copied:
+            if stored is not None and stored != copied:
                 raise StorageError(_differs(item, sides))
-            return CopyResult(digest.size, copied, is_proven=kept is not None)
+            return CopyResult(digest.size, copied, is_proven=stored is not None)
 
         # One of the two tries again, that on HDFS.
         return source.again(
@@ -169,14 +169,16 @@ class Transfer:
     ) -> bool:
         """Tell whether a file at the target has the bytes that were read."""
         ours = copied.checksum
-        kept = _kept(sides.target, path, there.opaque)
-        if kept is None:
+        stored = _checksum_of(sides.target, path, there.opaque)
+        if stored is None:
             return ours.digest == digest_of(sides.target, path, ours.layout, self._through(None))
-        if kept.layout.fits(ours.layout, copied.size):
-            return kept.digest == ours.digest
-        blocks = kept.layout.block_bytes or self._layout.block_bytes
-        self._layout = replace(kept.layout, block_bytes=blocks)
-        return kept.digest == digest_of(sides.source, item.source, kept.layout, self._through(None))
+        if stored.layout.fits(ours.layout, copied.size):
+            return stored.digest == ours.digest
+        blocks = stored.layout.block_bytes or self._layout.block_bytes
+        self._layout = replace(stored.layout, block_bytes=blocks)
+        return stored.digest == digest_of(
+            sides.source, item.source, stored.layout, self._through(None)
+        )
 
     def _publish(
         self, sides: TransferEndpoints, item: TransferItem, hidden: str, copied: CopyResult
@@ -223,7 +225,7 @@ class Transfer:
         return counted
 
 
-def _kept(files: Files, path: str, opaque: bool) -> FileChecksum | None:
+def _checksum_of(files: Files, path: str, opaque: bool) -> FileChecksum | None:
     """Return the checksum that a file system keeps of a file's bytes, None where it does not."""
     return None if opaque else files.checksum(path)
 

@@ -81,8 +81,8 @@ def upload(
     TransferResult(files=3000, size=45000000000, same_files=0, same_size=0, seconds=410.2)
     """
     check_threads(threads)
-    given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    if not given:
+    paths = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if not paths:
         raise ConfigurationError("There is nothing to upload. Received: no source. Give one.")
     place = parse_path(target)
     address = find_address(place, url=url, kerberos=kerberos)
@@ -93,11 +93,11 @@ def upload(
     ):
         hdfs = HdfsFiles(asking)
         there = hdfs.present(place.path)
-        needs_folder = place.inside or len(given) > 1 or os.path.isdir(given[0])
+        needs_folder = place.inside or len(paths) > 1 or os.path.isdir(paths[0])
         if there is not None and not there.is_directory and needs_folder:
             raise OutputExistsError(f"{place.path} is a file on HDFS. Choose another target.")
         is_folder = place.inside or (there is not None and there.is_directory)
-        items = _found([os.fspath(each) for each in given], place.path, is_folder, progress)
+        items = _items_of([os.fspath(each) for each in paths], place.path, is_folder, progress)
         check_names(items)
         progress.begin(TransferStatus("looking at what is on HDFS"))
         present = look(hdfs, items)
@@ -113,7 +113,7 @@ def upload(
         )
 
 
-def _found(
+def _items_of(
     sources: list[str], target: str, is_folder: bool, progress: TransferProgress
 ) -> list[TransferItem]:
     """Return what is to be sent, each item once."""

@@ -234,11 +234,11 @@ class ModelEngineContract(ModelWindowContract, EngineContract):
 
     def test_states_are_swapped_where_the_engine_computes(self):
         engine = self.make(momentum=0.5)
-        fresh, start = engine.held(), engine.weights()
+        fresh, start = engine.device_state(), engine.weights()
         _, expected = trained(engine, start)
-        trained_state = engine.swap(fresh)
+        trained_state = engine.swap_state(fresh)
         np.testing.assert_array_equal(trained(engine, start)[1], expected)
-        engine.swap(trained_state)
+        engine.swap_state(trained_state)
         assert np.abs(trained(engine, start)[1] - expected).max() > 0
 
     def test_a_seed_decides_the_random_layers(self):

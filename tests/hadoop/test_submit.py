@@ -17,7 +17,7 @@ import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.errors import BusyError
 from distkeras_grid.submission.applications import is_tag
 
@@ -227,14 +227,14 @@ def test_sigterm_stops_the_application_and_then_frees_the_lock(
                 assert time.monotonic() < deadline
                 time.sleep(1)
             with pytest.raises(BusyError):
-                held(lock, "another").__enter__()
+                hold_lock(lock, "another").__enter__()
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == ExitCode.INTERRUPTED, err
     assert err.endswith("interrupted\n")
-    with held(lock, "another"):
+    with hold_lock(lock, "another"):
         pass
     address = grid.sandbox.environment()["HADOOP_CONF_DIR"]
     states = {
@@ -271,7 +271,7 @@ def test_a_submit_that_is_killed_while_it_hands_over_leaves_the_lock_to_the_appl
     assert is_tag(named)
     # spark-submit goes on, and holds the lock until YARN has the application.
     with pytest.raises(BusyError, match=f"process {process.pid}"):
-        held(str(lock), "another").__enter__()
+        hold_lock(str(lock), "another").__enter__()
     while files.status(seen, strict=False) is None:
         assert time.monotonic() < deadline
         time.sleep(1)

@@ -11,7 +11,7 @@ import pytest
 from distkeras_grid.cli.common_options import run
 from distkeras_grid.cli.console import report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.cli.main import main
 from distkeras_grid.errors import ClusterError, ImageError
 from distkeras_grid.submission import yarn_sites
@@ -163,7 +163,7 @@ def test_a_lock_asks_yarn_with_the_keytab_of_its_command(
 
     monkeypatch.setattr(yarn_sites, "find_resourcemanager", refused)
     path = str(tmp_path / "lock")
-    with held(path, "submit") as holding:
+    with hold_lock(path, "submit") as holding:
         holding.add_application("application_17_0001")
     code = run(verb, lambda _: ExitCode.OK, ["--lock", path, *flags])
     assert code == ExitCode.CLUSTER

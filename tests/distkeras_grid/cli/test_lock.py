@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli.common_options import run
-from distkeras_grid.cli.lock import Lock, current, held
+from distkeras_grid.cli.lock import Lock, current, hold_lock
 from distkeras_grid.errors import BusyError, ClusterError, ConfigurationError, StorageError
 from distkeras_grid.submission.applications import new_tag
 
 HOLDER = """
 import subprocess, sys
-from distkeras_grid.cli.lock import current, held
+from distkeras_grid.cli.lock import current, hold_lock
 
-with held(sys.argv[1], "tile"):
+with hold_lock(sys.argv[1], "tile"):
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
     print(child.pid, flush=True)
     sys.stdin.read()
@@ -45,7 +45,7 @@ def test_a_second_process_is_told_who_holds_it_and_gets_it_when_that_is_killed(p
     ) as holder:
         child = int(holder.stdout.readline())
         with pytest.raises(BusyError, match=f"process {holder.pid} on {platform.node()}, since 2"):
-            held(path, "train").__enter__()
+            hold_lock(path, "train").__enter__()
         code = run("train", lambda rest: calls.append(rest) or 0, ["--lock", path, "--x", "1"])
         assert (code, calls) == (75, [])
         assert capsys.readouterr().err.startswith(f"BusyError: {path} is held by tile, process")
@@ -60,10 +60,10 @@ def test_a_second_process_is_told_who_holds_it_and_gets_it_when_that_is_killed(p
 
 def test_it_is_free_after_an_error_and_names_the_next_holder_alone(path):
     for verb in ("a verb with a long name", "tile"):
-        with pytest.raises(ZeroDivisionError), held(path, verb):
+        with pytest.raises(ZeroDivisionError), hold_lock(path, verb):
             raise ZeroDivisionError
-    with held(path, "predict"), pytest.raises(BusyError, match="held by predict, process"):
-        held(path, "train").__enter__()
+    with hold_lock(path, "predict"), pytest.raises(BusyError, match="held by predict, process"):
+        hold_lock(path, "train").__enter__()
 
 
 def test_a_holder_that_has_not_said_who_it_is(path):
@@ -72,13 +72,13 @@ def test_a_holder_that_has_not_said_who_it_is(path):
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(BusyError, match="has not said who it is"):
-            held(path, "train").__enter__()
+            hold_lock(path, "train").__enter__()
 
 
 def test_a_lock_that_cannot_be_opened_is_a_storage_error(tmp_path, capsys):
     missing = str(tmp_path / "no" / "lock")
     with pytest.raises(StorageError, match="No such file"):
-        held(missing, "train").__enter__()
+        hold_lock(missing, "train").__enter__()
     assert run("train", lambda _: 0, ["--lock", missing]) == 4
 
 
@@ -87,7 +87,7 @@ def test_a_file_with_other_content_stays_as_it_is(path, content):
     with open(path, "w") as file:
         file.write(content)
     with pytest.raises(StorageError):
-        held(path, "train").__enter__()
+        hold_lock(path, "train").__enter__()
     with open(path) as file:
         assert file.read() == content
 
@@ -97,28 +97,28 @@ def test_a_link_is_not_followed(tmp_path, path):
     target.write_text("")
     os.symlink(target, path)
     with pytest.raises(StorageError, match="link"):
-        held(path, "train").__enter__()
+        hold_lock(path, "train").__enter__()
     os.unlink(path)
     os.symlink(tmp_path / "made", path)
     with pytest.raises(StorageError, match="link"):
-        held(path, "train").__enter__()
+        hold_lock(path, "train").__enter__()
     assert not (tmp_path / "made").exists()
 
 
 def test_a_pipe_is_no_lock_file(path):
     os.mkfifo(path)
     with pytest.raises(StorageError):
-        held(path, "train").__enter__()
+        hold_lock(path, "train").__enter__()
 
 
 # The driver runs here, or is being handed over to YARN.
 HANDED_ON = """
 import sys
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.submission.spark_submit import follow, hand_over
 
 CHILD = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(100)"
-with held(sys.argv[1], "submit") as lock:
+with hold_lock(sys.argv[1], "submit") as lock:
     command = [sys.executable, "-c", CHILD, sys.argv[1] + ".child"]
     {call}
 """
@@ -138,12 +138,12 @@ def test_work_that_was_given_the_lock_keeps_it_when_the_command_is_killed(path, 
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait(10)
         with pytest.raises(BusyError, match=f"process {holder.pid}"):
-            held(path, "train").__enter__()
+            hold_lock(path, "train").__enter__()
         os.kill(child, signal.SIGKILL)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             try:
-                with held(path, "train"):
+                with hold_lock(path, "train"):
                     return
             except BusyError:
                 time.sleep(0.05)
@@ -157,18 +157,18 @@ def test_an_application_whose_end_nobody_has_seen_keeps_the_lock(path):
         asked.append(identifier)
         return identifier
 
-    with held(path, "submit") as lock:
+    with hold_lock(path, "submit") as lock:
         assert current() is lock
         lock.add_application("application_17_0001")
     assert current() is None
     with pytest.raises(BusyError, match="application_17_0001"):
-        held(path, "train", runs).__enter__()
+        hold_lock(path, "train", runs).__enter__()
     # Who was turned away has not overwritten what the file says.
     with pytest.raises(BusyError, match="application_17_0001"):
-        held(path, "train", runs).__enter__()
-    with held(path, "train", lambda _: None) as lock:
+        hold_lock(path, "train", runs).__enter__()
+    with hold_lock(path, "train", lambda _: None) as lock:
         pass
-    with held(path, "train", runs):
+    with hold_lock(path, "train", runs):
         pass
     assert asked == ["application_17_0001"] * 2
 
@@ -180,19 +180,19 @@ def test_an_application_that_has_no_id_yet_is_known_by_its_tag(path):
         asked.append(name)
         return "application_17_0001"
 
-    with held(path, "submit") as lock:
+    with hold_lock(path, "submit") as lock:
         lock.add_application(tag)
     with pytest.raises(BusyError, match="cancel application_17_0001"):
-        held(path, "train", runs).__enter__()
+        hold_lock(path, "train", runs).__enter__()
     assert asked == [tag]
-    with held(path, "train", lambda _: None):
+    with hold_lock(path, "train", lambda _: None):
         pass
 
 
 def test_the_application_is_on_the_disk_before_it_is_handed_over(path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.pread(descriptor, 999, 0)))
-    with held(path, "submit") as lock:
+    with hold_lock(path, "submit") as lock:
         lock.add_application(new_tag())
     assert any(b"distkeras-grid-" in content for content in synced)
 
@@ -204,11 +204,11 @@ def test_an_application_that_nobody_can_ask_for_keeps_the_lock_and_is_named(path
     def runs(identifier):
         raise answer
 
-    with held(path, "submit") as lock:
+    with hold_lock(path, "submit") as lock:
         lock.add_application("application_17_0001")
     before = Path(path).read_text()
     with pytest.raises(ClusterError) as raised:
-        held(path, "train", runs).__enter__()
+        hold_lock(path, "train", runs).__enter__()
     # What is guarded, why nobody can tell, and which file is in the way.
     assert all(part in str(raised.value) for part in (path, "application_17_0001", str(answer)))
     assert Path(path).read_text() == before
@@ -222,7 +222,7 @@ def test_a_lock_file_that_names_no_application_is_refused_and_yarn_is_not_asked(
     content = json.dumps({"verb": "submit", "application": told})
     Path(path).write_text(content)
     with pytest.raises(StorageError):
-        held(path, "train", lambda _: pytest.fail("asked")).__enter__()
+        hold_lock(path, "train", lambda _: pytest.fail("asked")).__enter__()
     assert Path(path).read_text() == content
 
 
@@ -230,7 +230,7 @@ def test_the_end_of_a_longer_content_hides_no_application(path):
     holder = {"verb": "submit", "application": "application_17_0001"}
     Path(path).write_text(json.dumps(holder) + '\n"since": "2026"}\n')
     with pytest.raises(BusyError):
-        held(path, "train", lambda name: name).__enter__()
+        hold_lock(path, "train", lambda name: name).__enter__()
 
 
 def test_a_file_system_without_locks_is_a_storage_error(path, monkeypatch):
@@ -241,7 +241,7 @@ def test_a_file_system_without_locks_is_a_storage_error(path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", without_locks)
     with pytest.raises(StorageError):
-        held(path, "train").__enter__()
+        hold_lock(path, "train").__enter__()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
@@ -251,8 +251,8 @@ def test_a_full_disk_is_a_storage_error():
 
 
 def test_an_application_that_has_ended_leaves_the_lock_free(path):
-    with held(path, "submit") as lock:
+    with hold_lock(path, "submit") as lock:
         lock.add_application("application_17_0001")
         lock.forget_application()
-    with held(path, "train", lambda name: name):
+    with hold_lock(path, "train", lambda name: name):
         pass

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.errors import BusyError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -19,16 +19,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COMMAND = """
 import sys
 from distkeras_grid import build_session
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from pyspark import SparkContext
 
-with held(sys.argv[1], "tile"):
+with hold_lock(sys.argv[1], "tile"):
     session = build_session("locked", master="local[1]", settings={"spark.locality.wait": "2s"})
     conf = session.sparkContext.getConf()
     print(SparkContext._gateway.proc.pid, conf.get("spark.locality.wait"), session.range(3).count())
     sys.stdout.flush()
     sys.stdin.readline()
-with held(sys.argv[1], "tile"):
+with hold_lock(sys.argv[1], "tile"):
     ended = SparkContext._active_spark_context is None
     print("free", ended, SparkContext._gateway.proc.poll())
 """
@@ -57,13 +57,13 @@ def test_a_command_that_is_killed_leaves_the_lock_to_its_jvm(command, tmp_path: 
             command.kill()
     try:
         with pytest.raises(BusyError, match=f"process {command.pid}"):
-            held(lock, "train").__enter__()
+            hold_lock(lock, "train").__enter__()
     finally:
         os.kill(int(jvm), signal.SIGCONT)
     deadline = time.monotonic() + 60
     while True:
         try:
-            with held(lock, "train"):
+            with hold_lock(lock, "train"):
                 return
         except BusyError:
             assert time.monotonic() < deadline

@@ -17,7 +17,7 @@ import pytest
 
 from distkeras_grid.cli import yarn_lookup
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.lock import Lock, held
+from distkeras_grid.cli.lock import Lock, hold_lock
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.cli.submit import (
     build_parser,
@@ -132,7 +132,7 @@ class HandOver:
             raise self.ends
 
     def submit(self) -> int:
-        with held(str(self.path), "submit") if self.locks else nullcontext():
+        with hold_lock(str(self.path), "submit") if self.locks else nullcontext():
             return in_cluster(["spark-submit"], self.submission, None, self.flags)  # type: ignore[arg-type]
 
     @property

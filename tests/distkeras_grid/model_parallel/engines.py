@@ -57,7 +57,7 @@ def placed_engine(model, names, micro_batches=3, told=None, limits=PATIENT):
         ),
         RemoteStages(members, len(names), limits) if names else None,
         micro_batches,
-        told=told,
+        on_passes=told,
     )
     engine.members, engine.computers = members, computers
     with ending(members, threads):

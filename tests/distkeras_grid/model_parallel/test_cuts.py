@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.model_parallel.cuts import LayerGroup, choose_cuts, given_cuts
+from distkeras_grid.model_parallel.cuts import LayerGroup, choose_cuts, place_cuts
 from distkeras_grid.spark.memory import VECTORS
 
 
@@ -16,8 +16,8 @@ def piece(number, seconds=1.0, held=0, kept=0, sent=0, trains=True, weights=0):
         name=f"layer{number}",
         forward=seconds / 3,
         backward=2 * seconds / 3,
-        held=held,
-        kept=kept,
+        state_bytes=held,
+        activation_bytes=kept,
         sent=sent,
         trains=trains,
         weights=weights,
@@ -68,19 +68,19 @@ def test_predicted_waiting_is_that_of_the_schedule():
 
 def test_named_cuts_are_made_where_they_are():
     pieces = [piece(n) for n in range(4)]
-    assert given_cuts(pieces, ("layer0", "layer2"), 2).cuts == ("layer0", "layer2")
+    assert place_cuts(pieces, ("layer0", "layer2"), 2).cuts == ("layer0", "layer2")
 
 
 def test_named_cuts_stay_within_the_memory():
     """The first stage holds two micro-batches, the last one the vectors of all weights."""
     pieces = [piece(0, held=60, kept=10, weights=1), piece(1, held=10, kept=20, weights=1)]
-    placement = given_cuts(pieces, ("layer0",), 2, given=5, limit=91)
+    placement = place_cuts(pieces, ("layer0",), 2, input_bytes=5, limit=91)
     assert [stage.memory for stage in placement.stages] == [60 + 2 * 15 + 1, 30 + 2 * VECTORS]
     with pytest.raises(ConfigurationError, match=r"memory_limit.*layer0"):
-        given_cuts(pieces, ("layer0",), 2, given=5, limit=90)
+        place_cuts(pieces, ("layer0",), 2, input_bytes=5, limit=90)
     light = [piece(0), piece(1, held=60, weights=1)]
     with pytest.raises(ConfigurationError, match=r"memory_limit.*layer1"):
-        given_cuts(light, ("layer0",), 2, limit=59 + VECTORS)
+        place_cuts(light, ("layer0",), 2, limit=59 + VECTORS)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_named_cuts_stay_within_the_memory():
 )
 def test_cuts_where_none_is_possible_are_refused_with_those_that_are(names):
     with pytest.raises(ConfigurationError, match="layer0, layer1, layer2"):
-        given_cuts([piece(n) for n in range(4)], names, 2)
+        place_cuts([piece(n) for n in range(4)], names, 2)
 
 
 def test_each_stage_has_something_to_train():
@@ -96,4 +96,4 @@ def test_each_stage_has_something_to_train():
     with pytest.raises(ConfigurationError, match="1 parts"):
         choose_cuts(pieces, 2, 1)
     with pytest.raises(ConfigurationError, match="layer0"):
-        given_cuts(pieces, ("layer0",), 1)
+        place_cuts(pieces, ("layer0",), 1)

@@ -367,13 +367,13 @@ def test_pieces_are_measured_and_the_model_stays_as_it_is():
     assert [piece.name for piece in pieces] == ["one", "drop", "two"]
     assert [piece.trains for piece in pieces] == [True, False, True]
     # Weights, two sets of gradients, and the two moments of Adam.
-    assert pieces[0].held == 4 * 5 * (32 * 64 + 64)
+    assert pieces[0].state_bytes == 4 * 5 * (32 * 64 + 64)
     assert pieces[0].weights == 4 * (32 * 64 + 64)
     assert pieces[0].sent == 4 * 8 * 64
     # The backward pass of relu needs its output, and that of a kernel without activation nothing
     # but its input.
-    assert pieces[0].kept >= 4 * 8 * 64
-    assert pieces[2].kept < 4 * 8 * 64
+    assert pieces[0].activation_bytes >= 4 * 8 * 64
+    assert pieces[2].activation_bytes < 4 * 8 * 64
     assert all(piece.forward > 0 and piece.backward > 0 for piece in pieces)
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)

@@ -89,13 +89,13 @@ def test_lines_are_kept(count):
     lines = DeviceLines()
     for line in numbered(count):
         lines.add([line])
-    assert lines.kept == numbered(count)
+    assert lines.text == numbered(count)
 
 
 def test_of_many_lines_the_first_and_the_newest_are_kept():
     lines = DeviceLines(numbered(MANY))
     first, newest = numbered(MANY)[:FIRST_LINES], numbered(MANY)[-NEWEST_LINES:]
-    kept = lines.kept
+    kept = lines.text
     assert (kept[:FIRST_LINES], kept[FIRST_LINES + 1 :]) == (first, newest)
     assert str(2 * NEWEST_LINES) in kept[FIRST_LINES]
 

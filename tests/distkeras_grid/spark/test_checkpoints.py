@@ -356,7 +356,7 @@ def test_an_earlier_attempt_never_takes_the_directory_from_a_later_one():
             assert isinstance(old.error, FencedError | None)
             ends.add((old.value, new.value))
             store = CheckpointStore(at_once(dict(state.disk)), FOLDER, SECOND)
-            assert store._found_generation().driver == SECOND
+            assert store._newest_generation().driver == SECOND
     assert ends == {(None, (2, 1)), (None, (3, 1)), ((2, 1), (3, 1))}
 
 
@@ -387,7 +387,7 @@ def test_of_two_drivers_that_begin_at_once_the_last_one_writes():
                 name: ended.value[0] for name, ended in state.ended.items() if not ended.error
             }
             last = max(numbers, key=numbers.get)
-            found = CheckpointStore(at_once(dict(state.disk)), FOLDER, DRIVER)._found_generation()
+            found = CheckpointStore(at_once(dict(state.disk)), FOLDER, DRIVER)._newest_generation()
             assert (found.driver, found.number) == (drivers[last], numbers[last])
             assert len({*numbers.values()}) == len(numbers)
             ends.add((last, len(numbers)))

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext, java_gateway
 
-from distkeras_grid.cli.lock import held
+from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.errors import BusyError
 from distkeras_grid.spark import driver_jvm
-from distkeras_grid.spark.driver_jvm import kept_by_jvm, start_context, with_address
+from distkeras_grid.spark.driver_jvm import pass_to_jvm, start_context, with_address
 
 
 class NoJavaError(Exception):
@@ -35,7 +35,7 @@ def started(monkeypatch):
 
 
 def test_a_jvm_that_is_started_under_a_lock_inherits_it(tmp_path, started):
-    with held(str(tmp_path / "lock"), "tile") as lock:
+    with hold_lock(str(tmp_path / "lock"), "tile") as lock:
         descriptor = lock.descriptor
         with pytest.raises(NoJavaError):
             start_context({"spark.master": "local[1]"})
@@ -47,7 +47,7 @@ def test_without_a_lock_and_beside_a_jvm_pyspark_starts_what_it_needs(
 ):
     start_context({})
     monkeypatch.setattr(SparkContext, "_gateway", object())
-    with held(str(tmp_path / "lock"), "tile"):
+    with hold_lock(str(tmp_path / "lock"), "tile"):
         start_context({})
     assert started == []
 
@@ -56,11 +56,11 @@ def test_the_session_is_ended_before_the_file_is_given_up(monkeypatch):
     stopped = []
     context = SimpleNamespace(stop=lambda: stopped.append(1))
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
-    with kept_by_jvm(0):
+    with pass_to_jvm(0):
         pass
     # The session is somebody else's.
     assert stopped == []
-    with kept_by_jvm(0) as file:
+    with pass_to_jvm(0) as file:
         file.by_jvm = True
     assert stopped == [1]
     assert file.idle
@@ -72,15 +72,15 @@ def test_a_session_that_does_not_end_keeps_the_lock(tmp_path, monkeypatch):
     context = SimpleNamespace(stop=lambda: never.wait(30))
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
     monkeypatch.setattr(driver_jvm, "STOP_SECONDS", 0.1)
-    with held(path, "tile") as lock:
+    with hold_lock(path, "tile") as lock:
         jvm = os.dup(lock.descriptor)
-        driver_jvm._kept.get().by_jvm = True
+        driver_jvm._jvm_file.get().by_jvm = True
     with pytest.raises(BusyError):
-        held(path, "train").__enter__()
+        hold_lock(path, "train").__enter__()
     # The JVM ends.
     os.close(jvm)
     never.set()
-    with held(path, "train"):
+    with hold_lock(path, "train"):
         pass
 
 

@@ -14,7 +14,7 @@ from distkeras_grid.spark.materialized_rows import (
     IDENTITY,
     check_shared,
     is_repeatable,
-    kept_rows,
+    persisted_rows,
     read_rows,
     store_rows,
 )
@@ -123,7 +123,7 @@ def test_they_are_stored_with_names_metadata_and_order(odd, tmp_path):
     rows = stored.frame.orderBy(IDENTITY).collect()
     assert [row["f.1, x"] for row in rows] == [[float(10 - number), 1.0] for number in range(11)]
     assert stored.seconds > 0
-    assert stored.bytes == stored.told()["bytes"] > 0
+    assert stored.bytes == stored.to_json()["bytes"] > 0
     again = read_rows(odd, columns, stored.folder)
     assert again.frame.orderBy(IDENTITY).collect() == rows
     assert (again.seconds, again.name) == (0.0, "rows")
@@ -190,9 +190,9 @@ def test_the_end_of_one_run_leaves_what_another_has_kept_of_the_same_frame(files
     kept = files.sparkSession.sparkContext._jsc.sc().getPersistentRDDs
     shuffled, before = files.repartition(2), kept().size()
     columns = resolve_columns(files, "f", "label")
-    with kept_rows(shuffled, columns) as first:
+    with persisted_rows(shuffled, columns) as first:
         first.count()
-        with kept_rows(shuffled, columns) as second:
+        with persisted_rows(shuffled, columns) as second:
             second.count()
             assert kept().size() == before + 2
         assert kept().size() == before + 1

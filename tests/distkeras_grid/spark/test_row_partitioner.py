@@ -11,7 +11,12 @@ from distkeras_grid.errors import EmptyDataError, LabelError, SplitLeakError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.feeding.targets import LabelSummary
 from distkeras_grid.spark.columns import Columns, resolve_columns
-from distkeras_grid.spark.materialized_rows import is_repeatable, kept_rows, read_rows, store_rows
+from distkeras_grid.spark.materialized_rows import (
+    is_repeatable,
+    persisted_rows,
+    read_rows,
+    store_rows,
+)
 from distkeras_grid.spark.row_partitioner import (
     CHANGED,
     check_summary,
@@ -85,7 +90,7 @@ def dealt_rows(frame, seats, *, shuffle, seed=0, stored=None):
     if stored is not None:
         standing = nullcontext(store_rows(frame, columns, str(stored)).frame)
     else:
-        standing = nullcontext(frame) if is_repeatable(frame) else kept_rows(frame, columns)
+        standing = nullcontext(frame) if is_repeatable(frame) else persisted_rows(frame, columns)
     with standing as kept:
         summary = summarize(kept, columns)
         dealt = partition_rows(kept, columns, summary, seats, shuffle=shuffle, seed=seed)

@@ -265,7 +265,7 @@ def test_a_server_that_closed_an_idle_connection_is_asked_again(folder, mirrors)
 
 
 def test_what_has_come_is_kept_and_not_read_again(mirrors, locations, tmp_path):
-    reader = mirrors(["ftp"], kept=DiskCache(tmp_path, most_bytes=150_000))
+    reader = mirrors(["ftp"], cache=DiskCache(tmp_path, most_bytes=150_000))
     first, second = piece(0, 100_000), piece(100_000, 200_000)
     for _ in range(3):
         assert reader.fetch(first) == CONTENT[:100_000]
@@ -274,9 +274,9 @@ def test_what_has_come_is_kept_and_not_read_again(mirrors, locations, tmp_path):
     for _ in range(3):
         assert reader.fetch(second) == CONTENT[100_000:200_000]
     assert reader.bytes_read.total() == 400_000
-    assert Mirrors.of_node([locations["path"], locations["file"]], 0)._kept is None
+    assert Mirrors.of_node([locations["path"], locations["file"]], 0)._cache is None
     far = Mirrors.of_node([locations["path"], locations["ftp"]], 0)
-    assert far._kept is not None
+    assert far._cache is not None
     far.close()
     far.close()
 

@@ -14,7 +14,7 @@ from distkeras_grid.submission.environment import (
     PRUNED_STDLIB,
     Interpreter,
     archive_name,
-    is_kept,
+    is_included,
     package_members,
     stdlib_members,
 )
@@ -76,7 +76,7 @@ def test_the_name_changes_with_whatever_changes_the_content(
     ],
 )
 def test_what_of_a_package_is_kept(path: str, kept: bool):
-    assert is_kept(PurePosixPath(path), PRUNED_PACKAGES) is kept
+    assert is_included(PurePosixPath(path), PRUNED_PACKAGES) is kept
 
 
 def test_the_standard_library_without_what_no_job_needs(tmp_path: Path):
@@ -90,7 +90,7 @@ def test_the_standard_library_without_what_no_job_needs(tmp_path: Path):
     members = stdlib_members(interpreter(tmp_path))
     assert {member.name for member in members} == {f"lib/python3.11/{name}" for name in kept}
     assert all(member.source.read_text() in member.name for member in members)
-    assert is_kept(PurePosixPath("test_of_mine.py"), PRUNED_STDLIB)
+    assert is_included(PurePosixPath("test_of_mine.py"), PRUNED_STDLIB)
 
 
 def test_a_package_goes_to_site_packages_and_must_be_whole(tmp_path: Path):
