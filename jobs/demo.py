@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from demo_progress import LINES, doing
+from demo_progress import LINES, spinner
 
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.signals import terminable
@@ -42,24 +42,24 @@ def run(folder: Path, epochs: int) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # for `fit` too: workers have it
     LINES.note("loading TensorFlow, Keras and Spark")
-    with doing("loading"):
+    with spinner("loading"):
         # Seconds on a fast machine, so they are not loaded before something can tell of it.
         from demo_report import correct, new_folder, write_report
 
         new_folder(folder)
     # What TensorFlow and Java say while they start, and later of the process that is killed.
     with stderr_to(folder / LOG):
-        with doing("loading"):
+        with spinner("loading"):
             from demo_micrographs import GROUP, write_micrographs
             from demo_training import train_all
 
             from data_prep import TileSpec, TilingSettings, tile_images
             from distkeras_grid import build_session
-        with doing("starting Spark"):
+        with spinner("starting Spark"):
             spark = build_session("distkeras_grid demo", master="local[2,4]")
     spec = TileSpec(tile=96, overlap=0.5, angles=(0, 90))
     images, tiles = folder / "micrographs", str(folder / "tiles")
-    with doing("tiling"):
+    with spinner("tiling"):
         tilted = write_micrographs(SAMPLES, images)
         # Images of one place are known by their names, and need not be looked for.
         settings = TilingSettings(
@@ -71,7 +71,7 @@ def run(folder: Path, epochs: int) -> None:
         )
         manifest = tile_images(settings, spark=spark, say=LINES.note)
     findings = train_all(tiles, epochs)
-    with doing("writing the report"):
+    with spinner("writing the report"):
         page = write_report(folder, spec, manifest, findings, tilted)
         spark.stop()
     evaluation = findings.evaluation

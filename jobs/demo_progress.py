@@ -34,7 +34,7 @@ class AfterSilence(Lines):
 LINES = AfterSilence()
 
 
-def doing(phase: str, *, to: AfterSilence = LINES) -> Reporter[Spinner]:
+def spinner(phase: str, *, to: AfterSilence = LINES) -> Reporter[Spinner]:
     """Return a reporter that breaks each silence of its ``with`` block.
 
     Parameters

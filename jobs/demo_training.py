@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import psutil
-from demo_progress import LINES, doing
+from demo_progress import LINES, spinner
 
 from distkeras_grid import AccuracyEvaluator, AveragingTrainer, ModelPredictor, read_tiles
 
@@ -106,7 +106,7 @@ def focus_net(shape: tuple[int, int, int], classes: int) -> keras.Model:
 
 def train_all(tiles: str, epochs: int) -> Findings:
     """Train three times on the same tiles, and look once at those of split ``test``."""
-    with doing("reading the tiles"):
+    with spinner("reading the tiles"):
         train, validation, test = read_tiles(tiles, splits=("train", "validation", "test"))
         rows = train.count()
     metadata = train.schema["image"].metadata["distkeras_grid"]
@@ -140,7 +140,7 @@ def train_all(tiles: str, epochs: int) -> Findings:
     print("\n3. Two Spark workers again; one of them is killed on the way")
     killed = train_and_kill(workers(KILLED_EPOCHS), train, validation, KILLED_EPOCHS * rows)
     print("\nTest: micrographs that no run has seen, looked at once")
-    with doing("predicting"):
+    with spinner("predicting"):
         predicted = ModelPredictor(model, "image").predict(test)
         evaluation = AccuracyEvaluator().report(predicted)
     distributed = Result(
@@ -187,13 +187,13 @@ def fit(
 ) -> Result:
     """Train by ``fit``; its clock stands still while the validation tiles are evaluated."""
     started = time.perf_counter()
-    with doing("bringing the tiles to this process and compiling"):
+    with spinner("bringing the tiles to this process and compiling"):
         (x, y), validation_data = arrays(train), arrays(validation)
         compile_once(net, x[:BATCH], y[:BATCH])
     start_up = time.perf_counter() - started
     seconds, curve = 0.0, []
     for epoch in range(epochs):
-        with doing(f"epoch {epoch + 1}/{epochs}") as progress:
+        with spinner(f"epoch {epoch + 1}/{epochs}") as progress:
             clock = time.perf_counter()
             net.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[Batches(progress)])
             seconds += time.perf_counter() - clock

@@ -19,7 +19,7 @@ from distkeras_grid.cli.console import print_note, print_result, report
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
-from distkeras_grid.cli.spinner import doing, start_spark
+from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def run(flags: argparse.Namespace) -> None:
     check_early(flags)
     settings = export_settings(flags)
     spark = start_spark("distkeras-grid export", flags.master)
-    with doing("looking at the data"):
+    with spinner("looking at the data"):
         rows = _rows(spark, flags)
     counts = export_tiles(rows, settings, inputs=(flags.data,), say=print_note)
     totals = ", ".join(f"{split} {count:,}" for split, count in counts.items())

@@ -25,13 +25,13 @@ class DatasetLock(FolderLease):
         """Return the ids of all runs that have left files."""
         return owners(self._storage.list_names(self._root), self.text_of(JOURNAL))
 
-    def take_over(self, dead: Collection[str]) -> None:
+    def recover(self, dead: Collection[str]) -> None:
         """Finish or undo what dead runs began, and delete their files."""
         taken = execute(self._storage, self._root, recover_commit(dead))
         self.last_shard = taken.last
         if taken.outcome:
             self._say(f"{taken.outcome} the change that a run had begun which was killed")
 
-    def sweep(self) -> None:
+    def cleanup(self) -> None:
         """Undo what this run has not decided, and delete its files."""
         execute(self._storage, self._root, recover({self.id}, finish=False))

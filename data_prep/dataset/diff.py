@@ -63,7 +63,7 @@ class FolderDiff:
     away: tuple[str, ...] = ()  # Tiled images that cannot be seen now and are not removed
 
     @property
-    def standing(self) -> tuple[str, ...]:
+    def unread(self) -> tuple[str, ...]:
         """Images that stay as they are, and are not read."""
         return self.unchanged + self.away
 
@@ -246,7 +246,7 @@ def decide(
     _classify_changed(changes, touched, listed, annotations, scans)
     changes.work.sort()
     _remember(changes, entries, scans)
-    before = match_previous(entries, comparison.standing, scans)
+    before = match_previous(entries, comparison.unread, scans)
     changes.decided = {path: override_fields(before.get(path)) for path in changes.work}
     return changes
 

@@ -96,12 +96,12 @@ class PlannedImage:
         return self.stored_tiles * self.tile_bytes
 
 
-def gathered(notes: Mapping[str, str]) -> list[str]:
+def report_lines(notes: Mapping[str, str]) -> list[str]:
     """Return a line for each thing that is told of images, which the report tells of each.
 
     Examples
     --------
-    >>> gathered({"a.png": "no tile", "b.png": "no tile", "c.png": "page 2"})
+    >>> report_lines({"a.png": "no tile", "b.png": "no tile", "c.png": "page 2"})
     ['  a.png and 1 other image: no tile', '  c.png: page 2']
     """
     images: dict[str, list[str]] = {}
@@ -167,7 +167,9 @@ class TilingPlan:
             )
             lines.append(f"  {split}: {shares}")
         lines += self._describe_coverage()
-        return lines + gathered({each.source: each.notes for each in self.sources if each.notes})
+        return lines + report_lines(
+            {each.source: each.notes for each in self.sources if each.notes}
+        )
 
     def _describe_coverage(self) -> list[str]:
         """Describe which part of the images no tile shows, and why."""
@@ -181,7 +183,7 @@ class TilingPlan:
                 f"  about {count:,} of {pluralize(self.tiles, 'tile')} will be kept (--keep), by "
                 "those at the first angle"
             )
-        lines += gathered(
+        lines += report_lines(
             {
                 each.source: f"no tile at {each.empty_angles} of {self.angles} angles; --edge "
                 "shift finds more"
@@ -191,7 +193,7 @@ class TilingPlan:
         )
         return lines
 
-    def outlook(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:
+    def estimate(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:
         """Return what `describe` omits: other encodings, files, time and space.
 
         `copy_to_local`: size of the shards that are copied without the replaced tiles, bytes.

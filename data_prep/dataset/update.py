@@ -239,7 +239,7 @@ def plan_tiles(
     """
     session = spark or build_session("distkeras_grid tiling")
     check_executors(session, TILING_PACKAGES)
-    return _UpdateRun(session, settings, say, _ownership(session, settings, say)).outlook()
+    return _UpdateRun(session, settings, say, _ownership(session, settings, say)).estimate()
 
 
 def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[TilingPlan, Field]:
@@ -366,14 +366,16 @@ class _UpdateRun:
             alike=to_json(pair for pair in night.pairs if {pair.one, pair.other} & names),
         )
 
-    def outlook(self) -> UpdateResult:
+    def estimate(self) -> UpdateResult:
         """Decide, and describe what would be written."""
         night, comparison = self.decide(self._read())
         looked = time.monotonic() - self._clock
         plan = self._tell(night)
         if plan is not None:
             free = self._storage.free_space(self._root)
-            for line in plan.outlook(*(task_slots(self._spark), self._copied(night), free), looked):
+            for line in plan.estimate(
+                *(task_slots(self._spark), self._copied(night), free), looked
+            ):
                 self._say(line)
         content = night.before.content if night.before else {"tiles": 0}
         return _update(night, content, comparison, self._hidden)
@@ -400,7 +402,7 @@ class _UpdateRun:
         fresh = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
         classes = before.image.classes if before and not self._settings.new_classes else ()
         annotations = annotated(
-            plain, annotations, match_previous(known, comparison.standing, scans), classes
+            plain, annotations, match_previous(known, comparison.unread, scans), classes
         )
         image = before.image if before else self._new_image(scans, annotations, comparison.problems)
         prune = self._settings.prune

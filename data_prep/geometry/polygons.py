@@ -35,7 +35,7 @@ def intersects(x: Numbers, y: Numbers, side: float, polygon: Polygon, margin: fl
     return crossed | _contains(x + side / 2, y + side / 2, polygon)
 
 
-def within(x: Numbers, y: Numbers, side: float, polygon: Polygon, margin: float = 0.0) -> Mask:
+def are_inside(x: Numbers, y: Numbers, side: float, polygon: Polygon, margin: float = 0.0) -> Mask:
     """Tell which squares lie wholly in a polygon; see `intersects`."""
     crossed = _crossed(x - margin, y - margin, side + 2 * margin, polygon)
     return ~crossed & _contains(x + side / 2, y + side / 2, polygon)

@@ -10,11 +10,11 @@ import numpy as np
 
 from data_prep.geometry.grid import Positions, RotatedFrame, TileSpec, tile_positions
 from data_prep.geometry.polygons import (
+    are_inside,
     contains_points,
     intersects,
     overlap_area,
     union_area,
-    within,
 )
 from data_prep.geometry.regions import NO_ZONES, Zones
 
@@ -55,7 +55,7 @@ def allowed_positions(
         mask &= ~intersects(base_x, base_y, spec.tile, polygon, margin)
     if zones.included:
         regions = zones.turned(frame.source_to_base).included
-        inside = [within(base_x, base_y, spec.tile, polygon, margin) for polygon in regions]
+        inside = [are_inside(base_x, base_y, spec.tile, polygon, margin) for polygon in regions]
         mask &= np.any(inside, axis=0)
     return (x[mask], y[mask]), int(x.size - mask.sum())
 

@@ -91,7 +91,7 @@ class TiffPlane:
 
     def read(self, window: PlaneWindow | None = None) -> Pixels:
         """Decode the plane, or a rectangle of it."""
-        planes = self.planes if window is None else self.planes.within(window)
+        planes = self.planes if window is None else self.planes.crop(window)
         with warnings_kept_away():
             pixels = _chosen_planes(planes, self.described, self.planes.name, self.choice)
         return np.ascontiguousarray(pixels)

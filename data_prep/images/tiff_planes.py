@@ -83,7 +83,7 @@ class Planes:
     window: PlaneWindow | None = None  # Part of each page to decode; the page must be upright
     _pages: dict[int, tuple[tifffile.TiffPage, Stored]] = field(default_factory=dict, repr=False)
 
-    def within(self, window: PlaneWindow) -> Planes:
+    def crop(self, window: PlaneWindow) -> Planes:
         """Return planes that decode only a part of each page."""
         return replace(self, window=window)
 

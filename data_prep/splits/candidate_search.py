@@ -110,7 +110,7 @@ class VoteCounter:
             if sum(map(len, self._waiting)) >= PAIRS:
                 self._count()
 
-    def counted(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def pairs(self, least: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the pairs with so many votes or more, sorted, and their votes."""
         self._count()
         enough = self._votes >= least
@@ -187,7 +187,7 @@ def _tally_features(
 
 
 def _by_few(tally: VoteCounter) -> _CandidatePairs:
-    pairs, votes = tally.counted(LEAST_VOTES)
+    pairs, votes = tally.pairs(LEAST_VOTES)
     return _CandidatePairs(pairs, votes, np.zeros(len(pairs)))
 
 
@@ -197,7 +197,7 @@ def _by_crowd(tally: VoteCounter) -> _CandidatePairs:
     So features that all pictures have cost few comparisons, however many they are. In a series each
     frame has a link to a later one, and all meet in the last.
     """
-    pairs, votes = tally.counted(LEAST_VOTES)
+    pairs, votes = tally.pairs(LEAST_VOTES)
     best = np.sort(_first_of_each(pairs // len(tally.cut_short), votes, LINKS))
     return _CandidatePairs(pairs[best], votes[best], np.full(len(best), LEAST_SHARE))
 
@@ -314,7 +314,7 @@ def _tally_hashes(
 
 
 def _by_hash(tally: VoteCounter, crowded: NDArray[np.bool_]) -> _CandidatePairs:
-    pairs, votes = tally.counted()
+    pairs, votes = tally.pairs()
     one, other = np.divmod(pairs, len(crowded))
     shares = np.where(crowded[one] & crowded[other], LEAST_SHARE, 0.0)
     return _CandidatePairs(pairs, votes, shares)

@@ -9,7 +9,7 @@ from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.spinner import spinner
 
 DESCRIPTION = """\
 Stop an application of YARN, and wait until it has ended. HADOOP_CONF_DIR says which YARN. If the
@@ -37,7 +37,7 @@ def cancel(flags: argparse.Namespace) -> ExitCode:
     from distkeras_grid.submission.resource_manager import resource_manager
 
     check_id(flags.id)
-    with doing(f"stopping {flags.id}"), resource_manager(keytabs.named(flags)) as manager:
+    with spinner(f"stopping {flags.id}"), resource_manager(keytabs.named(flags)) as manager:
         application = manager.cancel(flags.id)
     print_result(f"{application.id}  {application.state}  {application.final}")
     return ExitCode.OK

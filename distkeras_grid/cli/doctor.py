@@ -21,7 +21,7 @@ from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.communication_cost import WINDOW, Traffic
 
@@ -202,7 +202,7 @@ def doctor(flags: argparse.Namespace) -> ExitCode:
         return ExitCode.CLUSTER
     from distkeras_grid.spark.session import build_session
 
-    with doing("starting Spark"):
+    with spinner("starting Spark"):
         spark = build_session("distkeras-grid doctor", master=flags.master)
     levels += [_tell(finding) for finding in _in_session(flags, spark)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in ("bad", "warn", "ok"))

@@ -14,7 +14,7 @@ from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
-from distkeras_grid.cli.spinner import doing, start_spark
+from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
 from distkeras_grid.evaluation.classification import COMBINES, Combine, Evaluation
 from distkeras_grid.evaluation.regression import RegressionEvaluation
@@ -120,7 +120,7 @@ def evaluate(flags: argparse.Namespace) -> None:
         raise OutputExistsError(
             f"--output {flags.output!r} exists; choose another, or add --overwrite."
         )
-    with doing("comparing predictions with labels"):
+    with spinner("comparing predictions with labels"):
         frame = rows_of(spark, flags.data, flags.split, flags.fold, flags.data_version)
         if source:
             frame, columns = predicted(storage, source, frame, flags.features, flags.label)

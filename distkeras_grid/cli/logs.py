@@ -12,7 +12,7 @@ from distkeras_grid.cli import keytabs
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.status import find_application
 from distkeras_grid.errors import (
     ClusterError,
@@ -80,7 +80,7 @@ def logs(flags: argparse.Namespace) -> None:
     keytab = keytabs.named(flags)
     application = find_application(flags.id, keytab)
     with source_of(application, keytab) as source:
-        with doing("looking for the logs"):
+        with spinner("looking for the logs"):
             files = filter_containers(source.files(), flags)
         if not files:
             raise PathNotFoundError(

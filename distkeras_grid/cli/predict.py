@@ -14,7 +14,7 @@ from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.run_metadata import MANIFEST, model_file, recorded_columns
-from distkeras_grid.cli.spinner import doing, start_spark
+from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.spark.atomic_output import Output, OutputKind
 
@@ -109,10 +109,10 @@ def predict(flags: argparse.Namespace) -> None:
     recorded = recorded_columns(storage, source, named=flags.features is not None)
     if flags.features is None:
         flags.features = recorded.features_flag
-    with doing("loading Keras and the model"):
+    with spinner("loading Keras and the model"):
         model = model_from_bytes(storage.read_bytes(source))
     predicted = ModelPredictor(model, flags.features, flags.prediction).predict(frame)
-    with output.writing() as folder, doing("predicting"):
+    with output.writing() as folder, spinner("predicting"):
         predicted.drop(*flags.drop).write.option("compression", "zstd").parquet(folder)
         count = spark.read.parquet(escaped(folder)).count()
         storage.write_text(

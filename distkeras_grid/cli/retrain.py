@@ -15,7 +15,7 @@ from distkeras_grid.checkpoints import Driver, numbers_of
 from distkeras_grid.cli import preflight, train
 from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
-from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.spark import dataframes
 from distkeras_grid.spark.dataframes import MANIFEST
@@ -148,7 +148,7 @@ def retrain(flags: argparse.Namespace) -> None:
     from distkeras_grid.spark.storage import Storage
 
     check_early(flags)
-    with doing("starting Spark"):
+    with spinner("starting Spark"):
         spark = build_session("distkeras-grid retrain", master=flags.master)
     storage = Storage(spark)
     with ModelRuns(storage, flags.output.rstrip("/"), print_result):
@@ -244,11 +244,11 @@ class ModelRuns(FolderLease):
     nobody's unfinished run is taken for a leftover.
     """
 
-    def take_over(self, dead: Collection[str]) -> None:
+    def recover(self, dead: Collection[str]) -> None:
         """Delete hidden names that `Storage` gave, and the signs of dead commands."""
         for name in filter(LEFTOVER.fullmatch, self._storage.list_names(self._root)):
             self._storage.delete(f"{self._root}/{name}")
-        super().take_over(dead)
+        super().recover(dead)
 
 
 def check_early(
@@ -395,8 +395,8 @@ def delete_run(storage: Storage, uri: str) -> None:
     """Delete a run as a whole; one that holds something of the user's stays."""
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
-    if strangers := SAVED_RUN.strangers(storage.list_names(uri)):
-        print_result(f"kept {uri}: it holds {strangers[0]}, too")
+    if foreign_files := SAVED_RUN.foreign_files(storage.list_names(uri)):
+        print_result(f"kept {uri}: it holds {foreign_files[0]}, too")
         return
     aside = storage.hidden_beside(uri, "old")
     storage.rename(uri, aside)

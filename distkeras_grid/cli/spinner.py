@@ -45,14 +45,14 @@ def start_spark(
     """
     from distkeras_grid.spark.session import build_session, wait_for_executors
 
-    with doing("starting Spark", shown=shown):
+    with spinner("starting Spark", shown=shown):
         spark = build_session(name, master=master)
-    with doing("waiting for executors", shown=shown):
+    with spinner("waiting for executors", shown=shown):
         wait_for_executors(spark, seconds)
     return spark
 
 
-def doing(phase: str, *, shown: bool = True) -> AbstractContextManager[object]:
+def spinner(phase: str, *, shown: bool = True) -> AbstractContextManager[object]:
     """Return a context that names a step while its block runs.
 
     It writes to standard error, and nothing if the step ends within 4 s.

@@ -17,7 +17,7 @@ from distkeras_grid.cli import common_options, lock, yarn_lookup
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
-from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.submit_options import SubmittedDriver
 from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.engine.registry import configured_backend
@@ -189,7 +189,7 @@ def submit(flags: argparse.Namespace) -> int:
             with resource_manager(keytab_in(submission.client_settings)) as manager:
                 manager.applications()
     with ExitStack() as opened:
-        with doing("starting Hadoop's client"):
+        with spinner("starting Hadoop's client"):
             hadoop = opened.enter_context(hadoop_client(submission.client_settings))
         submission = shipped(submission, flags, hadoop)
         command = _command(submission)

@@ -20,7 +20,7 @@ from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.model_functions import not_a_model
 from distkeras_grid.cli.parser import Parser, verb_parser
-from distkeras_grid.cli.spinner import doing, start_spark
+from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.cli.yarn_lookup import way_on
 from distkeras_grid.errors import (
     ClusterError,
@@ -433,11 +433,11 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
         return None
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     output.check(*inputs)
-    with doing("looking at the data", shown=shown):
+    with spinner("looking at the data", shown=shown):
         data, validation = read_data(spark, flags)
         chosen = arguments.get("features_col", "features")
         (features,) = resolve_features(data, chosen) if isinstance(chosen, str) else (None,)
-    with doing("loading Keras and the model", shown=shown):
+    with spinner("loading Keras and the model", shown=shown):
         model = (build or partial(load_model, flags.model))(storage, features)
     trainer: Trainer = getattr(distkeras_grid, flags.trainer)(model, **arguments)
     check_space(storage, flags.output, model)

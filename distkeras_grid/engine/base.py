@@ -70,11 +70,11 @@ class Engine(Protocol):
         """
         ...
 
-    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
+    def load_step_state(self, state: Sequence[NDArray[Any]]) -> None:
         """Continue with the state that another worker's `step_state` returned."""
         ...
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Let schedules of the learning rate go on after `steps` batches of earlier attempts.
 
         Nothing else changes, at whatever time it is called: the optimizer, its count and the random
@@ -111,7 +111,7 @@ class ModelEngine(Engine, Protocol):
         """
         ...
 
-    def fresh_weights(self, seed: Sequence[int]) -> Vector:
+    def initial_weights(self, seed: Sequence[int]) -> Vector:
         """Return newly drawn initial weights as a flat vector, without changing the model."""
         ...
 
@@ -122,7 +122,7 @@ class ModelEngine(Engine, Protocol):
         """
         ...
 
-    def adopt(self, model: Any) -> None:
+    def copy_from(self, model: Any) -> None:
         """Copy weights and state of another model with the same architecture and ``compile``."""
         ...
 

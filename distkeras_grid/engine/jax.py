@@ -79,11 +79,11 @@ class JaxEngine(KerasEngine):
 
     def device_state(self) -> list[Any]:
         """Return a copy of the state, as `swap_state` takes it."""
-        return _copied([variable.value for variable in self._left_behind()])
+        return _copied([variable.value for variable in self._stateful_variables()])
 
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
-        variables = self._left_behind()
+        variables = self._stateful_variables()
         before = [variable.value for variable in variables]
         _assign((variables,), (_copied(state),))
         return before
@@ -100,9 +100,9 @@ class JaxEngine(KerasEngine):
         numbers: Mapping[str, Any] = logs
         return numbers
 
-    def adopt(self, model: Any) -> None:
+    def copy_from(self, model: Any) -> None:
         """Copy the state of another model with the same architecture and ``compile``."""
-        super().adopt(model)
+        super().copy_from(model)
         # A window that failed has given their memory away.
         self.model.reset_metrics()
 
@@ -170,7 +170,7 @@ class JaxEngine(KerasEngine):
 
         def leave() -> tuple[Any, Mapping[str, Any]]:
             own = self._own_train_step
-            return self._leave(), {} if own else self.model.get_metrics_result()
+            return self._flat_weights(), {} if own else self.model.get_metrics_result()
 
         outcome: tuple[Any, Mapping[str, Any]] = _stateless(self._groups(), state, leave)[0]
         return outcome

@@ -20,7 +20,7 @@ from distkeras_grid.engine.compile_settings import compile_model, has_own_train_
 from distkeras_grid.engine.jit import decide_jit, serves_xla
 from distkeras_grid.engine.keras_model import (
     counters,
-    fresh_weights,
+    initial_weights,
     model_variables,
     seed_generators,
     state_section,
@@ -149,7 +149,7 @@ class KerasEngine(ABC):
         # Keras tells a scalar as a NumPy number, which is not an array.
         return [np.array(variable.numpy()) for variable in self._steps.state()]
 
-    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
+    def load_step_state(self, state: Sequence[NDArray[Any]]) -> None:
         """Continue with another worker's optimizer state; see `Engine`."""
         for variable, value in zip(self._steps.state(), state, strict=True):
             variable.assign(np.array(value))
@@ -158,12 +158,13 @@ class KerasEngine(ABC):
         """Return copies of optimizer state, counters and random generators; see `Engine`."""
         # Keras tells a scalar as a NumPy number, which is not an array.
         return {
-            str(n): np.array(variable.numpy()) for n, variable in enumerate(self._left_behind())
+            str(n): np.array(variable.numpy())
+            for n, variable in enumerate(self._stateful_variables())
         }
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
-        for number, variable in enumerate(self._left_behind()):
+        for number, variable in enumerate(self._stateful_variables()):
             variable.assign(np.array(state[str(number)]))
 
     @abstractmethod
@@ -178,9 +179,9 @@ class KerasEngine(ABC):
         """Return what training has left beside the weights; see `ModelEngine`."""
         return left_by(self.model, self._steps.rated)
 
-    def fresh_weights(self, seed: Sequence[int]) -> Vector:
+    def initial_weights(self, seed: Sequence[int]) -> Vector:
         """Return newly drawn initial weights as a flat vector; the model is left alone."""
-        return fresh_weights(self.model, seed)
+        return initial_weights(self.model, seed)
 
     def warm_up(self, block: RowBlock) -> float:
         """Compile what windows of such blocks need, and leave the state as it was."""
@@ -216,7 +217,7 @@ class KerasEngine(ABC):
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
         """Test a batch; return the metrics of all batches since they were reset."""
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Let schedules of the learning rate go on after `steps` batches; see `Engine`.
 
         The optimizer's own count stays that of its moments: with moments of zero and an old count,
@@ -251,7 +252,7 @@ class KerasEngine(ABC):
             word = np.random.SeedSequence([*seed, number]).generate_state(1)[0]
             variable.assign(np.array([word & 0x7FFFFFFF, 0]))
 
-    def adopt(self, model: Any) -> None:
+    def copy_from(self, model: Any) -> None:
         """Copy the state of another model with the same architecture and ``compile``."""
         steps = self._install(model)
         mine = [*self.model.variables, *self.model.optimizer.variables, *self._steps.state()]
@@ -261,7 +262,7 @@ class KerasEngine(ABC):
             variable.assign(other.numpy())
         self.schedule_offset.assign(0)
 
-    def _left_behind(self) -> list[Any]:
+    def _stateful_variables(self) -> list[Any]:
         """Return the variables that windows and steps change, except the weights.
 
         Frozen weights do not change. Generators and counters of layers are not floats.
@@ -304,10 +305,10 @@ class KerasEngine(ABC):
     def _flat(self, values: Sequence[Any]) -> Any:
         """Return tensors as a flat one."""
 
-    def _leave(self) -> Any:
+    def _flat_weights(self) -> Any:
         """Return the weights that are sent, flat; body of a compiled function."""
         cut = len(self.layout.trainable)
-        trainable = self._steps.travelling(self._variables[:cut])
+        trainable = self._steps.exported_weights(self._variables[:cut])
         return self._flat([*trainable, *(variable.value for variable in self._variables[cut:])])
 
     def _step(self, flat: Any, gradient: Any) -> Any:

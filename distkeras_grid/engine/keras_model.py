@@ -234,7 +234,7 @@ def set_center(
                 variable.assign(variable.constraint(value))
 
 
-def fresh_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def initial_weights(model: Any, seed: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return newly drawn initial weights as a flat vector, without changing the model.
 
     What batch normalization has learned is as new, too. Other statistics, such as those that

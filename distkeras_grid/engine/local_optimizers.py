@@ -142,7 +142,7 @@ class LocalOptimizer:
         """Return the values of the variables for these weights; all are tensors."""
         return trainable
 
-    def travelling(self, variables: Sequence[Any]) -> Sequence[Any]:
+    def exported_weights(self, variables: Sequence[Any]) -> Sequence[Any]:
         """Return the weights that are sent, from the values of the variables."""
         return [variable.value for variable in variables]
 
@@ -204,7 +204,7 @@ class NesterovOptimizer(LocalOptimizer):
         """Return ``x + momentum v``."""
         return [x + ahead for x, ahead in zip(trainable, self._ahead(len(trainable)), strict=True)]
 
-    def travelling(self, variables: Sequence[Any]) -> Sequence[Any]:
+    def exported_weights(self, variables: Sequence[Any]) -> Sequence[Any]:
         """Return ``x``."""
         values = (variable.value for variable in variables)
         return [y - ahead for y, ahead in zip(values, self._ahead(len(variables)), strict=True)]

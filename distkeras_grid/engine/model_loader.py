@@ -61,7 +61,7 @@ def load_engine(
         return build()
     key = _key(archive, model, {**build.keywords, "local_steps": local_steps.value})
     if key in _engines:
-        _engines[key].adopt(model)
+        _engines[key].copy_from(model)
     else:
         _engines[key] = build()
     _engines.move_to_end(key)

@@ -71,7 +71,7 @@ class TensorFlowEngine(KerasEngine):
         """Return a copy of the state, as `swap_state` takes it."""
         import tensorflow as tf
 
-        return [tf.identity(variable.value) for variable in self._left_behind()]
+        return [tf.identity(variable.value) for variable in self._stateful_variables()]
 
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
@@ -85,7 +85,7 @@ class TensorFlowEngine(KerasEngine):
 
     def _swapped(self, state: Sequence[Any]) -> list[Any]:
         before = self.device_state()
-        for variable, value in zip(self._left_behind(), state, strict=True):
+        for variable, value in zip(self._stateful_variables(), state, strict=True):
             variable.value.assign(value)
         return before
 
@@ -159,7 +159,7 @@ class TensorFlowEngine(KerasEngine):
         looped = steps - 1 if self._own_train_step else steps
         tf.while_loop(lambda index: index < looped, body, (tf.constant(0),), parallel_iterations=1)
         logs = step(looped) if self._own_train_step else self.model.get_metrics_result()
-        return self._leave(), logs
+        return self._flat_weights(), logs
 
     def _tested(self, *arrays: Any) -> dict[str, Any]:
         """Test a batch; body of a compiled function."""

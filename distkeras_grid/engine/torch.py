@@ -66,7 +66,7 @@ class TorchEngine(KerasEngine):
                 for step in range(block.steps):
                     logs = self._train([array[step] for array in arrays])
         with torch.no_grad():
-            np.copyto(after, self._leave().cpu().numpy())
+            np.copyto(after, self._flat_weights().cpu().numpy())
             results: Mapping[str, Any] = self.model.get_metrics_result()
             return logs if self._own_train_step else results
 
@@ -135,12 +135,12 @@ class TorchEngine(KerasEngine):
 
     def device_state(self) -> list[Any]:
         """Return a copy of the state, as `swap_state` takes it."""
-        return [variable.value.detach().clone() for variable in self._left_behind()]
+        return [variable.value.detach().clone() for variable in self._stateful_variables()]
 
     def swap_state(self, state: Sequence[Any]) -> list[Any]:
         """Put a state in and return the one that was there; see `ModelEngine`."""
         before = self.device_state()
-        for variable, value in zip(self._left_behind(), state, strict=True):
+        for variable, value in zip(self._stateful_variables(), state, strict=True):
             variable.assign(value)
         return before
 
@@ -150,9 +150,9 @@ class TorchEngine(KerasEngine):
         word = np.random.SeedSequence(list(seed)).generate_state(1)[0]
         self._drawn.assign(np.array([word, 0], np.int64))
 
-    def adopt(self, model: Any) -> None:
+    def copy_from(self, model: Any) -> None:
         """Copy the state of another model with the same architecture and ``compile``."""
-        super().adopt(model)
+        super().copy_from(model)
         self._drawn.assign(_process_seed())
 
     def _test(self, arrays: Sequence[NDArray[Any]]) -> Mapping[str, Any]:
@@ -163,8 +163,8 @@ class TorchEngine(KerasEngine):
             logs: Mapping[str, Any] = self.model.test_step(data)
             return logs
 
-    def _left_behind(self) -> list[Any]:
-        return [self._drawn, *super()._left_behind()]
+    def _stateful_variables(self) -> list[Any]:
+        return [self._drawn, *super()._stateful_variables()]
 
     def _state(self) -> list[Any]:
         return [self._drawn, *super()._state()]

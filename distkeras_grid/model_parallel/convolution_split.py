@@ -11,7 +11,7 @@ from distkeras_grid.model_parallel.master_registry import RegistryAddress
 from distkeras_grid.model_parallel.tasks import SplitJob, run_device, run_master
 from distkeras_grid.model_parallel.time_model import Layers
 from distkeras_grid.rules import Rule, SequentialRule
-from distkeras_grid.spark.doctor import check_slots, settle
+from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow, checked_whole
 from distkeras_grid.trainers.base import CommonArguments, Trainer
@@ -98,7 +98,7 @@ class ConvolutionSplit(Trainer):
                 f"{whole or 'a model without convolutions'}. Train it with another trainer."
             )
         spark, wanted = active_session(), self.num_workers
-        settle([check_slots(stable_slot_count(spark, wanted), wanted)])
+        raise_or_collect([check_slots(stable_slot_count(spark, wanted), wanted)])
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and devices to the end; see `Trainer.execute`."""

@@ -31,7 +31,7 @@ class DeviceGroup:
         self._complete = False
         self._gone = False
 
-    def permit(self, number: int, attempt: int) -> None:
+    def authorize(self, number: int, attempt: int) -> None:
         """Refuse a device that may not join."""
         with self._changed:
             newest = self._attempts.get(number, attempt)
@@ -52,7 +52,7 @@ class DeviceGroup:
 
     def join(self, number: int, channel: ArrayChannel, attempt: int = 0) -> None:
         """Take a device in."""
-        self.permit(number, attempt)
+        self.authorize(number, attempt)
         self.drop(number, "the device has connected again")
         line = DeviceConnection(number, channel, self._lost)
         with self._changed:
@@ -76,7 +76,7 @@ class DeviceGroup:
         if line is not None:
             line.drop(why)
 
-    def drop_waiting(self, why: str) -> list[int]:
+    def disconnect_late(self, why: str) -> list[int]:
         """End the connections to the devices that owe an answer; return their numbers."""
         with self._changed:
             late = sorted(number for number, line in self._lines.items() if line.waits)

@@ -143,7 +143,7 @@ class Devices(DeviceGroup):
             self._shares[name] = self._all_mine(layer)
             _, (self._alone[name], *_) = self._timed_passes(name, x, kernel, dy)
             self._paces[name] = [paces[0] or self._alone[name], *paces[1:]]
-        self.adopt(self._planned())
+        self.apply_plan(self._planned())
         slowest = max((layer.divided for layer in self.plan.layers), default=0.0)
         self._patience = PATIENCE_SECONDS + PATIENCE * slowest
         return self.plan
@@ -174,7 +174,7 @@ class Devices(DeviceGroup):
         expected = divided_seconds(layer, self._batch, shares, paces, self._link)
         self._overheads[layer.name] = max(0.0, seconds - expected)
 
-    def adopt(self, plan: SplitPlan) -> None:
+    def apply_plan(self, plan: SplitPlan) -> None:
         """Divide as a plan says, from the next pass of each layer on."""
         with self._changed:
             self.plan = plan
@@ -185,25 +185,25 @@ class Devices(DeviceGroup):
         """The measured connection to the devices."""
         return self._link
 
-    def keep_whole(self) -> None:
+    def disable_splitting(self) -> None:
         """Compute everything on the master, until `divide_again`."""
         with self._changed:
             self._shares = {name: self._all_mine(layer) for name, layer in self._layers.items()}
 
-    def divide_again(self, unsplit: float, through: float) -> SplitPlan:
+    def divide_again(self, baseline_seconds: float, through: float) -> SplitPlan:
         """Divide as planned, unless a batch of the model as it is takes no longer.
 
-        `unsplit`: time of a batch of the model as it is [s].
+        `baseline_seconds`: time of a batch of the model as it is [s].
         `through`: time of a batch with all layers computed here, on the master alone [s].
         """
         layers = math.fsum(layer.whole for layer in self.plan.layers)
-        plan = self._planned(max(0.0, through - layers), unsplit)
+        plan = self._planned(max(0.0, through - layers), baseline_seconds)
         if self._which == "auto" and not plan.pays:
             plan = plan.all_whole()
-        self.adopt(plan)
+        self.apply_plan(plan)
         return plan
 
-    def _planned(self, rest: float = 0.0, unsplit: float | None = None) -> SplitPlan:
+    def _planned(self, rest: float = 0.0, baseline_seconds: float | None = None) -> SplitPlan:
         """Return the plan that follows from what was measured; the times are as of `SplitPlan`."""
         return plan_layers(
             list(self._layers.values()),
@@ -212,7 +212,7 @@ class Devices(DeviceGroup):
             self._link,
             which=self._which,
             rest=rest,
-            unsplit=unsplit,
+            baseline_seconds=baseline_seconds,
             overheads=self._overheads,
             alone=self._alone,
         )

@@ -36,12 +36,12 @@ class DividedEngine(TensorFlowEngine):
 
         If dividing does not pay, the model is as it was again, with what was compiled for it.
         """
-        unsplit = self._seconds(block)
+        baseline_seconds = self._seconds(block)
         as_it_was = self._functions, self.jit
         self._functions, self.jit = {}, False
         install(self._layers, self._devices)
-        self._devices.keep_whole()
-        plan = self._devices.divide_again(unsplit, through=self._seconds(block))
+        self._devices.disable_splitting()
+        plan = self._devices.divide_again(baseline_seconds, through=self._seconds(block))
         if not plan.shares:
             uninstall(self._layers)
             self._functions, self.jit = as_it_was

@@ -80,10 +80,10 @@ class PlacedEngine(TensorFlowEngine):
         self._reached(lambda remote: remote.begin_training())
         return seconds
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Let the schedules of all stages go on after `steps` batches; see `Engine`."""
-        super().begin_after(steps)
-        self._reached(lambda remote: remote.begin_after(steps))
+        super().set_schedule_offset(steps)
+        self._reached(lambda remote: remote.set_schedule_offset(steps))
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of all stages."""
@@ -237,7 +237,7 @@ class PlacedEngine(TensorFlowEngine):
         remote = self._remote
         if remote is None:
             return None
-        with remote.reaching():
+        with remote.translate_errors():
             return ask(remote)
 
 

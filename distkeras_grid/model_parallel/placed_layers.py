@@ -21,7 +21,7 @@ from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stag
 from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 from distkeras_grid.model_parallel.towers import check_separable
 from distkeras_grid.rules import Rule, SequentialRule
-from distkeras_grid.spark.doctor import check_slots, settle
+from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow, checked_positive, checked_whole
 from distkeras_grid.trainers.base import CommonArguments, Trainer
@@ -114,7 +114,7 @@ class PlacedLayers(Trainer):
         check_tensorflow(type(self).__name__)
         spark, wanted = active_session(), self._stages_asked()
         count = stable_slot_count(spark, wanted)
-        settle([check_slots(count, wanted)])
+        raise_or_collect([check_slots(count, wanted)])
         stages = wanted or count
         check_stageable(self.keras_model, self._micro_batches(stages))
         places = find_cuts(self.keras_model)

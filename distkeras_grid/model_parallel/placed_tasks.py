@@ -87,14 +87,14 @@ def _build(
     compile_model(model)
     remote = None
     if plan.count > 1:
-        members = DeviceGroup(plan.count, lambda line: reports.say([line]))
+        members = DeviceGroup(plan.count, lambda line: reports.add([line]))
         meeting.admit(members, Welcome())
         remote = RemoteStages(members, plan.count - 1, plan.spec.limits)
 
     def report_waits(passes: Sequence[TimedPass]) -> None:
         share = f"{bubble_share(passes):.0%}".replace("%", " %")
         line = f"Stages waited {share} of the time of a batch, the line included (measured)."
-        reports.say([line], passes=passes[:MOST_PASSES])
+        reports.add([line], passes=passes[:MOST_PASSES])
 
     ((scaling,), options) = _scaling_apart(engine_options(worker))
     engine = PlacedEngine(

@@ -48,7 +48,7 @@ class RemoteParts:
         return self._broken or self._members.lost
 
     @contextmanager
-    def reaching(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Raise what ends the attempt, if a device is lost within the context."""
         import tensorflow as tf
 
@@ -75,7 +75,7 @@ class RemoteParts:
         """Let the parts begin with new optimizers."""
         self._tell_each([(StartDevice(), [])] * self._count)
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Let schedules of the parts' learning rates go on after so many batches."""
         self._tell_each([(DeviceScheduleOffset(steps=steps), [])] * self._count)
 
@@ -140,7 +140,7 @@ class RemoteParts:
         """Drop the devices that owe an answer, and return the error that names them."""
         limit = "round_timeout" if self._trains else "start_timeout"
         why = f"it has not answered for {self._seconds:g} s ({limit})"
-        late = ", ".join(map(str, self._members.drop_waiting(why)))
+        late = ", ".join(map(str, self._members.disconnect_late(why)))
         return TimeoutError(f"device {late or 'unknown'}: {why}")
 
     @contextmanager

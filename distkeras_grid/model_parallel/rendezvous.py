@@ -86,7 +86,7 @@ class DeviceRendezvous:
             VOCABULARY,
             welcome,
             lambda hello, channel: members.join(hello.seat, channel, hello.attempt),
-            lambda hello: members.permit(hello.seat, hello.attempt),
+            lambda hello: members.authorize(hello.seat, hello.attempt),
         )
         self._resources.enter_context(gate)
         with guide.ask(MASTER, self._attempt, CONNECT_SECONDS) as asking:

@@ -117,7 +117,7 @@ class Reports:
         if self._error is not None and kind is None:
             raise self._error
 
-    def say(
+    def add(
         self,
         lines: Sequence[str],
         shares: Shares | None = None,

@@ -85,13 +85,13 @@ def _build(
         plan.count,
         plan.spec.batch_size,
         plan.layers,
-        lambda line: reports.say([line]),
+        lambda line: reports.add([line]),
         start_seconds=plan.spec.limits.start_timeout,
     )
     meeting.admit(devices, Welcome(layers=layers))
 
     def planned(plan: SplitPlan) -> None:
-        reports.say(plan.table(), plan.shares)
+        reports.add(plan.table(), plan.shares)
         if not plan.shares:
             meeting.release(devices)
 

@@ -92,13 +92,13 @@ class SplitPlan(FrozenStruct, frozen=True):
     rest: float = 0.0  # Seconds of a batch outside of these layers, once layers are divided
     # Measured seconds of a batch of the model as Keras computes it, in one graph. Without it, the
     # times of the layers and the rest are added.
-    unsplit: float | None = None
+    baseline_seconds: float | None = None
 
     @property
     def whole(self) -> float:
         """Time of a batch on the master alone [s]."""
-        if self.unsplit is not None:
-            return self.unsplit
+        if self.baseline_seconds is not None:
+            return self.baseline_seconds
         return self.rest + math.fsum(layer.whole for layer in self.layers)
 
     @property
@@ -125,7 +125,7 @@ class SplitPlan(FrozenStruct, frozen=True):
             )
             for layer in self.layers
         )
-        return SplitPlan(layers=layers, rest=self.rest, unsplit=self.unsplit)
+        return SplitPlan(layers=layers, rest=self.rest, baseline_seconds=self.baseline_seconds)
 
     @property
     def shares(self) -> dict[str, tuple[int, ...]]:
@@ -155,7 +155,7 @@ class SplitPlan(FrozenStruct, frozen=True):
             )
             for layer in self.layers
         ]
-        if self.rest or self.unsplit is not None:
+        if self.rest or self.baseline_seconds is not None:
             # A layer by itself may take longer than in the graph of the model.
             whole = max(0.0, self.whole - math.fsum(layer.whole for layer in self.layers))
             divided = max(0.0, self.divided - math.fsum(layer.divided for layer in self.layers))
@@ -166,7 +166,7 @@ class SplitPlan(FrozenStruct, frozen=True):
 
     def verdict(self) -> str:
         """Return a sentence: whether dividing pays."""
-        if not self.shares and self.unsplit is not None:
+        if not self.shares and self.baseline_seconds is not None:
             return (
                 f"Dividing does not pay: the model as it is takes {self.whole:.3f} s a batch "
                 "(measured), and divided it takes no less (predicted). All layers stay whole."
@@ -268,7 +268,7 @@ def plan_layers(
     *,
     which: Layers = "auto",
     rest: float = 0.0,
-    unsplit: float | None = None,
+    baseline_seconds: float | None = None,
     overheads: Mapping[str, float] | None = None,
     alone: Mapping[str, UnitTime | None] | None = None,
 ) -> SplitPlan:
@@ -301,4 +301,4 @@ def plan_layers(
                 moved=plan.moved,
             )
         )
-    return SplitPlan(layers=tuple(plans), rest=rest, unsplit=unsplit)
+    return SplitPlan(layers=tuple(plans), rest=rest, baseline_seconds=baseline_seconds)

@@ -85,7 +85,7 @@ def _build(
     model = model_from_bytes(worker.model, worker.custom_objects)
     compile_model(model)
     towers = [model.get_layer(name) for name in plan.towers]
-    members = DeviceGroup(plan.count, lambda line: reports.say([line]))
+    members = DeviceGroup(plan.count, lambda line: reports.add([line]))
     meeting.admit(members, Welcome())
     remote = RemoteTowers(members, plan.count - 1, plan.spec.limits)
     with keras.saving.custom_object_scope(dict(worker.custom_objects)):

@@ -12,7 +12,7 @@ from distkeras_grid.model_parallel.master_registry import RegistryAddress
 from distkeras_grid.model_parallel.tower_model import stack
 from distkeras_grid.model_parallel.tower_tasks import TowersPlan, run_tower, run_towers_master
 from distkeras_grid.rules import Rule, SequentialRule
-from distkeras_grid.spark.doctor import check_slots, settle
+from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow
 from distkeras_grid.trainers.base import CommonArguments, Trainer
@@ -93,7 +93,7 @@ class Towers(Trainer):
         """Refuse more towers than task slots."""
         check_tensorflow(type(self).__name__)
         count = len(self.towers)
-        settle([check_slots(stable_slot_count(active_session(), count), count)])
+        raise_or_collect([check_slots(stable_slot_count(active_session(), count), count)])
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and towers to the end; see `Trainer.execute`."""

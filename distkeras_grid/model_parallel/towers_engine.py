@@ -157,7 +157,7 @@ class TowersEngine:
 
     def warm_up(self, block: RowBlock) -> float:
         """Compile, and leave master and towers as they were; see `ModelEngine`."""
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             parts = self._remote.fetch()
             seconds = self._inner.warm_up(block)
             self._remote.put(parts)
@@ -170,7 +170,7 @@ class TowersEngine:
         """Train one window; see `distkeras_grid.engine.base.Engine`."""
         own, result_part = aligned_empty(self._own.size), aligned_empty(self._own.size)
         np.take(before, self._own, out=own, mode="clip")
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             self._put([before[places] for places in self._theirs])
             # The towers take steps during the window, also if it fails.
             self._remote_weights = None
@@ -183,25 +183,25 @@ class TowersEngine:
 
     def evaluate(self, weights: Vector, blocks: Iterable[RowBlock]) -> dict[str, float]:
         """Return loss and metrics of the whole model's weights on rows; see `Engine`."""
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             self._put([weights[places] for places in self._theirs])
             return self._inner.evaluate(weights[self._own], blocks)
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Let the schedules of master and towers go on after `steps` batches; see `Engine`."""
-        self._inner.begin_after(steps)
-        with self._remote.reaching():
-            self._remote.begin_after(steps)
+        self._inner.set_schedule_offset(steps)
+        with self._remote.translate_errors():
+            self._remote.set_schedule_offset(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of the master and of all towers."""
         self._inner.set_learning_rate(value)
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             self._remote.set_rate(value)
 
     def state(self) -> State:
         """Return copies of everything but the weights that master and towers change."""
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             theirs = zip(self._names, self._remote.fetch_state(), strict=True)
         return {**self._inner.state(), **{name: np.array(packed) for name, packed in theirs}}
 
@@ -212,14 +212,14 @@ class TowersEngine:
     def restore(self, state: State) -> None:
         """Go on from what `state` returned."""
         self._inner.restore(state)
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             self._remote.put_state([state[name] for name in self._names])
 
     def weights(self) -> Vector:
         """Return a copy of the whole model's weights as a flat vector."""
         vector = np.empty(self.layout.size, np.float32)
         vector[self._own] = self._inner.weights()
-        with self._remote.reaching():
+        with self._remote.translate_errors():
             parts = self._remote.fetch()
         for where, theirs in zip(self._theirs, parts, strict=True):
             vector[where] = theirs

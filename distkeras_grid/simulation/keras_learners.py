@@ -77,13 +77,13 @@ class KerasLearner:
         """Return the state of the optimizer of `apply`."""
         return self._engine().step_state()
 
-    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
+    def load_step_state(self, state: Sequence[NDArray[Any]]) -> None:
         """Go on with another worker's optimizer state."""
-        self._engine().take_over(state)
+        self._engine().load_step_state(state)
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Let schedules go on; see `distkeras_grid.engine.base.Engine`."""
-        self._engine().begin_after(steps)
+        self._engine().set_schedule_offset(steps)
 
     def set_learning_rate(self, value: float) -> None:
         """Set the optimizer's learning rate from the next window on."""

@@ -114,11 +114,11 @@ class QuadraticLearner:
         """Return the velocity."""
         return [self._velocity.copy()]
 
-    def take_over(self, state: Sequence[NDArray[Any]]) -> None:
+    def load_step_state(self, state: Sequence[NDArray[Any]]) -> None:
         """Go on with another worker's velocity."""
         np.copyto(self._velocity, state[0])
 
-    def begin_after(self, steps: int) -> None:
+    def set_schedule_offset(self, steps: int) -> None:
         """Do nothing: the rate has no schedule."""
 
     def state(self) -> State:

@@ -52,9 +52,9 @@ class OutputKind:
     def is_unfinished(self, names: list[str]) -> bool:
         """Tell whether these are the names in a folder that a killed job began."""
         begun = any(_matches(name, self.unfinished) for name in names)
-        return begun and self.marker not in names and not self.strangers(names)
+        return begun and self.marker not in names and not self.foreign_files(names)
 
-    def strangers(self, names: list[str]) -> list[str]:
+    def foreign_files(self, names: list[str]) -> list[str]:
         """Return the names that do not belong to such a folder."""
         return [name for name in names if not _matches(name, (self.marker, *self.others))]
 
@@ -188,16 +188,16 @@ class Output:
                 f"{self.uri} exists and is not a {kind.name} (there is no {kind.marker} in it), so "
                 "it is not replaced. Choose another output."
             )
-        strangers = kind.strangers(names)
-        if strangers and all(_matches(name, kind.former) for name in strangers):
+        foreign = kind.foreign_files(names)
+        if foreign and all(_matches(name, kind.former) for name in foreign):
             raise OutputExistsError(
-                f"{self.uri} is a {kind.name} of an earlier release (it holds {strangers[-1]}). It "
+                f"{self.uri} is a {kind.name} of an earlier release (it holds {foreign[-1]}). It "
                 "can still be read, but not be changed or replaced. Choose another output, and "
                 "delete this one when the new one is complete."
             )
-        if strangers:
+        if foreign:
             raise OutputExistsError(
-                f"{self.uri} is a {kind.name}, but holds {strangers[0]}, too, so it is not "
+                f"{self.uri} is a {kind.name}, but holds {foreign[0]}, too, so it is not "
                 "replaced. Move that elsewhere, or choose another output."
             )
         if not self._overwrite:

@@ -52,13 +52,13 @@ class CheckResult:
     error: type[GridError] = ConfigurationError  # The error that a bad finding raises before a run
 
 
-def settle(findings: Iterable[CheckResult]) -> list[str]:
+def raise_or_collect(findings: Iterable[CheckResult]) -> list[str]:
     """Raise the first bad finding; return what the warnings say.
 
     Examples
     --------
     >>> few = CheckResult("slots", CheckLevel.WARN, "few")
-    >>> settle([few, CheckResult("memory", CheckLevel.OK, "enough")])
+    >>> raise_or_collect([few, CheckResult("memory", CheckLevel.OK, "enough")])
     ['few']
     """
     results = list(findings)

@@ -157,9 +157,9 @@ class FolderLease:
         try:
             self._show()
             self._thread.start()
-            self.take_over(self.find_dead())
+            self.recover(self.find_dead())
         except BaseException as error:
-            self._leave(error)
+            self._release(error)
             raise
         return self
 
@@ -168,12 +168,12 @@ class FolderLease:
         names = self._storage.list_names(self._root)
         return {owner for name in names if (owner := owner_of(name))}
 
-    def take_over(self, dead: Collection[str]) -> None:
+    def recover(self, dead: Collection[str]) -> None:
         """Finish or undo what dead runs began; no other run is active."""
         for owner in dead:
             self._storage.delete(f"{self._root}/{owner_name(owner)}")
 
-    def sweep(self) -> None:
+    def cleanup(self) -> None:
         """Delete what this run leaves behind."""
         self._storage.delete(f"{self._root}/{owner_name(self.id)}")
 
@@ -184,14 +184,14 @@ class FolderLease:
         trace: TracebackType | None,
     ) -> None:
         """Sweep what this run leaves behind."""
-        self._leave(error)
+        self._release(error)
 
-    def _leave(self, error: BaseException | None) -> None:
+    def _release(self, error: BaseException | None) -> None:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(BEAT_SECONDS)
         try:
-            self.sweep()
+            self.cleanup()
             if self._made:
                 self._storage.delete_empty(self._root)
         except GridError as second:
@@ -222,7 +222,7 @@ class FolderLease:
                 self._say(f"no sign of life could be written: {error}")
 
     @property
-    def beats(self) -> int:
+    def heartbeat_count(self) -> int:
         """Number of signs of life after the first one."""
         return self._sign.beat
 

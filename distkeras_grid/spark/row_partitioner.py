@@ -140,7 +140,7 @@ def partition_rows(
     """
     from pyspark.sql import functions as F
 
-    chosen = [_row_number(frame, summary).alias(ROW), *travelling(frame, columns)]
+    chosen = [_row_number(frame, summary).alias(ROW), *worker_columns(frame, columns)]
     row, rows = F.col(ROW), frame.select(*chosen)
     if copies:
         rows = rows.withColumn(_SEAT, F.explode(F.sequence(F.lit(0), F.lit(seats - 1))))
@@ -184,7 +184,7 @@ def _row_number(frame: DataFrame, summary: DataSummary) -> Column:
     return F.when(place < count, place + start).otherwise(F.raise_error(CHANGED).cast("long"))
 
 
-def travelling(frame: DataFrame, columns: Columns) -> list[Column]:
+def worker_columns(frame: DataFrame, columns: Columns) -> list[Column]:
     """Return features, labels and, if asked for, weights, by the names of `sent_names`."""
     from pyspark.sql import functions as F
 

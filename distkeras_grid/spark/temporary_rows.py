@@ -57,20 +57,20 @@ class ScratchRows(FolderLease):
         self._unsure = {other: text for other, text in others.items() if other not in dead}
         return dead
 
-    def take_over(self, dead: Collection[str]) -> None:
+    def recover(self, dead: Collection[str]) -> None:
         """Delete the rows of dead runs."""
         for owner in dead:
             self._storage.delete(self._rows_of(owner))
-        super().take_over(dead)
+        super().recover(dead)
 
-    def sweep(self) -> None:
+    def cleanup(self) -> None:
         """Delete the rows of this run, and those of runs that were silent all the time."""
         self._storage.delete(self.folder)
-        if self.beats >= _LOOKED:
-            self.take_over(
+        if self.heartbeat_count >= _LOOKED:
+            self.recover(
                 [other for other, text in self._unsure.items() if self.sign_of(other) == text]
             )
-        super().sweep()
+        super().cleanup()
 
     def _rows_of(self, owner: str) -> str:
         return f"{self._root}/rows-{owner}"

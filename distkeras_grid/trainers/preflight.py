@@ -46,7 +46,7 @@ from distkeras_grid.spark.doctor import (
     check_scheduling,
     check_slots,
     check_threads,
-    settle,
+    raise_or_collect,
 )
 from distkeras_grid.spark.interpreters import check_executors, ship_backend, training_packages
 from distkeras_grid.spark.memory import ModelSize, check_containers
@@ -315,7 +315,7 @@ def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
     """Refuse more workers than a local master has slots, whose number never changes."""
     slots = local_cores(str(spark.sparkContext.master))
     if slots is not None:
-        settle([check_slots(slots, workers, fixed=True)])
+        raise_or_collect([check_slots(slots, workers, fixed=True)])
 
 
 def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[str]]:
@@ -325,7 +325,7 @@ def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[st
     workers = wanted or max(1, slots)
     together = isinstance(build_from(draft.algorithm.rule), SynchronousRule)
     setting = spark.sparkContext.getConf().get
-    warnings = settle(
+    warnings = raise_or_collect(
         [
             check_slots(slots, workers, together=together),
             *check_scheduling(setting),
@@ -374,7 +374,7 @@ def _check_memory(
 ) -> list[str]:
     setting = spark.sparkContext.getConf().get
     slots = executor_slots(setting)
-    return settle(
+    return raise_or_collect(
         check_containers(
             setting,
             str(spark.sparkContext.master),

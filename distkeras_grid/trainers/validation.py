@@ -21,7 +21,7 @@ from distkeras_grid.feeding.row_cache import WEIGHT, sent_names
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.rows import RowBlock
 from distkeras_grid.spark.columns import Columns
-from distkeras_grid.spark.row_partitioner import travelling
+from distkeras_grid.spark.row_partitioner import worker_columns
 
 if TYPE_CHECKING:
     import keras
@@ -39,7 +39,7 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
     from pyspark.errors import PySparkException
 
     try:
-        table = frame.select(*travelling(frame, columns)).toArrow().combine_chunks()
+        table = frame.select(*worker_columns(frame, columns)).toArrow().combine_chunks()
     except PySparkException as error:
         if "maxResultSize" not in str(error):
             raise

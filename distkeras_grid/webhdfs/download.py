@@ -16,7 +16,13 @@ from distkeras_grid.webhdfs.local_files import LocalFiles
 from distkeras_grid.webhdfs.pool import ConnectionPool, TransferResult, check_threads
 from distkeras_grid.webhdfs.transfer_plan import transfer_root
 from distkeras_grid.webhdfs.transfer_status import TransferStatus, transfer_progress
-from distkeras_grid.webhdfs.transfers import THREADS, Transfer, TransferEndpoints, look, prepare
+from distkeras_grid.webhdfs.transfers import (
+    THREADS,
+    Transfer,
+    TransferEndpoints,
+    find_existing,
+    prepare,
+)
 
 
 def download(
@@ -87,7 +93,7 @@ def download(
         )
         items = list(hdfs.walk(place.path, root))
         progress.begin(TransferStatus("looking at what is here"))
-        present = look(here, items)
+        present = find_existing(here, items)
         files = prepare(here, items, present)
         size = sum(item.size for item in files)
         progress.begin(TransferStatus("fetching", total_files=len(files), total_size=size))

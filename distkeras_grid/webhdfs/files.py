@@ -26,7 +26,7 @@ class Files(Protocol):
     def walk(self, source: str, target: str) -> Iterator[TransferItem]:
         """Yield a file, or a folder with all below it, each with its place below `target`."""
 
-    def look(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
+    def find_existing(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
         """Return the directories that exist and their entries, by path."""
 
     def present(self, path: str) -> ExistingEntry | None:

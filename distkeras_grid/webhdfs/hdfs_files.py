@@ -44,7 +44,7 @@ class HdfsFiles:
                 if not is_hidden(each.name):
                     yield from self._walk(each, posixpath.join(target, each.name))
 
-    def look(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
+    def find_existing(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
         """Return the directories that exist and their entries, by path.
 
         Directories are asked from the top, and not below one that is missing.

@@ -46,7 +46,7 @@ class LocalFiles:
         """Yield a file, or a folder with all below it."""
         yield from _walk(source, target, ())
 
-    def look(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
+    def find_existing(self, directories: Iterable[str]) -> dict[str, ExistingEntry]:
         """Return the directories that exist and their entries, by path."""
         present: dict[str, ExistingEntry] = {}
         for path in directories:

@@ -44,9 +44,9 @@ class CopyResult:
     is_proven: bool  # Whether the source keeps the same checksum
 
 
-def look(target: Files, items: Sequence[TransferItem]) -> dict[str, ExistingEntry]:
+def find_existing(target: Files, items: Sequence[TransferItem]) -> dict[str, ExistingEntry]:
     """Return what exists in the directories of the targets, by path."""
-    return target.look(
+    return target.find_existing(
         {item.target if item.is_directory else posixpath.dirname(item.target) for item in items}
     )
 

@@ -22,7 +22,13 @@ from distkeras_grid.webhdfs.transfer_status import (
     TransferStatus,
     transfer_progress,
 )
-from distkeras_grid.webhdfs.transfers import THREADS, Transfer, TransferEndpoints, look, prepare
+from distkeras_grid.webhdfs.transfers import (
+    THREADS,
+    Transfer,
+    TransferEndpoints,
+    find_existing,
+    prepare,
+)
 
 
 def upload(
@@ -100,7 +106,7 @@ def upload(
         items = _items_of([os.fspath(each) for each in paths], place.path, is_folder, progress)
         check_names(items)
         progress.begin(TransferStatus("looking at what is on HDFS"))
-        present = look(hdfs, items)
+        present = find_existing(hdfs, items)
         files = prepare(hdfs, items, present)
         size = sum(item.size for item in files)
         progress.begin(TransferStatus("sending", total_files=len(files), total_size=size))

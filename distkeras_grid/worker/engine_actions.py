@@ -24,13 +24,13 @@ def apply_action(order: cores.Action, engine: Engine, first: State | None = None
         case cores.SetLearningRate(value):
             engine.set_learning_rate(value)
         case cores.SetScheduleOffset(steps):
-            engine.begin_after(steps)
+            engine.set_schedule_offset(steps)
         case cores.ResetEngine():
             if first is None:
                 raise GridError("Renew brings back an engine's first state. Received: none.")
             engine.restore(first)
         case cores.LoadOptimizerState(state):
-            engine.take_over(engine.step_section.unpack(state))
+            engine.load_step_state(engine.step_section.unpack(state))
         case cores.Restore(state, shared):
             _restore(engine, state, shared=shared)
         case cores.Apply(gradient, weights):
@@ -63,7 +63,7 @@ def _restore(engine: Engine, state: State, *, shared: bool) -> None:
     same_steps = None if shared else engine.step_state()
     engine.restore(state)
     if same_steps is not None:
-        engine.take_over(same_steps)
+        engine.load_step_state(same_steps)
 
 
 def shared_state(engine: Engine, version: int) -> NDArray[np.uint8]:

@@ -269,7 +269,7 @@ def _train(
 def _greet(spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: Vector) -> None:
     """Draw a worker's own initial weights, in a run where each has its own."""
     if spec.algorithm.own_start and seat > 0 and start.next_sequence == 0 and not start.stop:
-        center[:] = engine.fresh_weights((spec.schedule.seed, seat))
+        center[:] = engine.initial_weights((spec.schedule.seed, seat))
 
 
 def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> LocalSet | None:

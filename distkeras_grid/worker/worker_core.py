@@ -132,7 +132,7 @@ class SetLearningRate:
 
 @dataclass(frozen=True, slots=True)
 class SetScheduleOffset:
-    """Order: let schedules go on after this number of batches; see `Engine.begin_after`."""
+    """Order: let schedules go on after this number of batches; see `Engine.set_schedule_offset`."""
 
     steps: int
 

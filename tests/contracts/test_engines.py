@@ -116,7 +116,7 @@ class WindowContract:
 
     def test_a_late_attempt_steps_as_a_fresh_one(self):
         late = self.make(momentum=0.5)
-        late.begin_after(1000)
+        late.set_schedule_offset(1000)
         np.testing.assert_array_equal(trained(late)[1], trained(self.make(momentum=0.5))[1])
 
     def test_schedules_go_on_and_nothing_else_changes(self):
@@ -124,7 +124,7 @@ class WindowContract:
         engine.set_learning_rate(0.05)
         _, middle = trained(engine)
         other.restore(engine.state())
-        engine.begin_after(1000)
+        engine.set_schedule_offset(1000)
         np.testing.assert_array_equal(trained(engine, middle)[1], trained(other, middle)[1])
 
     def test_a_state_brought_back_and_its_place_make_a_fresh_engine(self):
@@ -135,7 +135,7 @@ class WindowContract:
         trained(engine)
         engine.restore(first)
         for each in (engine, fresh):
-            each.begin_after(1000)
+            each.set_schedule_offset(1000)
         for name, array in engine.state().items():
             np.testing.assert_array_equal(array, fresh.state()[name])
         np.testing.assert_array_equal(trained(engine, start)[1], trained(fresh, start)[1])
@@ -193,7 +193,7 @@ class EngineContract(WindowContract):
         first, second = (self.make(LocalSteps.NONE, momentum=0.5) for _ in range(2))
         weights = first.weights()
         first.apply(gradient, weights)
-        second.take_over(first.step_state())
+        second.load_step_state(first.step_state())
         for one, other in zip(first.step_state(), second.step_state(), strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
@@ -253,7 +253,7 @@ class ModelEngineContract(ModelWindowContract, EngineContract):
     def test_fresh_weights_follow_from_their_seed_and_leave_the_model_alone(self):
         engine = self.make()
         before = engine.weights()
-        one, other, again = (engine.fresh_weights((seed, 1)) for seed in (1, 2, 1))
+        one, other, again = (engine.initial_weights((seed, 1)) for seed in (1, 2, 1))
         assert one.shape == (engine.layout.size,)
         np.testing.assert_array_equal(one, again)
         assert np.abs(one - other).max() > 0

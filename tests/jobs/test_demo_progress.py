@@ -26,7 +26,7 @@ def lines_after(progress, monkeypatch, capsys, *, said):
     """What is printed in a block of ten times the silence that is allowed."""
     monkeypatch.setattr(progress, "SILENCE", 0.3)
     lines = progress.AfterSilence()
-    with progress.doing("tiling", to=lines) as reporter:
+    with progress.spinner("tiling", to=lines) as reporter:
         end = time.monotonic() + 3
         while time.monotonic() < end:
             reporter.tick()
@@ -53,7 +53,7 @@ def test_a_silence_that_began_in_another_step_is_broken(progress, monkeypatch, c
     monkeypatch.setattr(progress, "SILENCE", 0.6)
     lines = progress.AfterSilence()
     for phase in ("starting", "tiling", "reading", "training"):
-        with progress.doing(phase, to=lines):
+        with progress.spinner(phase, to=lines):
             time.sleep(0.4)
     assert capsys.readouterr().out.splitlines()
 

@@ -90,7 +90,7 @@ class Night:
 
     def decide(self, *found):
         self.found = {each.uri: each for each in found}
-        before = match_previous(self.entries, self.comparison.standing, self.found)
+        before = match_previous(self.entries, self.comparison.unread, self.found)
         self.said = annotated(self.plain, self.said, before, ("a", "b"))
         self.changes = decide(
             self.entries,

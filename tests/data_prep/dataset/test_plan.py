@@ -62,7 +62,7 @@ def test_slots_share_the_time_as_far_as_there_are_tasks():
 
 def test_the_minutes_are_of_looking_decoding_and_cutting():
     plan = plan_of(replace(source(1), tile_seconds=1.8, decode_seconds=120))
-    (line,) = [line for line in plan.outlook(1, 0, 10**9, looked=60) if "minutes" in line]
+    (line,) = [line for line in plan.estimate(1, 0, 10**9, looked=60) if "minutes" in line]
     # 100 tiles of 1.8 s are three fifths of the time to cut.
     assert re.findall(r"\d+\.\d", line) == ["8.0", "1.0", "2.0", "5.0"]
 
@@ -82,7 +82,9 @@ def test_what_is_dropped_needs_no_space():
     # A tenth of what seems to be dropped is planned for.
     assert (fifth.tiles, fifth.stored_bytes) == (whole.tiles, whole.stored_bytes * 0.28)
     assert "about 1.1 GB on disk (18 GB of pixels)" in fifth.describe(10**9)[0]
-    for line, dropping in zip(whole.outlook(2, 0, 10**9), fifth.outlook(2, 0, 10**9), strict=True):
+    for line, dropping in zip(
+        whole.estimate(2, 0, 10**9), fifth.estimate(2, 0, 10**9), strict=True
+    ):
         assert ("4.0 GB" in line) == ("1.1 GB" in dropping)
         assert ("4.4 GB needed" in line) == ("1.2 GB needed" in dropping)
     fifth.check_space(1_300_000_000, "x")

@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from data_prep.geometry.polygons import (
+    are_inside,
     contains_points,
     intersects,
     overlap_area,
     union_area,
-    within,
 )
 
 NUMBERS = st.integers(0, 40).map(float)
@@ -39,7 +39,7 @@ def test_touch_and_within_agree_with_points(ring, x, y, side):
     if found.any():
         assert intersects(*at, side, (ring,))[0]
     if not found.all():
-        assert not within(*at, side, (ring,))[0]
+        assert not are_inside(*at, side, (ring,))[0]
     if not intersects(*at, side, (ring,))[0]:
         assert not found.any()
 
@@ -54,7 +54,7 @@ def test_thin_and_far_polygons():
     )
     x, y = np.array([20, 5, 0, 10]), np.array([20, 20, 0, 10])
     assert intersects(x, y, 10, frame).tolist() == [False, True, True, False]
-    assert within(x, y, 10, frame).tolist() == [False, False, True, False]
+    assert are_inside(x, y, 10, frame).tolist() == [False, False, True, False]
     assert intersects(x, y, 10, frame, margin=1).tolist() == [False, True, True, True]
 
 

@@ -157,9 +157,9 @@ class TestTally:
         tally.add(arrays[:4])
         tally.add(iter(arrays[4:]))
         expected = Counter(np.concatenate(arrays).tolist())
-        pairs, votes = tally.counted()
+        pairs, votes = tally.pairs()
         assert dict(zip(pairs.tolist(), votes.tolist(), strict=True)) == expected
-        pairs, votes = tally.counted(2)
+        pairs, votes = tally.pairs(2)
         assert pairs.tolist() == sorted(pair for pair, times in expected.items() if times > 1)
         assert votes.min() == 2
         assert not tally.cut_short.any()
@@ -176,7 +176,7 @@ class TestTally:
         hub = np.repeat(np.arange(9) * 10 + 9, np.arange(1, 10))
         among = np.array([i * 10 + j for i in range(9) for j in range(i + 1, 9)]).repeat(20)
         tally.add([hub, among])
-        pairs, votes = tally.counted()
+        pairs, votes = tally.pairs()
         assert {79, 89} <= set(pairs.tolist())
         assert not {9, 19, 29, 39, 49, 59, 69} & set(pairs.tolist())
         assert set(votes.tolist()) == {8, 9, 20}
@@ -187,16 +187,16 @@ class TestTally:
         tally = VoteCounter(10)
         proposed = np.array([i * 10 + j for i in range(9) for j in range(i + 1, 10)])
         tally.add([proposed[:40]])
-        assert tally.counted()[0].tolist() == proposed[:40].tolist()
+        assert tally.pairs()[0].tolist() == proposed[:40].tolist()
         assert not tally.cut_short.any()
         tally.add([proposed])
-        assert len(tally.counted()[0]) <= 2 * 10
+        assert len(tally.pairs()[0]) <= 2 * 10
         assert tally.cut_short.any()
 
     def test_votes_may_be_a_property_of_the_pair(self):
         tally = VoteCounter(10, lambda pairs: pairs % 7)
         tally.add([np.array([12, 12, 12, 34, 57])])
-        pairs, votes = tally.counted()
+        pairs, votes = tally.pairs()
         assert (pairs.tolist(), votes.tolist()) == ([12, 34, 57], [5, 6, 1])
 
     @pytest.mark.usefixtures("_two_each")

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from distkeras_grid import progress
-from distkeras_grid.cli.spinner import doing
+from distkeras_grid.cli.spinner import spinner
 from tests.cluster import driver_environment, standalone_cluster
 
 
 def said_in(seconds, monkeypatch, capsys, *, shown=True):
     monkeypatch.setattr(progress.Lines, "interval", 0.3)
-    with doing("starting Spark", shown=shown):
+    with spinner("starting Spark", shown=shown):
         time.sleep(seconds)
     return capsys.readouterr().err.splitlines()
 

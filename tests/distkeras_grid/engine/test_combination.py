@@ -88,11 +88,11 @@ def test_models_of_several_inputs_are_refused():
 
 
 def test_fresh_weights_follow_their_seed_and_leave_the_model_alone():
-    from distkeras_grid.engine.keras_model import fresh_weights, get_flat_weights
+    from distkeras_grid.engine.keras_model import get_flat_weights, initial_weights
 
     (model,) = members(1)
     before = get_flat_weights(model)
-    first, again, other = (fresh_weights(model, seed) for seed in ((1, 1), (1, 1), (1, 2)))
+    first, again, other = (initial_weights(model, seed) for seed in ((1, 1), (1, 1), (1, 2)))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     np.testing.assert_array_equal(get_flat_weights(model), before)

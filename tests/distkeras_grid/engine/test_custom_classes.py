@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distkeras_grid import Cluster, SingleTrainer
-from distkeras_grid.engine.keras_model import fresh_weights, get_flat_weights
+from distkeras_grid.engine.keras_model import get_flat_weights, initial_weights
 from distkeras_grid.errors import ConfigurationError
 
 pytestmark = pytest.mark.tensorflow
@@ -70,7 +70,7 @@ def test_a_layer_and_a_model_as_the_guides_print_them():
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert_as_fit(model, Net, Block)
     weights = get_flat_weights(model)
-    assert np.abs(fresh_weights(model, (1, 1)) - weights).max() > 0
+    assert np.abs(initial_weights(model, (1, 1)) - weights).max() > 0
     np.testing.assert_array_equal(get_flat_weights(model), weights)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from distkeras_grid.engine.keras_model import (
-    fresh_weights,
     get_flat_weights,
+    initial_weights,
     model_from_bytes,
     model_to_bytes,
     seed_generators,
@@ -142,7 +142,7 @@ def test_a_fresh_start_leaves_what_was_adapted_and_resets_what_was_learned():
     )
     model.get_layer("norm").moving_mean.assign([5.0, 5.0])
     member = model_from_bytes(model_to_bytes(model))
-    set_flat_weights(member, fresh_weights(model, (7, 1)))
+    set_flat_weights(member, initial_weights(model, (7, 1)))
     assert np.abs(np.subtract(member.layers[1].kernel, model.layers[1].kernel)).max() > 0
     assert np.all(member.get_layer("norm").moving_mean == 0)
     x = np.array([[90.0], [130.0]], np.float32)

@@ -89,7 +89,7 @@ def trained(worker, before=None):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_late_attempt_steps_as_a_fresh_optimizer_does(optimizer):
     late, fresh = engine(optimizer(0.003)), engine(optimizer(0.003))
-    late.begin_after(DONE)
+    late.set_schedule_offset(DONE)
     (result, weights), (expected, expected_weights) = trained(late), trained(fresh)
     assert result == expected
     np.testing.assert_array_equal(weights, expected_weights)
@@ -101,7 +101,7 @@ def test_a_late_attempt_steps_as_a_fresh_optimizer_does(optimizer):
 def test_the_schedule_of_a_late_attempt_goes_on(optimizer, jit):
     """Falling after 1877 steps, seen from step 1875 on, is falling after 2."""
     late = engine(optimizer(falling(DONE + 2)), jit=jit)
-    late.begin_after(DONE)
+    late.set_schedule_offset(DONE)
     fresh = engine(optimizer(falling(2)), jit=jit)
     (result, weights), (expected, expected_weights) = trained(late), trained(fresh)
     assert result == expected
@@ -113,8 +113,8 @@ def test_the_schedule_of_a_late_attempt_goes_on(optimizer, jit):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_plan_of_steps_can_be_set_again(optimizer):
     late, fresh = engine(optimizer(falling(2))), engine(optimizer(falling(2)))
-    late.begin_after(DONE)
-    late.begin_after(0)
+    late.set_schedule_offset(DONE)
+    late.set_schedule_offset(0)
     np.testing.assert_array_equal(trained(late)[1], trained(fresh)[1])
 
 
@@ -125,7 +125,7 @@ def test_an_engine_that_is_kept_begins_the_next_run_at_the_schedules_start():
     archive = model_to_bytes(model(adam(falling(2))))
     late = load_engine(archive)
     _, expected = trained(late)
-    late.begin_after(DONE)
+    late.set_schedule_offset(DONE)
     again = load_engine(archive)
     assert again is late
     np.testing.assert_array_equal(trained(again)[1], expected)

@@ -25,7 +25,7 @@ def test_an_engine_that_adopts_a_model_compiles_nothing_new(jit):
     engine = engine_for(compiled(mlp, "sgd"), jit=jit)
     for _ in range(2):
         train(engine, images(rows=60))
-        engine.adopt(compiled(mlp, "sgd"))
+        engine.copy_from(compiled(mlp, "sgd"))
     (functions,) = engine._functions.values()
     assert functions.any.experimental_get_tracing_count() == 1
     assert functions.whole.experimental_get_tracing_count() == 1

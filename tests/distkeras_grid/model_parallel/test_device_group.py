@@ -90,7 +90,7 @@ def test_an_older_attempt_does_not_take_the_place_of_a_newer_one(kind):
     members = kind(3)
     threads = [connect(members, 1, Holds(), attempt=attempt) for attempt in (4, 6)]
     line = members.line(1)
-    for act in (lambda: members.permit(1, 5), lambda: again(members, 1, Holds(), 5)):
+    for act in (lambda: members.authorize(1, 5), lambda: again(members, 1, Holds(), 5)):
         with pytest.raises(FencedError):
             act()
     assert members.line(1) is line
@@ -106,10 +106,10 @@ def test_an_older_attempt_does_not_take_the_place_of_a_newer_one(kind):
 def test_a_newer_attempt_that_comes_too_late_fences_the_older_one(members):
     """Otherwise the older one would connect to the next master before the newer one."""
     with pytest.raises(RefusedError):
-        members.permit(1, 3)
+        members.authorize(1, 3)
     assert members.lost
     with pytest.raises(FencedError):
-        members.permit(1, 2)
+        members.authorize(1, 2)
 
 
 def test_a_part_that_does_not_answer_in_time_is_lost(members):

@@ -193,7 +193,7 @@ def test_a_stage_that_connects_again_does_not_go_on_with_its_first_weights(block
             lambda: engine.evaluate(before, blocks()),
             engine.state,
             engine.weights,
-            lambda: engine.begin_after(3),
+            lambda: engine.set_schedule_offset(3),
             lambda: engine.set_learning_rate(0.1),
         ):
             with pytest.raises(ServerUnreachableError):
@@ -214,7 +214,7 @@ def test_where_schedules_go_on_the_optimizers_of_stages_stay_as_they_are(blocks)
     with placed_engine(deep("adam"), ("two",)) as engine:
         trained(engine, blocks, windows=1)
         before = engine.state()
-        engine.begin_after(5)
+        engine.set_schedule_offset(5)
         after = engine.state()
         held, now = unpack(before["stage 0"]), unpack(after["stage 0"])
         changed = [key for key, array in held.items() if (array != now[key]).any()]

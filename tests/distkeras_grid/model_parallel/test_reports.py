@@ -42,11 +42,11 @@ class Driver:
 def test_nobody_waits_for_a_driver_that_is_busy():
     driver = Driver(busy=True)
     with Reports(driver.send) as reports:
-        reports.say(["a"], {"c": (2, 1)})
+        reports.add(["a"], {"c": (2, 1)})
         assert driver.asked.wait(20)
         # These return although the first report is still on its way.
-        reports.say(["b"], {"c": (1, 2)})
-        reports.say(["c"])
+        reports.add(["b"], {"c": (1, 2)})
+        reports.add(["c"])
         assert driver.found == []
         driver.free.set()
     assert driver.found == [(["a"], {"c": (2, 1)}, ()), (["b", "c"], {"c": (1, 2)}, ())]
@@ -56,7 +56,7 @@ def test_after_the_end_a_report_is_sent_at_once():
     driver = Driver()
     with Reports(driver.send) as reports:
         pass
-    reports.say(["late"])
+    reports.add(["late"])
     assert [lines for lines, *_ in driver.found] == [["late"]]
 
 
@@ -65,18 +65,18 @@ def test_an_error_of_a_report_ends_no_batch_and_is_raised_at_the_end():
         raise RemoteProtocolError("no report is due")
 
     with pytest.raises(RemoteProtocolError), Reports(refuses) as reports:
-        reports.say(["a"])
+        reports.add(["a"])
     with pytest.raises(KeyError), Reports(refuses) as reports:
-        _ = {}[reports.say(["a"])]
+        _ = {}[reports.add(["a"])]
 
 
 def test_what_waits_for_a_driver_is_bounded_and_fits_a_report():
     driver = Driver(busy=True)
     with Reports(driver.send) as reports:
-        reports.say(["x" * 5000])
+        reports.add(["x" * 5000])
         assert driver.asked.wait(20)
         for line in numbered(MANY):
-            reports.say([line])
+            reports.add([line])
         driver.free.set()
     assert len(driver.found) == 2
     for lines, *_ in driver.found:
@@ -127,5 +127,5 @@ def test_a_run_whose_last_divided_layer_becomes_whole_keeps_no_former_shares():
 def test_no_shares_are_told_from_none_that_are_said(shares):
     sent = []
     with Reports(lambda *found: sent.append(found)) as reports:
-        reports.say(["line"], shares)
+        reports.add(["line"], shares)
     assert [found[1] for found in sent] == [shares]

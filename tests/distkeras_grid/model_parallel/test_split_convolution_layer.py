@@ -124,7 +124,7 @@ def test_output_and_gradients_are_those_of_the_whole_layer(case):
     assert layers[0].input_gradient
     with devices_of(layers, 3) as devices:
         install(list(found.layers.values()), devices)
-        devices.adopt(plan_of(c=shares))
+        devices.apply_plan(plan_of(c=shares))
         divided = gradients(model, x)
         # Outside of a compiled call, too.
         assert apart(expected[0], model(x)) <= BOUNDS["output"]
@@ -190,7 +190,7 @@ def test_a_training_gives_the_weights_and_the_accuracy_of_the_whole_model(data, 
     assert [layer.input_gradient for layer in layers] == [False, True, True]
     with devices_of(layers, 3) as devices:
         install(list(found.layers.values()), devices)
-        devices.adopt(plan_of(**SHARES))
+        devices.apply_plan(plan_of(**SHARES))
         assert_same(fitted(model, data), expected)
 
 
@@ -230,7 +230,7 @@ def test_a_divided_training_is_as_far_from_that_in_float64_as_a_whole_one(optimi
         with devices_of(layers, 2, batch=32) as devices:
             if found is not None:
                 install(list(found.layers.values()), devices)
-                devices.adopt(plan_of(a=(9, 7), b=(11, 13)))
+                devices.apply_plan(plan_of(a=(9, 7), b=(11, 13)))
             model.fit(x.astype(dtype), y, batch_size=32, epochs=12, shuffle=False, verbose=0)
         return np.concatenate([array.ravel() for array in model.get_weights()])
 
@@ -265,7 +265,7 @@ def test_a_lost_device_costs_nothing_but_its_help(requests, data, expected):
     with devices_of(layers, 3, before={2: mortal}) as devices:
         assert all(devices.measure().shares.values())
         install(list(found.layers.values()), devices)
-        devices.adopt(plan_of(**SHARES))
+        devices.apply_plan(plan_of(**SHARES))
         life[0] = requests
         assert_same(fitted(model, data), expected)
         assert [line for line in devices.told if "Device 2 is lost" in line]
@@ -328,8 +328,8 @@ def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeyp
         # Known before the first batch: in a window of one batch, few are made with whole layers.
         measured = devices.measure()
         assert measured.layers[0].whole > ALONE
-        devices.keep_whole()
-        after = devices.divide_again(unsplit=3.0, through=2.0)
+        devices.disable_splitting()
+        after = devices.divide_again(baseline_seconds=3.0, through=2.0)
         assert after.layers == measured.layers
         assert after.whole == 3.0
         rest = 2.0 - after.layers[0].whole
@@ -337,21 +337,21 @@ def test_the_master_alone_is_not_compared_with_devices_that_work_at_once(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("which", "unsplit", "divides"),
+    ("which", "baseline_seconds", "divides"),
     [("auto", 0.4, True), ("auto", 0.3, False), ("all", 0.3, True), (("c",), 0.3, True)],
 )
 def test_layers_are_divided_only_if_that_is_faster_than_the_model_as_it_is(
-    monkeypatch, which, unsplit, divides
+    monkeypatch, which, baseline_seconds, divides
 ):
     """Predicted are 0.25 s for the layer, and 0.1 s beside it."""
     planned = planning(c=(4, 8))
     monkeypatch.setattr(devices_module, "plan_layers", planned)
     devices = Devices([small_layer()[0]], 2, 8, which)
-    devices.adopt(planned(rest=0.0, unsplit=None))
-    devices.keep_whole()
-    plan = devices.divide_again(unsplit, through=0.6)
-    assert (plan.whole, bool(plan.shares)) == (unsplit, divides)
-    assert plan.divided == pytest.approx(0.35 if divides else unsplit)
+    devices.apply_plan(planned(rest=0.0, baseline_seconds=None))
+    devices.disable_splitting()
+    plan = devices.divide_again(baseline_seconds, through=0.6)
+    assert (plan.whole, bool(plan.shares)) == (baseline_seconds, divides)
+    assert plan.divided == pytest.approx(0.35 if divides else baseline_seconds)
     assert devices.plan == plan
 
 
@@ -362,9 +362,9 @@ def test_a_silent_device_costs_a_wait_and_nothing_else(monkeypatch, silent_at):
     layer, arrays = small_layer()
     with devices_of([layer], 3) as devices:
         devices.measure()
-        devices.adopt(plan_of(c=(12, 0, 0)))
+        devices.apply_plan(plan_of(c=(12, 0, 0)))
         expected = passed(devices, *arrays)
-        devices.adopt(plan_of(c=(2, 4, 6)))
+        devices.apply_plan(plan_of(c=(2, 4, 6)))
         over, answer = threading.Event(), devices.computers[1].answer
 
         def nothing(message, arrays, duplex):

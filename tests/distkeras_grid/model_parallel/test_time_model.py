@@ -146,10 +146,10 @@ def test_the_time_of_a_batch_is_that_of_the_layers_and_the_rest():
 
 def test_a_plan_is_compared_with_the_measured_time_of_the_model_as_it_is():
     part = LayerPlan(layer="a", shares=(2, 2), whole=1.0, divided=0.6, moved=10)
-    plan = SplitPlan(layers=(part,), rest=0.25, unsplit=1.5)
+    plan = SplitPlan(layers=(part,), rest=0.25, baseline_seconds=1.5)
     assert (plan.whole, plan.divided, plan.pays) == (1.5, 0.85, True)
     # Keras' graph may be faster than its layers one by one.
-    faster = SplitPlan(layers=(part,), rest=0.25, unsplit=0.8)
+    faster = SplitPlan(layers=(part,), rest=0.25, baseline_seconds=0.8)
     assert (faster.whole, faster.divided, faster.pays) == (0.8, 0.85, False)
     assert "does not pay" in faster.verdict()
     whole = faster.all_whole()

@@ -143,7 +143,7 @@ def test_where_schedules_go_on_the_optimizers_of_towers_stay_as_they_are(blocks)
     with towers_engine(model_to_bytes(model), names) as engine:
         trained(engine, blocks, windows=1)
         before = engine.state()
-        engine.begin_after(5)
+        engine.set_schedule_offset(5)
         after = engine.state()
         held, now = unpack(before["tower 1"]), unpack(after["tower 1"])
         changed = [key for key, array in held.items() if (array != now[key]).any()]
@@ -204,7 +204,7 @@ def test_a_tower_that_connects_again_does_not_go_on_with_its_first_weights(block
             engine.state,
             lambda: engine.restore(state),
             engine.weights,
-            lambda: engine.begin_after(3),
+            lambda: engine.set_schedule_offset(3),
             lambda: engine.set_learning_rate(0.1),
         ):
             with pytest.raises(ServerUnreachableError):

@@ -100,7 +100,7 @@ def test_another_attempt_begins_with_a_new_optimizer_at_its_place():
     first.run(first.weights(), rows.blocks(window.blocks), after)
     second.run(second.weights(), rows.blocks(window.blocks), after)
     first.restore(fresh)
-    first.begin_after(5)
+    first.set_schedule_offset(5)
     state = first.state()
     changed = [name for name, array in state.items() if (array != fresh[name]).any()]
     # Nothing but where schedules go on, which comes last.

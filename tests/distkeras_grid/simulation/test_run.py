@@ -330,9 +330,9 @@ def test_another_attempt_has_an_engine_of_its_own():
     class Told(QuadraticLearner):
         steps = ()
 
-        def begin_after(self, steps):
+        def set_schedule_offset(self, steps):
             self.steps += (steps,)
-            super().begin_after(steps)
+            super().set_schedule_offset(steps)
 
     learner = Told(np.array([8.0]), 1.0, 0.5)
     rows = ArraySource([np.ones((9, 1))], [np.zeros(9)])

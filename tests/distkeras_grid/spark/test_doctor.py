@@ -24,7 +24,7 @@ from distkeras_grid.spark.doctor import (
     check_slots,
     check_storage,
     describe_executors,
-    settle,
+    raise_or_collect,
 )
 from distkeras_grid.spark.storage import Storage
 
@@ -43,8 +43,8 @@ def test_the_first_bad_finding_is_raised_as_its_own_error():
         CheckResult("c", CheckLevel.BAD, "wrong"),
     ]
     with pytest.raises(NotEnoughSlotsError, match="few slots"):
-        settle(findings)
-    assert settle(findings[:1]) == ["slow"]
+        raise_or_collect(findings)
+    assert raise_or_collect(findings[:1]) == ["slow"]
 
 
 def test_an_error_of_ours_becomes_a_finding_and_any_other_passes():

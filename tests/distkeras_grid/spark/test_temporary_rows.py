@@ -58,7 +58,7 @@ def test_a_run_on_another_machine_is_dead_if_it_is_silent_all_the_time(
             leave_sign = LeaseRecord("host", "elsewhere", 2**31, "1", 4)
             (root / owner_name(OTHER)).write_bytes(msgspec.json.encode(leave_sign))
         for _ in range(500):
-            if run.beats >= 8:
+            if run.heartbeat_count >= 8:
                 break
             threading.Event().wait(0.01)
     assert (root / f"rows-{OTHER}").exists() == lives

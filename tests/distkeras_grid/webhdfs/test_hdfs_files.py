@@ -36,7 +36,7 @@ def test_a_folder_is_walked_without_what_is_half_there(files: HdfsFiles) -> None
 def test_directories_are_looked_at_and_none_below_one_that_is_missing(
     files: HdfsFiles, hdfs: Loopback
 ) -> None:
-    present = files.look({"/raw/deep", "/new", "/new/a", "/new/a/b", "/raw/a"})
+    present = files.find_existing({"/raw/deep", "/new", "/new/a", "/new/a/b", "/raw/a"})
     assert present == {
         "/raw/deep": FOLDER,
         "/raw/deep/x": ExistingEntry(2),

@@ -52,7 +52,7 @@ def test_what_cannot_be_sent_is_named(tmp_path: Path, make: object, told: str) -
 def test_what_is_here_is_looked_at_one_level_deep(tmp_path: Path) -> None:
     (tmp_path / "folder" / "deep").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"123")
-    assert FILES.look([str(tmp_path), f"{tmp_path}/file", f"{tmp_path}/nothing"]) == {
+    assert FILES.find_existing([str(tmp_path), f"{tmp_path}/file", f"{tmp_path}/nothing"]) == {
         str(tmp_path): ExistingEntry(is_directory=True),
         f"{tmp_path}/folder": ExistingEntry(is_directory=True),
         f"{tmp_path}/file": ExistingEntry(3),

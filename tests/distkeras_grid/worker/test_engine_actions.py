@@ -34,7 +34,7 @@ def test_a_state_that_is_handed_over_is_taken_over_bit_for_bit():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_state_that_is_not_finite_is_not_handed_over(value):
     own = engine()
-    own.take_over([np.array([1.0, value], np.float32)])
+    own.load_step_state([np.array([1.0, value], np.float32)])
     with pytest.raises(NonFiniteLossError):
         shared_state(own, version=3)
 

@@ -64,7 +64,7 @@ class CountingEngine:
     def set_learning_rate(self, value):
         self.learning_rate = value
 
-    def begin_after(self, steps):
+    def set_schedule_offset(self, steps):
         self.done = steps
 
     def state(self):
