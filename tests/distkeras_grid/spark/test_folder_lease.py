@@ -37,7 +37,7 @@ class Folder:
     def delete(self, uri):
         if not Path(uri).exists():
             return False
-        shutil.rmtree(uri) if Path(uri).is_dir() else Path(uri).unlink()
+        shutil.rmtree(uri) if Path(uri).is_dir() else Path(uri).unlink(missing_ok=True)
         return True
 
     def delete_empty(self, uri):
