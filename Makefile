@@ -40,8 +40,8 @@ demo: setup ## tile the sample images, train by two workers, write a report with
 test: setup ## what a change can break: test-core, and one journey each on a cluster, HDFS and YARN
 	@$(PYTEST)
 
-test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, Spark, TensorFlow, not the slow
-	@$(PYTEST) -m "$(CORE) and not slow and not full"
+test-core: setup ## tests without a cluster, Hadoop and notebooks: quick ones, Spark, TensorFlow
+	@$(PYTEST) -m "$(CORE) and not full"
 
 test-full: setup ## every test: also each notebook, each fault, each way to submit; before a change is done
 	@$(PYTEST) -m ""
@@ -97,8 +97,8 @@ layers: setup
 
 # A third process works while others wait for a clock, as a tenth of these tests do.
 quick: PROCESSES = 3
-quick: setup ## tests without a JVM and without TensorFlow, not the slow
-	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not slow and not full"
+quick: setup ## tests without a JVM and without TensorFlow
+	@$(PYTEST) -m "$(CORE) and not spark and not tensorflow and not full"
 
 fmt: setup ## format the sources
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .

@@ -14,7 +14,7 @@ from tests.benchmarks.smallest import names
 QUICK = ("fuzz", "scale likeness", "tiling")
 # This one starts a server.
 STARTING = ("exchange",)
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in STARTING]
+SLOW = [pytest.param(name, marks=pytest.mark.full) for name in STARTING]
 FULL = [
     pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])
     for name in names()
@@ -29,7 +29,7 @@ def test_each_module_can_be_imported(project):
 
 
 @pytest.mark.parametrize("name", [*QUICK, *SLOW, *FULL])
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_runs_at_its_smallest_size(name, project):
     # A session and the kernels of TensorFlow are a process's own.
     ended = subprocess.run(

@@ -57,7 +57,7 @@ def run_on(backend: str, folder: Path, *arguments: str, seconds: float) -> None:
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("backend", OTHERS)
 def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
     chosen = "S1 or (learns and DOWNPOUR)"

@@ -8,7 +8,6 @@ from tests.faults import table
 from tests.faults.table import Promise
 
 
-@pytest.mark.slow
 def test_the_page_is_written_from_the_tests():
     found = table.all_promises()
     assert len(found) > 30

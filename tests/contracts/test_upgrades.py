@@ -70,7 +70,7 @@ def test_each_release_is_there_and_on_the_page(project):
     assert f"`{version}`" in page
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_written_by_a_version_of_development(monkeypatch):
     monkeypatch.setattr(distkeras_grid, "__version__", "9.0.0.dev0")
     with pytest.raises(SystemExit, match="development"):
@@ -78,7 +78,7 @@ def test_nothing_is_written_by_a_version_of_development(monkeypatch):
     assert not (FOLDER / "9.0.0.dev0").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_tiles_are_read_and_updated(spark, written):
     from data_prep import TileSpec, TilingSettings, tile_images
@@ -116,7 +116,7 @@ def test_model_and_history_of_a_run_are_loaded(spark, written):
         _ = run.spec
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_checkpoint_is_refused_by_its_format(spark, written):

@@ -43,7 +43,7 @@ def settings(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_zones_are_kept_off_and_followed(spark, settings, tmp_path):
     table = tmp_path / "zones.csv"
     head = "file,left,top,right,bottom\n"

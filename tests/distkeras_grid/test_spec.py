@@ -373,7 +373,7 @@ def test_who_exchanges_once_has_a_window_of_all_epochs(draft):
     ),
     st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.text()),
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_any_spec_survives_its_text(schedule, parameters):
     spec = make_spec(schedule=schedule, rule=RuleSpec(name="r", parameters=parameters))
     assert RunSpec.from_text(spec.to_text()) == spec

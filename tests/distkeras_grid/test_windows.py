@@ -27,7 +27,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=8), st.slices(8))
-@pytest.mark.slow
+@pytest.mark.full
 def test_they_are_a_sequence_of_what_was_added(records, part):
     windows = Windows(records[:3])
     windows.extend(records[3:])
@@ -42,7 +42,7 @@ def test_they_are_a_sequence_of_what_was_added(records, part):
 
 
 @given(st.lists(RECORDS, max_size=8), NUMBERS, NUMBERS)
-@pytest.mark.slow
+@pytest.mark.full
 def test_windows_are_found_by_their_versions(records, since, until):
     found = list(Windows(records).between(since, until))
     assert found == [n for n, record in enumerate(records) if since < record.version <= until]

@@ -64,7 +64,7 @@ def grows(rule, workers, window, shares, folds):
         pytest.param(DynamicRateRule(), 10, 1, id="dynamic-rate-10"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_0_3_a_gain_of_97_percent_of_the_bound_is_stable_and_103_percent_is_not(
     rule, workers, window
 ):

@@ -22,7 +22,7 @@ SPEEDS = {
 
 
 @pytest.mark.parametrize("speeds", SPEEDS.values(), ids=SPEEDS.keys())
-@pytest.mark.slow
+@pytest.mark.full
 def test_Y3_0_2_staleness_adds_up_to_the_commits_of_the_others(speeds):
     """Staleness of all commits, with what each worker has missed since: ``(n - 1)`` a commit.
 

@@ -174,7 +174,7 @@ def test_Q6_the_sum_in_another_order_would_be_another_one():
 
 
 @pytest.mark.parametrize(("quorum", "expected"), [(1.0, 137 / 60), (0.8, 137 / 60 - 1)])
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_first_round_waits_as_long_as_order_statistics_say(quorum, expected):
     """Exponential times of mean 1: ``H_5`` for 5 of 5, ``H_5 - H_1`` for 4 of 5."""
     waits = []

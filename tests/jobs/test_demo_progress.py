@@ -36,19 +36,19 @@ def lines_after(progress, monkeypatch, capsys, *, said):
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_silence_is_broken(progress, monkeypatch, capsys):
     found = lines_after(progress, monkeypatch, capsys, said=False)
     assert 4 <= len(found) <= 10
     assert all(line.startswith("tiling  ") for line in found)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_added_to_what_others_say(progress, monkeypatch, capsys):
     assert set(lines_after(progress, monkeypatch, capsys, said=True)) == {"cutting"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_silence_that_began_in_another_step_is_broken(progress, monkeypatch, capsys):
     monkeypatch.setattr(progress, "SILENCE", 0.6)
     lines = progress.AfterSilence()
@@ -58,6 +58,6 @@ def test_a_silence_that_began_in_another_step_is_broken(progress, monkeypatch, c
     assert capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_silences_end_before_five_seconds(progress):
     assert progress.SILENCE + 0.25 < 5

@@ -38,7 +38,7 @@ def find_one(lines):
     return [Finding("Lines are many.", f"{len(lines)} of them.", [["head"], ["row"]])]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_report_holds_everything(tmp_path):
     page = write_report(tmp_path, outcomes(), CONDITIONS, find_one).read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -76,7 +76,7 @@ def test_of_unequal_devices_the_fastest_alone_is_the_measure():
     assert speed_up(plan, fastest=4.0) == pytest.approx(speed_up(plan) / 4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_page_has_the_runs_and_the_pictures(tmp_path):
     page = write_study(tmp_path, [result(SIZES[0]), result(SIZES[1])], "a machine", "numbers")
     text = page.read_text()

@@ -57,7 +57,7 @@ def sources(frame):
     return {row.source for row in frame.select("source").distinct().collect()}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_fold_is_read_by_name(settings, capsys):
     before = {path: path.stat().st_mtime_ns for path in Path(settings.output).rglob("*.parquet")}
     assert main(["--data", settings.output, "--by", "2"]) == 0
@@ -96,7 +96,7 @@ def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
     assert sources(train).isdisjoint(sources(validation))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_specimens_that_share_a_picture_are_held_out_together(spark, settings):
     """A picture of one specimen was trained on where this specimen was held out."""
     first = make_folds(settings.output, "group", name="specimen", spark=spark)
@@ -114,7 +114,7 @@ def test_specimens_that_share_a_picture_are_held_out_together(spark, settings):
     assert check_leaks_of(settings.output, spark=spark, near_duplicates=False).leaks == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
     spark, settings, tmp_path
 ):

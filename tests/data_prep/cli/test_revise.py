@@ -61,7 +61,7 @@ def settings(once, tmp_path):
     return once.copy(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_night_with_other_labels_writes_no_tile(spark, once, settings):
     raw, first = Path(settings.input), once.done
     data = settings.output
@@ -135,7 +135,7 @@ def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, t
     assert main(flags) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_the_verb_said_stands_if_files_are_saved_again(spark, settings, tmp_path, capsys):
     """The excluded image was trained on again, and the other one had its former label."""
     data = settings.output

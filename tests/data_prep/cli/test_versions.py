@@ -63,7 +63,7 @@ def settings(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_night_is_a_version_that_can_be_read_while_its_shards_are_kept(
     spark, settings, capsys
 ):

@@ -277,7 +277,7 @@ def left_by_the_third(held):
     return set(disk.held) - {*seen(disk), "_dataset.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("come", "switches"),
     [
@@ -311,7 +311,7 @@ def test_a_sleeper_that_was_taken_for_dead_spoils_nothing_when_it_wakes(come, sw
     assert ends - {(("A",), frozenset({*of_a, "c"})), ((), frozenset({"a b", "c"}))} == expected
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sleeper_publishes_no_shard_that_was_deleted_in_part():
     """A local disk deletes a folder file by file."""
     disk = {f"{ROOT}/_dataset.json": manifest(0, 1).encode(), f"{ROOT}/_owner.{A}": b""}
@@ -591,7 +591,7 @@ def test_killed_after_any_step_each_listed_version_is_there_and_no_other(former,
         assert (seen(disk), held["_versions/6.json"]) == (BEFORE, "six")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sleeper_spoils_no_version_when_it_wakes():
     for first, second in itertools.product(range(VERSIONED_STEPS + 1), repeat=2):
         disk = versioned_start()

@@ -78,7 +78,7 @@ def rows_of(spark, data):
     return Counter((*(row[name] for name in columns), bytes(row.image)) for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_many_nights_become_one_shard_with_the_same_rows(spark, tmp_path, monkeypatch, capsys):
     raw, data = tmp_path / "raw", str(tmp_path / "tiles")

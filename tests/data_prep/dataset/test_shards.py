@@ -172,7 +172,7 @@ def publish(
     return writer.publish(night)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     """It was written twice for each shard: 45 GB for 100,000 images."""
     disk, night = Disk(), first_night()
@@ -206,7 +206,7 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     assert (manifest["history"], manifest["last_update"] > 3) == ([], True)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_who_reads_between_two_publications_knows_what_comes_with_the_second(monkeypatch):
     """All shards of a night had one number, and a training in between never saw the later ones."""
     seen, told = set(), -1
@@ -307,7 +307,7 @@ def test_a_night_whose_first_shards_keep_no_tile_goes_on(monkeypatch):
     assert manifest["tiles"] == 11_864 * (IMAGES - len(none))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch):
     """Its numbers began at 0 again, and `retrain` found nothing new for as many nights."""
     disk = Disk()
@@ -322,7 +322,7 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
     assert min(each["update"] for each in sources) == 42
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_conditions_dropped_is_known_after_the_night(monkeypatch):
     night = first_night()
     manifest = publish(monkeypatch, Disk(), night, keeps_half=True)
@@ -445,7 +445,7 @@ class Counted(list):
         return super().__contains__(item)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_list_of_images_is_not_gone_through_for_each_image(monkeypatch):
     """It was: the summary of a night of 100,000 images would have taken a quarter of an hour."""
     night = first_night()

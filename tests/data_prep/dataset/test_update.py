@@ -121,7 +121,7 @@ def hidden(settings):
     return sorted(names - {"_reports", "_likeness", "_versions", "_croissant.json", "_README.md"})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_tiles_that_do_not_meet_the_conditions_are_counted_and_not_stored(
     spark, settings, folder, cut
 ):
@@ -375,7 +375,7 @@ def test_where_all_images_are_hidden_the_error_names_them(spark, settings, tmp_p
         update_tiles(replace(settings, input=str(tmp_path / "hidden")), spark=spark)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_is_in_quarantine_is_not_read_again_until_it_changes(
     spark, settings, folder, monkeypatch
 ):
@@ -427,7 +427,7 @@ def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
     assert (after.new, after.left_out, after.quarantined) == (1, {}, {})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("happens", "kind"),
     [
@@ -517,7 +517,7 @@ def test_names_and_splits_of_a_table_are_wrong_for_single_images(spark, settings
     }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_lines_of_a_table_of_splits_that_come_too_late_end_no_night(
     spark, settings, folder, tmp_path
 ):
@@ -544,7 +544,7 @@ def test_lines_of_a_table_of_splits_that_come_too_late_end_no_night(
     assert [line for line in said if "a/1 [x].png" in line and "train" in line]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("first")
 def test_replaced_images_of_several_shards_leave_no_former_tile(
     spark, settings, folder, monkeypatch
@@ -624,7 +624,7 @@ def test_prune_drops_and_an_image_that_comes_back_has_its_split(spark, settings,
     assert splits_of(spark, settings.output)["b/again.png"] == before["b/2.png"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_data_set_that_was_written_at_once_is_taken_over(spark, settings, folder, cut):
     tile_images(replace(settings, update=False), spark=spark)
     before, splits = rows_of(spark, settings.output), splits_of(spark, settings.output)
@@ -728,7 +728,7 @@ def test_what_does_not_fit_the_data_set_is_refused(spark, settings, folder, tmp_
         update_tiles(replace(settings, output=str(tmp_path / "mine")), spark=spark)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_fields_of_view_that_overlap_stay_in_one_split_over_nights(
     spark, settings, folder, samples
 ):

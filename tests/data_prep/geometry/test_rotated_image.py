@@ -40,7 +40,7 @@ class Strips:
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 @pytest.mark.parametrize("channels", [(), (3,)])
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_pixel_has_one_value_whatever_is_read(interpolation, dtype, channels):
     image, spec = noise((150, 201, *channels), dtype), TileSpec(interpolation=interpolation)
     for angle, cache_bytes in itertools.product(ANGLES, (0, 200_000, 1 << 30)):

@@ -43,7 +43,7 @@ def test_published_size_and_empty_angles():
 
 @pytest.mark.parametrize("edge", ["drop", "shift", "pad"])
 @pytest.mark.parametrize("tile", [16, 64])
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_tile_shows_a_pixel_of_a_zone(edge, tile):
     """Zones are white on black: a tile that shows any of one has a pixel above 0."""
     image = np.zeros((300, 400), np.uint8)

@@ -52,7 +52,7 @@ def image(height, width, channels, dtype, white):
     ("channels", "dtype", "white"),
     [(None, np.uint8, 255), (3, np.uint8, 255), (1, np.uint16, 4095), (3, np.uint16, 65535)],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_sums_of_the_frame_are_those_of_its_tiles(tile, overlap, edge, channels, dtype, white):
     pixels = image(110, 140, channels, dtype, white)
     spec = TileSpec(tile, overlap, [0, 20, 110], edge=edge)
@@ -84,7 +84,7 @@ def test_tall_tiles_are_measured_over_several_bands():
         (33, {}),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_quarter_turns_have_the_quality_that_each_has_alone(tile, options):
     pixels = image(150, 190, 3, np.uint8, 255)
     spec = TileSpec(tile, 0.5, [0, 20, 90, 110, 180, 200, 270, 290], **options)

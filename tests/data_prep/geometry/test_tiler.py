@@ -132,7 +132,7 @@ def test_agrees_with_pillow_and_scikit_image(turn_image, angle):
         (1704, 2272, TileSpec(mode="paper", interpolation="nearest"), 1),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_pixel_from_outside_the_source(height, width, spec, allowed, monkeypatch):
     """Outside is black here: nearest neighbours would bring it in."""
     monkeypatch.setattr(cv2, "BORDER_REFLECT_101", cv2.BORDER_CONSTANT)
@@ -194,7 +194,7 @@ def test_image_wider_than_opencv_takes():
 
 
 @pytest.mark.parametrize("angles", [[30], [30, 120]])
-@pytest.mark.slow
+@pytest.mark.full
 def test_memory_is_bounded_by_rows_not_by_the_turned_image(angles):
     image = np.zeros((3000, 4000), np.uint8)
     frame_width, frame_height = RotatedFrame(4000, 3000, 30.0).size

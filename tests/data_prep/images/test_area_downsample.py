@@ -49,7 +49,7 @@ def sides(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(sides(), sides(), st.sampled_from([1, 3]), st.sampled_from(["uint8", "uint16"]), st.data())
-@pytest.mark.slow
+@pytest.mark.full
 def test_any_part_has_the_values_of_the_whole(across, down, channels, dtype, data):
     (width, new_width), (height, new_height) = across, down
     rng = np.random.default_rng(width * 1000 + height)

@@ -127,7 +127,7 @@ TILINGS = {
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("spec", TILINGS.values(), ids=TILINGS)
 @pytest.mark.parametrize(("grain", "cache_bytes"), [((64, 64), 0), ((16, 500), 1 << 30)])
-@pytest.mark.slow
+@pytest.mark.full
 def test_tiles_are_those_of_the_whole_image_bit_for_bit(
     spec, grain, dtype, cache_bytes, monkeypatch
 ):
@@ -159,7 +159,7 @@ def test_gray_and_single_tiles_are_those_of_the_whole_image():
     np.testing.assert_array_equal(alone, next(crop_tile(raster, spec, 33, at)))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_turned_band_reads_only_the_blocks_around_it():
     pixels = smooth(3000, 3000, 1)
     regions = Counting(pixels, (256, 256))

@@ -28,7 +28,7 @@ from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_ends_the_process_is_an_error_and_the_next_is_tried_in_another(tmp_path):
     done = tmp_path / "done"
     with DecodeSandbox() as trials:
@@ -49,7 +49,7 @@ def take_memory(bytes_):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_needs_too_much_memory_beside_the_decoder_is_told():
     """The task has no limit of its own: Spark or the system would end it, at each attempt."""
     with DecodeSandbox(memory_mb=4) as trials, pytest.raises(UnreadableImageError, match=r"0\.png"):
@@ -236,7 +236,7 @@ def sources(spark, settings):
     return sorted(row.source for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_an_image_that_kills_its_worker_is_one_line_of_the_report(spark, deadly, settings):
     deadly.touch()

@@ -144,7 +144,7 @@ def test_a_driver_that_cannot_reach_hdfs_asks_no_task():
         assert by_web(hdfs, pytest.fail).kind == SPARK
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_question_to_a_task(spark):
     address = Address(("http://127.0.0.1:9",), "nobody")

@@ -196,7 +196,7 @@ def test_what_is_no_image_names_the_file(content):
         decode_image(content, "data/a.png")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pixels_are_counted_before_they_are_decoded():
     bomb = encode(Image.new("1", (20_000, 15_000)))
     assert len(bomb) < 100_000

@@ -314,7 +314,7 @@ def test_a_folder_on_hdfs_is_copied_and_the_copy_deleted(tmp_path, monkeypatch):
         assert content.sha256() == digest
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_night_of_folders(spark, tmp_path):
     """Each is one image, however many files it has; one of which a part changes is another."""
@@ -351,7 +351,7 @@ def test_an_empty_folder_is_no_image(tmp_path):
         open_image(content.stream, "x")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_colour_of_nd2_and_dm(tmp_path):
     blue_first = np.ascontiguousarray(COLOUR[:, :, ::-1])
     for path in (

@@ -372,7 +372,7 @@ def test_no_room_is_made_for_planes_that_no_file_holds(xml):
         read_image(write(GRAY, metadata=None, description=xml), "x", PlaneSelector(z="0"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_choice_among_many_pages_lists_none_of_them():
     xml = ome_of(1).replace('SizeT="1"', 'SizeT="50000"')
     content = write(GRAY, metadata=None, description=xml)

@@ -112,7 +112,7 @@ def test_idx(spark, idx_settings, numbers):
     assert left_behind(idx_settings) == ["a folder", "data"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_cifar_10(spark, tmp_path):
     rng = np.random.default_rng(3)
     folder = tmp_path / "cifar-10-batches-bin"
@@ -198,7 +198,7 @@ def test_standardised_by_the_training_split(spark, photo_settings):
     np.testing.assert_allclose(test.reshape(4, -1), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_principal_components_of_the_training_split(spark, idx_settings, numbers):
     settings = replace(idx_settings, gray=True, pca=True)
     ingest_images(settings, spark=spark)
@@ -257,7 +257,7 @@ def test_what_is_not_there_or_would_be_lost(spark, idx_settings, tmp_path, monke
     assert left_behind(idx_settings) == ["a folder"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @needs_no_power
 def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_taken(photo_settings, tmp_path):
     """It ended the command: lost+found at the root of a disk, for instance."""
@@ -280,7 +280,7 @@ def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_taken(photo_
     assert origin["left_out"] == result["left_out"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @needs_no_power
 def test_a_file_that_may_not_be_opened_is_named(photo_settings, tmp_path):
     """Spark says that it does not exist."""

@@ -250,7 +250,7 @@ def test_images_that_are_not_there_are_refused(spark, tmp_path):
         index_tiles(str(tmp_path), SPEC, spark=spark)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_a_model_trains_validates_and_predicts_on_tiles_that_nobody_wrote(index):
     import keras

@@ -204,7 +204,7 @@ def test_images_in_a_closed_folder_are_not_pruned():
         check_pruning(["c.png", "a/b/0.png"], {"a/b": ""})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @needs_no_power
 def test_a_folder_that_may_not_be_opened_is_told_and_the_others_are_listed(tmp_path):

@@ -176,7 +176,7 @@ def test_jpeg_is_stored_as_pictures_with_paths(spark, varied):
     assert decode_image(bytes(row.bytes), "tile").shape == (32, 32, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("encoding", ["jpeg", "png"])
 def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
     spark, varied, settings, tmp_path, monkeypatch, encoding
@@ -206,7 +206,7 @@ def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
         assert encoding != "png" or np.array_equal(image, pixels)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_differences_give_the_same_pixels_to_every_reader(spark, settings, tmp_path):
     """The project's, and others by the line of the guide."""
     smaller = replace(settings, encoding="difference", output=str(tmp_path / "smaller"))
@@ -230,7 +230,7 @@ def test_differences_give_the_same_pixels_to_every_reader(spark, settings, tmp_p
     np.testing.assert_array_equal(stored.cumsum(axis=0, dtype=np.uint8), expected[0])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_planes_are_chosen_or_refused(spark, settings, folder):
     stack = np.random.default_rng(2).integers(0, 65536, (3, 2, 80, 100), dtype=np.uint16)
     for label in "ab":
@@ -297,7 +297,7 @@ def test_labels_and_splits_from_a_table(spark, settings, folder, tmp_path):
     assert set(manifest["counts"]) == {"train"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_16_bits_are_kept(spark, settings, folder):
     rng = np.random.default_rng(1)
     for path in folder.glob("*/*.png"):
@@ -313,7 +313,7 @@ def test_16_bits_are_kept(spark, settings, folder):
         tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("manifest")
 def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
     with pytest.raises(OutputExistsError, match="--overwrite"):
@@ -383,7 +383,7 @@ def test_bad_images_fail_before_anything_is_written_or_are_listed(spark, setting
     assert "cannot be decoded" in left_out["a/cut.png"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_mixed_channels(spark, settings, folder):
     colour = np.random.default_rng(2).integers(0, 256, (80, 100, 3), dtype=np.uint8)
     Image.fromarray(colour).save(folder / "b" / "colour.png")
@@ -413,7 +413,7 @@ def test_inputs_that_are_not_there(spark, settings, folder, tmp_path):
         tile_images(replace(settings, labels=str(tmp_path / "labels.csv")), spark=spark)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_stays_behind_when_a_task_fails(spark, settings, folder, monkeypatch):
     """A source changes between the two passes."""
     from data_prep.spark import driver

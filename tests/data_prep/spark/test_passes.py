@@ -101,7 +101,7 @@ def cut(content, cutting, found, source="a.png"):
     return [each for batch in cut_image(row, ready, field, cutting) for each in batch.to_pylist()]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_paper_specification_writes_6972_rows():
     """One source of the published size; its tiles were counted there, 4,559,688 of 654 images."""
     content = png(np.zeros((1704, 2272), np.uint8))
@@ -193,7 +193,7 @@ def test_both_ways_of_reading_see_the_same(spark, paths, kind):
     assert (f"file:{paths[2]}" in found) == (kind == "file")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["file", "spark"])
 def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, paths, kind):
@@ -207,7 +207,7 @@ def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, pat
         strict.collect()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.tif"
@@ -302,7 +302,7 @@ def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always)
 
 
 @pytest.mark.parametrize("always", [False, True])
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_image_that_cannot_be_read_a_second_time_has_no_tiles(always):
     row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
     row |= {"path": "file:/a.tif", "sha256": "0" * 64}

@@ -63,7 +63,7 @@ def fields(pixels, shared):
     ],
     ids=["jpeg", "bright", "16 bits", "colour", "turned", "half", "0.7 jpeg", "crop", "fields"],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_was_done_to_a_picture(micrographs, change, least):
     every = [np.ascontiguousarray(each) for picture in micrographs for each in change(picture)]
     found = pairs(*every)
@@ -93,7 +93,7 @@ def test_a_burned_in_scale_bar_joins_nothing(micrographs):
     assert bar[: height // 2].mean() < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_scale_bar_does_not_hide_a_copy(micrographs):
     every = [each for picture in micrographs for each in (picture, with_bar(picture))]
     assert len(pairs(*every)) >= 0.9 * len(micrographs)

@@ -32,7 +32,7 @@ def cells(units, splits):
         st.sampled_from("abc"), st.lists(st.integers(1, 60), min_size=3, max_size=30), min_size=1
     )
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_class_of_three_units_has_tiles_in_every_split(sizes):
     units = [unit for label, each in sizes.items() for unit in units_of_class(each, label)]
     counts = cells(units, assign_groups(units, SHARES))
@@ -44,7 +44,7 @@ def test_every_class_of_three_units_has_tiles_in_every_split(sizes):
     st.lists(st.integers(1, 60), min_size=10, max_size=60),
     st.sampled_from([(0.8, 0.1, 0.1), (0.6, 0.2, 0.2), (0.34, 0.33, 0.33)]),
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_shares_of_tiles_are_met_within_the_largest_unit(sizes, shares):
     units = units_of_class(sizes)
     fractions = dict(zip(SHARES, shares, strict=True))

@@ -14,7 +14,7 @@ import pytest
 from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.errors import BusyError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 COMMAND = """
 import sys

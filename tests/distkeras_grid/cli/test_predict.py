@@ -67,7 +67,7 @@ def test_predictions_stand_beside_the_columns_and_are_evaluated(
     assert "accuracy 1.0000 on 20 rows" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_model_is_evaluated_without_a_set_of_predictions(data, model, tmp_path, capsys):
     assert evaluate.main(["--data", data, "--model", model]) == 0
     assert "accuracy 1.0000 on 20 rows" in capsys.readouterr().out
@@ -78,7 +78,7 @@ def test_a_model_is_evaluated_without_a_set_of_predictions(data, model, tmp_path
     assert evaluate.main(["--data", data, "--features", "features"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_columns_that_the_run_and_the_predictions_recorded_are_taken(
     spark, data, model, tmp_path, capsys
 ):
@@ -102,7 +102,7 @@ def test_the_columns_that_the_run_and_the_predictions_recorded_are_taken(
         assert "accuracy 1.0000 on 20 rows" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_predictions_that_exist_are_replaced_on_demand_only(spark, data, model, tmp_path, capsys):
     output = tmp_path / "predictions"
     assert predicted(data=data, model=model, output=output) == 0
@@ -141,7 +141,7 @@ def test_what_is_no_set_of_predictions_is_never_replaced(spark, data, model, tmp
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_predictions_are_not_lost_when_the_last_step_fails(
     spark, data, model, tmp_path, capsys, monkeypatch
 ):
@@ -199,7 +199,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_that_cannot_be_predicted_leave_nothing(spark, model, tmp_path, capfd):
     data = tmp_path / "data"
     frame = spark.range(4).selectExpr("if(id = 3, array(1.0f), array(1.0f, 2.0f)) as features")

@@ -104,7 +104,7 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_takes_less_than_2_s_and_no_spark(here, arguments, code, error):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run(

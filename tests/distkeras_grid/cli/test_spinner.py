@@ -20,7 +20,7 @@ def said_in(seconds, monkeypatch, capsys, *, shown=True):
     return capsys.readouterr().err.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_long_step_is_named(monkeypatch, capsys):
     found = said_in(2.0, monkeypatch, capsys)
     assert found
@@ -31,7 +31,7 @@ def test_a_short_step_is_silent(monkeypatch, capsys):
     assert said_in(0.0, monkeypatch, capsys) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_step_without_progress_is_silent(monkeypatch, capsys):
     assert said_in(2.0, monkeypatch, capsys, shown=False) == []
 

@@ -267,7 +267,7 @@ def train(*flags, data, model, output):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_is_written_and_not_replaced_unasked(data, model, tmp_path, capsys):
@@ -344,7 +344,7 @@ def test_a_run_that_cannot_be_saved_is_kept_here(data, model, tmp_path, capsys, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_that_can_be_saved_nowhere_tells_both_reasons(

@@ -242,7 +242,7 @@ def optimizer_named(name):
     }[name]()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "jit"),
     [

@@ -66,7 +66,7 @@ def train(engine):
     return vector.copy(), results
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("jit", [True, False])
 def test_kept_engine_gives_the_same_bits_again(archive, jit):
     engine = load(archive, jit=jit)
@@ -177,7 +177,7 @@ def test_other_threads_in_a_running_process_are_a_warning(caplog):
     caplog.clear()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_threads_are_in_force_in_a_fresh_process_and_the_same_number_goes_on():
     code = """
 from distkeras_grid.engine.process import prepare_process

@@ -55,7 +55,7 @@ def test_a_process_of_another_backend_is_refused():
         use_backend(other, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_a_fresh_process_takes_the_backend_and_the_threads_of_the_run():
     code = """

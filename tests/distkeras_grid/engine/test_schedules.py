@@ -95,7 +95,7 @@ def test_a_late_attempt_steps_as_a_fresh_optimizer_does(optimizer):
     np.testing.assert_array_equal(weights, expected_weights)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_schedule_of_a_late_attempt_goes_on(optimizer, jit):

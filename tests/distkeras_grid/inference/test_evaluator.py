@@ -191,7 +191,7 @@ def test_the_names_of_classes_are_those_of_the_labels_that_they_are_about(spark)
         AccuracyEvaluator("prediction", "kind").report(other, classes=("x",))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_report_refuses_what_the_accuracy_does(spark):
     evaluator = AccuracyEvaluator()
     with pytest.raises(EmptyDataError):

@@ -80,7 +80,7 @@ def images(spark, rows=10):
 @pytest.mark.spark
 @pytest.mark.tensorflow
 class TestOnSpark:
-    @pytest.mark.slow
+    @pytest.mark.full
     def test_predictions_stand_beside_all_columns(self, spark, model):
         df = images(spark).repartition(3)
         # Three rows at a time: a batch that is not full must count as well.

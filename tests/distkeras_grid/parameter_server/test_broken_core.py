@@ -271,9 +271,9 @@ def _rules(monkeypatch):
         monkeypatch.setitem(RULES, each.name, each)
 
 
-TestBreaking = pytest.mark.slow(BreakingMachine.TestCase)
+TestBreaking = pytest.mark.full(BreakingMachine.TestCase)
 TestBreaking.settings = LONG
-TestBreakingRounds = pytest.mark.slow(BreakingRounds.TestCase)
+TestBreakingRounds = pytest.mark.full(BreakingRounds.TestCase)
 TestBreakingRounds.settings = LONG
-TestStopping = pytest.mark.slow(StoppingMachine.TestCase)
+TestStopping = pytest.mark.full(StoppingMachine.TestCase)
 TestStopping.settings = LONG

@@ -286,7 +286,7 @@ def test_the_drivers_connection_is_healed(serve, tools, relayed, kind, act):
     "server: away for some seconds",
     "Workers wait and connect again.",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_listener_that_is_away_for_a_while_is_waited_for(serve, tools, relayed):
     bench = serve()
     relay = relayed(bench)

@@ -250,7 +250,7 @@ with ServerProcess(settings, np.zeros(8, np.float32), b"k" * 32) as server:
     "driver: killed, without checkpoints",
     "Workers and server end by themselves.",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_does_not_outlive_the_driver(tools):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, json.dumps(tools.settings().to_json())],

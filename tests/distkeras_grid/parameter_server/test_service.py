@@ -425,7 +425,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     assert set(sent) == {sent[0]}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
     bench = serve()
     client = bench.started()

@@ -31,7 +31,7 @@ def servers():
         yield running
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_center_is_put_together_in_its_order(servers):
     np.testing.assert_array_equal(servers.center(), np.arange(9))
     out = np.empty(9, np.float32)
@@ -44,7 +44,7 @@ def test_each_server_is_a_process_with_an_address_of_its_own(servers):
     assert servers.address == servers.addresses[0]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_workers_at_once_lose_nothing_and_count_nothing_twice(tools):
     """Sums of small whole numbers, so that == holds in whatever order they are folded."""
     rows = WINDOWS * EPOCHS
@@ -147,7 +147,7 @@ class Work(threading.Thread):
         self.client.finish()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("snapshots", [0, 1])
 def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
     """Whatever the servers had folded when their states were taken, one after the other."""
@@ -209,7 +209,7 @@ def exchange(client, shards, number, rows=4):
             part.exchange(commit, vector, np.empty_like(vector))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monkeypatch):
     settings = make_settings(trainable_size=9, servers=3, rows=4)
     key, told = new_key(), []
@@ -277,7 +277,7 @@ def ahead(monkeypatch):
         yield running, client, asked, told
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
     running, client, asked, told = ahead
     exchange(client, {0}, 1)
@@ -299,7 +299,7 @@ def test_a_checkpoint_is_not_taken_while_servers_are_in_different_epochs(ahead):
         np.testing.assert_array_equal(again.center(snapshot=2), 4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_update_says_if_its_counts_are_ahead_of_its_events():
     """Or the driver, which compares both when all workers have finished, took windows for lost."""
     settings = make_settings(trainable_size=9, servers=2, rows=2, epochs=2)
@@ -326,7 +326,7 @@ def test_an_update_says_if_its_counts_are_ahead_of_its_events():
         assert partial == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead):
     running, client, asked, told = ahead
     running._until = 0.0
@@ -341,7 +341,7 @@ def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead
 
 
 @pytest.mark.parametrize("at", ["poll", "gather"])
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
     settings = make_settings(trainable_size=9, servers=3, rows=4)
     key, events = new_key(), []
@@ -374,7 +374,7 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
         assert windows == [0, 1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
     settings = make_settings(trainable_size=9, servers=2, rows=4)
     key, told = new_key(), []
@@ -438,7 +438,7 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
     "server: killed, one of several",
     "One `ServerUnreachableError`, which says which.",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_dead_server_is_named():
     settings = make_settings(trainable_size=9, servers=3)
     with ShardedProcess(settings, np.zeros(9, np.float32), new_key()) as running:
@@ -454,7 +454,7 @@ def test_a_dead_server_is_named():
             os.kill(pid, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_if_one_server_cannot_start_none_is_left():
     settings = make_settings(trainable_size=9, servers=2)
     started = []

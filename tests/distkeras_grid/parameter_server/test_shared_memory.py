@@ -284,7 +284,7 @@ def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkey
     assert bench.service._borrowed == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_client_that_cannot_connect_leaves_no_memory(serve, monkeypatch):
     bench = serve(trainable_size=SIZE)
 
@@ -481,7 +481,7 @@ def mapped(pid):
     return sum("distkeras-grid" in line.path for line in psutil.Process(pid).memory_maps(False))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
     key, settings = new_key(), tools.settings(trainable_size=SIZE)
     gc.collect()

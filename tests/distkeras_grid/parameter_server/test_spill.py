@@ -11,7 +11,7 @@ from tests.leaks import open_files
 
 
 @pytest.mark.parametrize("size", [1, SMALL - 1, SMALL, 3 * SMALL + 5])
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_buffer_takes_what_is_written(size):
     before = open_files()
     buffer = scratch(size)

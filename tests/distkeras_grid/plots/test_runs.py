@@ -86,7 +86,7 @@ def hidden_ticks(figure) -> list:
         lambda history: plots.curves({f"run {i}": history for i in range(20)}, metric="loss"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_figure_has_its_size_names_its_axes_and_cuts_no_text(draw, workers):
     figure = draw(make_history(workers))
     axes = figure.axes[0]

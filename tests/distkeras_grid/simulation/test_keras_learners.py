@@ -65,7 +65,7 @@ def simulation(rule, each, **cluster):
     return Simulation(Cluster(WORKERS, **terms), spec, each, rows)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rule", "optimizer"),
     [

@@ -312,7 +312,7 @@ def check_left(disk, known):
     assert (len(names), names[2][:11], names[3]) == (4, "generation-", "shared")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("piecewise", [False, True])
 @pytest.mark.promise(
     "driver: replaced, but still writing a checkpoint",
@@ -374,7 +374,7 @@ def test_a_driver_that_was_replaced_twice_writes_nothing_while_the_last_one_clea
             assert generations_of(at_once(state.disk).list_names(FOLDER)) == [3]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_of_two_drivers_that_begin_at_once_the_last_one_writes():
     disk, _ = written(1, more=0)
     drivers = {name: Driver(name) for name in ("one", "other")}
@@ -408,7 +408,7 @@ def preparing(driver, resume=False):
     return act
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("resume", [pytest.param(False, marks=pytest.mark.full), True])
 @pytest.mark.promise(
     "driver: replaced while it writes its first checkpoint",

@@ -117,7 +117,7 @@ def test_kinds_of_labels(frame, label, shape, dtype):
     assert (found.shape, found.dtype) == (shape, dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_path_may_have_the_characters_of_a_pattern(spark, frame, tmp_path):
     """It did not exist, although it was there; a pattern of the user's is still one."""
     for name in ("plate [3] {a}", "plate 3"):

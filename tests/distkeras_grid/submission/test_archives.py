@@ -68,7 +68,7 @@ def test_an_age_is_a_number_of_days(text):
         build_parser().parse_args(["prune", "--older-than", text])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_command_plans_and_deletes_on_this_machine(tmp_path: Path):
     folder = filled(tmp_path / "distkeras_grid" / "environments")

@@ -158,7 +158,7 @@ def test_only_a_name_is_a_package(text: str):
         parse_package(text)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_this_environment_has_what_a_job_imports():
     """With the real metadata of what is installed here."""
     found = {each.name.lower().replace("_", "-") for each in needed_distributions()}

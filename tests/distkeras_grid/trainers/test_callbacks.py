@@ -73,7 +73,7 @@ def test_early_stopping_stops_the_workers_and_keeps_the_best_weights(frame):
     np.testing.assert_array_equal(weights(trainer.model), stop.kept)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_changed_learning_rate_reaches_the_workers(frame):
     import keras
 

@@ -244,7 +244,7 @@ class Execution:
     "driver: interrupted, or an error of a callback, with checkpoints",
     "A last checkpoint is written; the run goes on bit for bit.",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path, workers, error):
     whole = Execution(tmp_path / "whole", workers)
     assert whole.resumed is None
@@ -280,7 +280,7 @@ class FullDisk(LocalFiles):
     "The run goes on and ends as without; a line says that a checkpoint could not be written.",
 )
 @pytest.mark.parametrize("number", [2, pytest.param(5, marks=pytest.mark.full)])
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, number):
     """The first write is that of the generation, the next ones are those of a checkpoint."""
     whole = Execution(tmp_path / "whole", 2)
@@ -324,7 +324,7 @@ def surviving(folder, workers, **terms):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("workers", "every", "kills"),
     [
@@ -362,7 +362,7 @@ def test_no_window_is_lost_or_repeated_where_workers_do_not_wait(tmp_path, rule)
     "server: killed again and again without a new checkpoint",
     "The run ends with `ServerUnreachableError` at the fourth death.",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
     kills = [1] * 5
     with pytest.raises(ServerUnreachableError) as raised:
@@ -375,7 +375,7 @@ def test_a_server_that_dies_again_and_again_ends_the_run(tmp_path):
     "driver: replaced, but still training",
     "It ends with `FencedError` at its next checkpoint.",
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_driver_whose_checkpoints_another_one_writes_ends(tmp_path):
     folder = tmp_path / "shared"
 

@@ -23,7 +23,7 @@ def test_N1_an_ensemble_of_one_is_the_single_trainer(ordered):
     np.testing.assert_array_equal(weights(member), weights(single.model))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_N2_members_train_alone_each_on_all_rows(frame, arrays, tmp_path):
     common = {"batch_size": 8, "num_epoch": 3, "worker_optimizer": "sgd", "learning_rate": 0.2}
     two = trained("EnsembleTrainer", build(), frame, num_workers=2, **common)
@@ -41,7 +41,7 @@ def test_N2_members_train_alone_each_on_all_rows(frame, arrays, tmp_path):
     np.testing.assert_allclose(loaded.predict(arrays[0], verbose=0), two.model(arrays[0]), 1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("data", "samples"),
     [("partition", ROWS), pytest.param("bootstrap", 2 * ROWS, marks=pytest.mark.full)],

@@ -87,7 +87,7 @@ def net_class():
 # -- models and losses of the user's own ---------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_loss_of_the_users_own_beside_arguments_of_compile(frame):
     objects = {"my_loss": my_loss}
     model = build(loss=my_loss)
@@ -102,7 +102,7 @@ def test_a_loss_of_the_users_own_beside_arguments_of_compile(frame):
     assert losses[0] > 1.5 * losses[2]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
     from distkeras_grid import ModelPredictor
 
@@ -119,7 +119,7 @@ def test_a_model_class_of_the_users_own_trains_and_predicts(frame, net_class):
     np.testing.assert_allclose(found, trainer.model.predict(x, verbose=0), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_synchronous_sgd_refuses_scaled_losses_before_any_work(frame, wrapped):
     import keras
@@ -194,7 +194,7 @@ def test_weights_of_classes_that_nobody_has(frame):
         trained("ADAG", build(), frame, train={"class_weight": {3: 2.0}})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_validation_data_are_checked_before_the_run(frame, spark, tmp_path):
     path = str(tmp_path / "tiles")
     for split in ("train", "test"):
@@ -294,7 +294,7 @@ def folded(frame, tmp_path):
     return str(path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_fold_is_taken_by_name(frame, folded):
     trainer = trained("SingleTrainer", build(), folded, train={"fold": "fold_1"})
     rows = {

@@ -84,7 +84,7 @@ def drawing_of(spark, path, sets, seed, workers):
 # -- a run ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_grid_of_desktops_in_one_call(spark, tiles):
@@ -273,7 +273,7 @@ def test_a_catalogue_serves_several_runs_and_mirrors_if_it_knows_the_bytes(spark
         catalogue_tiles(tiles, hashed=False).at(["http://a"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_rows_that_cannot_be_read_again_are_refused(spark, tiles, tmp_path):
     frame = spark.read.parquet(tiles)
@@ -292,7 +292,7 @@ def test_rows_that_cannot_be_read_again_are_refused(spark, tiles, tmp_path):
         catalogue_of(spark, swapped)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_what_local_sets_cannot_have_is_refused_before_work(spark, tiles):

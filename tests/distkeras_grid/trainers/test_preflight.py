@@ -27,7 +27,7 @@ def build(optimizer="sgd"):
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_port_that_is_taken_is_said_and_the_next_one_serves(frame, capsys):
     from distkeras_grid import ADAG
 
@@ -56,7 +56,7 @@ def test_a_wrong_column_is_refused_before_executors_are_waited_for(frame, monkey
         ADAG(build(), num_workers=1, features_col="pixels").train(str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_containers_are_compared_with_model_and_batches_and_warnings_are_said(
     frame, monkeypatch, capsys
 ):

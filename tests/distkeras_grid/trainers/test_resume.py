@@ -190,7 +190,7 @@ def resumed(trainer):
     return [record for record in trainer.history.workers if record.status == "continued"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(frame, tmp_path, kind, workers):
     refuse_others(frame, tmp_path / "checkpoints", kind, options)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.tensorflow
 def test_a_run_goes_on_with_the_rows_as_they_came_when_it_began(frame, tmp_path):

@@ -94,7 +94,7 @@ def test_a_worker_trains_as_fit_does(frame, arrays):
     assert {name: found[f"val_{name}"][-1] for name in held} == pytest.approx(held, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark
 def test_workers_learn_both_outputs_and_predict_them(frame, arrays):
     import keras
@@ -140,7 +140,7 @@ def test_an_ensemble_refuses_the_model_before_it_looks_at_data():
         trainer("EnsembleTrainer").train("/no/such/path")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("by", ["order", "name"])
 def test_a_simulated_worker_trains_as_fit_does(arrays, by):
     values, place, sort, weight = arrays

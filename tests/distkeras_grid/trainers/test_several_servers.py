@@ -7,7 +7,7 @@ from distkeras_grid.errors import ConfigurationError, WorkerFailedError
 from tests.distkeras_grid.trainers.small import ROWS, build, trained, weights
 from tests.faults.counting import counting_model
 
-pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.tensorflow, pytest.mark.full]
 
 EPOCHS = 3
 

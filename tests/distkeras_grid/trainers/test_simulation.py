@@ -98,7 +98,7 @@ def test_a_schedule_given_to_the_trainer_is_followed_as_by_fit(arrays):
     np.testing.assert_array_equal(weights(found.model), weights(expected))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "window"), [("DOWNPOUR", 1), ("AveragingTrainer", "once")])
 def test_D1_L2_one_worker_is_fit_whatever_is_exchanged(arrays, name, window):
     """Also where weights are averaged once, at the end (Zinkevich): there is nobody else."""
@@ -218,7 +218,7 @@ def test_the_model_of_a_run_with_a_lost_worker_keeps_the_users_own_schedule(arra
     assert loaded.optimizer.get_config()["learning_rate"]["class_name"] == "CosineDecay"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["DOWNPOUR", "AveragingTrainer", "AEASGD", "SynchronousSGD"])
 def test_a_poisoned_worker_is_found_and_the_others_train_on(arrays, name):
     """Rows 40 to 79 are those of worker 1."""
@@ -413,7 +413,7 @@ def test_a_step_that_applies_nothing_is_refused_also_where_its_time_is_given(arr
         simulated("SynchronousSGD", arrays, model=net, custom_objects={"Idle": Idle})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 # On Spark, in test_training.py, the other way round.
 @pytest.mark.parametrize("name", [full("ADAG"), "SynchronousSGD"])
 def test_sparse_exchanges_are_fewer_bytes_and_less_time(arrays, name):
@@ -449,7 +449,7 @@ def test_momentum_is_corrected_only_where_commits_are_gradients_here_too(arrays)
         )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["keep", "reset"])
 def test_the_optimizers_state_is_kept_or_begins_anew_with_each_window(arrays, policy):
     """One worker: the center is its own weights, so only the optimizer tells windows apart."""

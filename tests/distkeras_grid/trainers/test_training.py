@@ -95,7 +95,7 @@ def test_compressed_exchanges_take_half_the_bytes_and_train_as_well(frame, array
     assert "compression moved" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "momentum", "rate"),
     [("ADAG", 0.0, 0.2), pytest.param("SynchronousSGD", 0.5, 0.1, marks=pytest.mark.full)],
@@ -177,7 +177,7 @@ def test_a_quorum_drops_what_comes_late_and_counts_it(spark, name):
     assert History.from_lines(history.lines()).late == history.late
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arrays):
     """Adam: slots included; two workers with batches of 8 make the steps of one with 16."""
     from distkeras_grid.engine.keras_model import get_flat_weights
@@ -202,7 +202,7 @@ def test_Q5_synchronous_sgd_is_fit_with_the_batches_of_all_workers(ordered, arra
     assert trainer.history.samples == 2 * ROWS
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_saved_run_is_whole(ordered, arrays, tmp_path):
     expected = build("adam")
     expected.fit(*arrays, batch_size=8, shuffle=False, verbose=0)
@@ -256,7 +256,7 @@ def negative_sum(_, predicted):
     return keras.ops.cast(keras.ops.ones_like(predicted[:, 0, 0]), "float32") * total
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rows", "partitions", "workers"),
     [
@@ -312,7 +312,7 @@ def test_two_workers_learn_and_account_for_every_window(frame, name):
         assert table["staleness"].sum() + (len(table) - last).sum() == len(table)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_weights_of_samples_and_of_classes_reach_the_worker(spark, arrays):
     import pyarrow as pa
 
@@ -390,7 +390,7 @@ def poisoned(spark, arrays):
     return spark.createDataFrame(table).coalesce(1).cache()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_poisoned_worker_is_named_and_the_others_train_on(ordered, poisoned, arrays, capsys):
     from distkeras_grid import AveragingTrainer
 
@@ -421,7 +421,7 @@ def test_a_poisoned_worker_is_named_and_the_others_train_on(ordered, poisoned, a
     assert again.skipped == history.skipped
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.promise(
     "user's function of `validate`: raises an error on a worker",
     "One `ValidateError` with the error, without further attempts; the center is whole.",
@@ -453,7 +453,7 @@ def test_a_function_of_the_users_leaves_windows_out_until_it_fails(ordered):
     assert all(np.isfinite(each).all() for each in trainer.model.get_weights())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_policy_of_types_belongs_to_the_model_and_travels_with_it(frame, arrays, tmp_path):
     """Layers compute in bfloat16 on the workers, too; weights and exchanges stay float32."""
     import keras
@@ -489,7 +489,7 @@ def test_the_policy_of_types_belongs_to_the_model_and_travels_with_it(frame, arr
     assert trainer.model.evaluate(*arrays, verbose=0) < before
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays):
     """A tenth of the rows have no numbers: about half of the windows of eight rows."""
     broken = "transform(features, f -> cast('NaN' as float))"
@@ -511,7 +511,7 @@ def test_windows_with_a_loss_that_is_not_finite_may_be_left_out(ordered, arrays)
     assert np.isfinite(trainer.model.evaluate(*arrays, verbose=0)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_tells_its_figures_on_loopback(frame):
     import keras
 

@@ -173,7 +173,7 @@ def test_an_answer_that_trickles_has_a_deadline(
     assert time.monotonic() - began < 2.5
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_head_that_trickles_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUTS", (1.0, 1.0))
 

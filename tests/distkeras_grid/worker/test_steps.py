@@ -177,7 +177,7 @@ def fitted(optimizer, epochs=EPOCHS):
 FULL = [pytest.param(name, marks=pytest.mark.full) for name in ("sgd", "rmsprop")]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", ["adam", *FULL])
 def test_Q5_two_workers_are_one_model_with_twice_the_batch(stack, tmp_path, optimizer):
     run = Run(stack, tmp_path, optimizer)
@@ -195,7 +195,7 @@ def test_Q5_two_workers_are_one_model_with_twice_the_batch(stack, tmp_path, opti
 STEPS = SEAT_ROWS // BATCH
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("most", [0, 7, STEPS, STEPS + 4, 2 * STEPS - 1])
 @pytest.mark.parametrize("optimizer", ["adam", FULL[0]])
 def test_a_later_attempt_gets_weights_and_slots_and_the_run_ends_the_same(
@@ -246,7 +246,7 @@ def after(wait, plan):
     yield from plan
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack, tmp_path):
     run = Run(stack, tmp_path, "adam", quorum=0.5)
 
@@ -266,7 +266,7 @@ def test_a_connection_that_breaks_before_the_state_has_come_is_opened_anew(stack
     np.testing.assert_array_equal(core.before, run.driver.center())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_connection_that_breaks_changes_nothing(stack, tmp_path):
     run = Run(stack, tmp_path, "adam")
     both(lambda: run.seat(0), lambda: run.seat(1, break_before=STEPS + 4))

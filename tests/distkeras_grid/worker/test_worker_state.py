@@ -339,7 +339,7 @@ def test_a_state_that_is_not_of_the_run_is_refused(stack, change):
         ServerCore.resumed(first.settings.spec, [pack(tree), *states])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.tensorflow
 @pytest.mark.usefixtures("always")
 def test_adam_dropout_and_batch_normalization_go_on_as_if_nothing_had_happened(stack):
