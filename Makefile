@@ -17,7 +17,7 @@ PROCESSES ?= 2
 PYTEST = $(BIN)/python -m pytest -q -n $(PROCESSES)
 CORE := not cluster and not notebook and not hadoop and not faults
 
-.PHONY: help setup demo test test-core test-full test-faults fault-table fit-table test-hadoop test-kerberos check check-airflow lint \
+.PHONY: help setup demo test test-core test-full test-faults fault-table fit-table argument-table test-hadoop test-kerberos check check-airflow lint \
 	types layers quick fmt torch hashes bench bench-scale house clean
 
 help:
@@ -54,6 +54,9 @@ fault-table: setup ## write tests/faults/README.md from the tests
 
 fit-table: setup ## write distkeras_grid/trainers/fit.md from the tests
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.contracts.fit_table
+
+argument-table: setup ## write distkeras_grid/trainers/arguments.md from the classes of the trainers
+	@$(BIN)/python -m tests.contracts.argument_table
 
 test-hadoop: setup ## all that runs on a real HDFS and YARN, which the tests start
 	@$(BIN)/python -m pytest -q -m hadoop tests

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin
@@ -389,97 +389,6 @@ class LimitsSpec(FrozenStruct, frozen=True):
         _within("threads", self.threads, 1)
 
 
-class PaceSpec(FrozenStruct, frozen=True):
-    """The half of a schedule that needs no data, by the names of a trainer's arguments."""
-
-    num_workers: int | None = None  # Workers of the run; None for as many as there are task slots
-    batch_size: int = 32  # Rows in a batch of one worker
-    num_epoch: int = 1  # Passes over the data
-    # Batches between two exchanges; None for the trainer's default, which depends on the rows
-    communication_window: int | Literal["epoch", "once"] | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_workers is not None:
-            _within("num_workers", self.num_workers, 1)
-        _within("batch_size", self.batch_size, 1)
-        _within("num_epoch", self.num_epoch, 1)
-        if isinstance(self.communication_window, int):
-            _within("communication_window", self.communication_window, 1)
-
-
-class DraftSpec(FrozenStruct, frozen=True):
-    """A run as far as a trainer's arguments tell it, before model, data and cluster are known.
-
-    Examples
-    --------
-    >>> draft = DraftSpec(algorithm=AlgorithmSpec(rule=RuleSpec(name="averaging")))
-    >>> spec = draft.complete(
-    ...     rule=RuleSpec(name="averaging"),
-    ...     layout=LayoutSpec(trainable_size=100),
-    ...     schedule=draft.schedule(rows=1000, workers=5, window=2),
-    ... )
-    >>> spec.workers, spec.batch_size
-    (5, 32)
-    """
-
-    # How workers train; the rule is the one for as many workers as were asked for, or for one
-    algorithm: AlgorithmSpec
-    # The half of the schedule that needs no data
-    pace: PaceSpec = msgspec.field(default_factory=PaceSpec)
-    # How commits and replies travel, and which are folded
-    exchange: ExchangeSpec = msgspec.field(default_factory=ExchangeSpec)
-    limits: LimitsSpec = msgspec.field(default_factory=LimitsSpec)  # How long the run may wait
-    share: Share = "partition"  # Which rows a worker trains on
-
-    def schedule(
-        self,
-        *,
-        rows: int,
-        workers: int,
-        window: int | None,
-        once: bool = False,
-        shuffle: bool = True,
-        seed: int = 0,
-    ) -> ScheduleSpec:
-        """Return the schedule, once rows and workers are known."""
-        pace = self.pace
-        return ScheduleSpec(
-            rows=rows,
-            workers=workers,
-            batch_size=pace.batch_size,
-            window=window,
-            epochs=pace.num_epoch,
-            epochs_per_window=pace.num_epoch if once else 1,
-            shuffle=shuffle,
-            seed=seed,
-            bootstrap=self.share == "bootstrap",
-        )
-
-    def complete(
-        self,
-        *,
-        rule: RuleSpec,
-        layout: LayoutSpec,
-        schedule: ScheduleSpec,
-        compiled: Mapping[str, Any] | None = None,
-        backend: str = "tensorflow",
-        data: DataSpec | None = None,
-        threads: int = 1,
-    ) -> RunSpec:
-        """Return the run, once model, data and cluster are known."""
-        replace = msgspec.structs.replace
-        return RunSpec(
-            algorithm=replace(
-                self.algorithm, rule=rule, backend=backend, compile=dict(compiled or {})
-            ),
-            layout=layout,
-            schedule=schedule,
-            exchange=self.exchange,
-            data=DataSpec(share=self.share) if data is None else replace(data, share=self.share),
-            limits=replace(self.limits, threads=threads),
-        )
-
-
 class RunSpec(FrozenStruct, frozen=True):
     """One training run.
 
@@ -720,7 +629,7 @@ def _translated(
             value = data
             for step in (*sections, name):
                 value = value[step] if isinstance(value, Mapping) else getattr(value, step)
-            *others, last = _words(types[name])
+            *others, last = type_words(types[name])
             demand = f"{', '.join(others)} or {last}" if others else last
             return ConfigurationError(f"{name} must be {demand}. Received: {value!r}.")
     return ConfigurationError(f"{owner} cannot be read: {error}.")
@@ -751,12 +660,12 @@ def _types(kind: type[FrozenStruct]) -> dict[str, Any]:
 _WORDS = {int: "a whole number", float: "a number", str: "a text"}
 
 
-def _words(kind: Any) -> Iterator[str]:
+def type_words(kind: Any) -> Iterator[str]:
     """Yield what a field of this type takes, in words."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         for option in sorted(get_args(kind), key=lambda each: each is NoneType):
-            yield from _words(option)
+            yield from type_words(option)
     elif origin is Literal:
         yield from map(repr, get_args(kind))
     elif kind is bool:
@@ -766,7 +675,7 @@ def _words(kind: Any) -> Iterator[str]:
     elif kind in _WORDS:
         yield _WORDS[kind]
     else:
-        yield "a list" if origin in (list, tuple) else "a mapping"
+        yield "a list" if origin in (list, tuple, Sequence) else "a mapping"
 
 
 __all__ = [
@@ -775,17 +684,16 @@ __all__ = [
     "CompressionName",
     "CompressionSpec",
     "DataSpec",
-    "DraftSpec",
     "ExchangeSpec",
     "LayoutSpec",
     "LimitsSpec",
     "OnNonFinite",
     "OptimizerState",
     "Outliers",
-    "PaceSpec",
     "RuleSpec",
     "RunSpec",
     "ScheduleSpec",
     "Share",
     "plain",
+    "type_words",
 ]

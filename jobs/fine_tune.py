@@ -25,6 +25,7 @@ import numpy as np
 from distkeras_grid.cli import train
 from distkeras_grid.cli.common_options import run
 from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
+from distkeras_grid.cli.trainer_options import parse_settings
 from distkeras_grid.engine.keras_model import weight_layout
 from distkeras_grid.errors import ConfigurationError
 
@@ -152,7 +153,7 @@ def load_base(
             f"keras.applications has no net {flags.net!r}. It has {', '.join(sorted(nets))}."
         )
     build = partial(nets[flags.net], include_top=False, pooling="avg", input_shape=shape)
-    options: dict[str, Any] = train.parse_settings(flags.net_set)
+    options: dict[str, Any] = parse_settings(flags.net_set)
     with tempfile.TemporaryDirectory(prefix="dkg-weights-") as folder:
         weights = {RANDOM: None, "imagenet": "imagenet"}.get(flags.weights, flags.weights)
         if weights not in (None, "imagenet"):

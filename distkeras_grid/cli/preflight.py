@@ -349,11 +349,11 @@ def check_trainer(
 ) -> None:
     """Refuse what the trainer's constructor refuses, without its model, and too many workers."""
     import distkeras_grid
-    from distkeras_grid.rules import SynchronousRule, rule_of
+    from distkeras_grid.rules import SynchronousRule
 
     trainer = getattr(distkeras_grid, name)(_AnyModel(), **arguments)
     # No number means as many as there are slots; then any number is enough.
-    rule = rule_of(trainer.draft().algorithm.rule)
+    rule = trainer.build_rule(trainer.workers_asked or 1, "")
     together = trainer.devices > 1 or isinstance(rule, SynchronousRule)
     if together or not place.waits:
         check_slots(master, (trainer.workers_asked or 1) * trainer.devices, place)

@@ -16,6 +16,7 @@ from distkeras_grid.cli import preflight, train
 from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
 from distkeras_grid.cli.spinner import spinner
+from distkeras_grid.cli.trainer_options import trainer_arguments
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.spark import dataframes
 from distkeras_grid.spark.dataframes import MANIFEST
@@ -165,7 +166,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     runs = flags.output.rstrip("/")
     names = storage.list_names(runs)
     manifest, version, left = read_manifest(storage, flags.data), None, tuple[str, ...]()
-    arguments = train.trainer_arguments(flags)
+    arguments = trainer_arguments(flags)
     checkpoints = Checkpoints(storage, arguments.get("checkpoint_dir"))
     begun = read_begun(storage, runs, names)
     if begun is not None:
@@ -258,7 +259,7 @@ def check_early(
     check(flags)
     preflight.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
     preflight.check_model(flags.model, place)
-    preflight.check_trainer(flags.trainer, train.trainer_arguments(flags), flags.master, place)
+    preflight.check_trainer(flags.trainer, trainer_arguments(flags), flags.master, place)
     preflight.check_input(flags.data, "--data", place)
     preflight.check_input(flags.validation_data, "--validation-data", place)
     if flags.fold is None:

@@ -350,9 +350,11 @@ def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | No
     """Return how a training that has failed goes on; None where it has left no checkpoint."""
     if flags.job != "train":
         return None
+    from distkeras_grid.cli.trainer_options import trainer_arguments
+
     verb: Any = VERBS["train"].load()
     job = verb.build_parser().parse_args(common_options.parse("train", flags.arguments)[1])
-    folder = verb.trainer_arguments(job).get("checkpoint_dir")
+    folder = trainer_arguments(job).get("checkpoint_dir")
     return yarn_lookup.way_on(hadoop.storage, folder) if folder else None
 
 

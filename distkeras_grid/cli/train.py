@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import math
 import shutil
@@ -12,15 +11,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.cli import preflight
-from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.model_functions import not_a_model
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.cli.spinner import spinner, start_spark
+from distkeras_grid.cli.trainer_options import (
+    add_trainer_options,
+    parse_settings,
+    trainer_arguments,
+)
 from distkeras_grid.cli.yarn_lookup import way_on
 from distkeras_grid.errors import (
     ClusterError,
@@ -33,9 +36,9 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.model_parallel import MODEL_TRAINERS
-from distkeras_grid.spec import LimitsSpec, OnNonFinite, Outliers
 from distkeras_grid.trainers import TRAINERS
 from distkeras_grid.trainers.arguments import BALANCED, ClassWeight
+from distkeras_grid.trainers.config import TrainerConfig
 
 if TYPE_CHECKING:
     import keras
@@ -47,21 +50,6 @@ if TYPE_CHECKING:
 
     # From the feature column, which is None where the flags name several, to a model.
     ModelBuilder = Callable[[Storage, Field | None], keras.Model]
-
-# Arguments of the trainer that have a flag of their own.
-FLAGS = {
-    "features_col": "features",
-    "label_col": "label",
-    "num_workers": "workers",
-    "batch_size": "batch_size",
-    "num_epoch": "epochs",
-    "checkpoint_dir": "checkpoint_dir",
-    "checkpoint_every": "checkpoint_every",
-    "resume": "resume",
-    "metrics_port": "metrics_port",
-    "validate": "validate",
-    "on_nonfinite": "on_nonfinite",
-}
 
 # What --local-sets takes.
 LOCAL_SETTINGS = (
@@ -145,19 +133,6 @@ def build_parser(*, names_model: bool = True) -> Parser:
         metavar="URI",
         help="another data set to evaluate after each epoch (none)",
     )
-    add(
-        "--features",
-        type=columns,
-        metavar="COLUMN[,...]",
-        help="feature column, such as image for tiles, or one for each input of the model, in its "
-        "order (features)",
-    )
-    add(
-        "--label",
-        type=columns,
-        metavar="COLUMN[,...]",
-        help="label column, or one for each output of the model, in its order (label)",
-    )
     add("--sample-weight", metavar="COLUMN", help="column of sample weights (none)")
     add(
         "--class-weight",
@@ -166,14 +141,6 @@ def build_parser(*, names_model: bool = True) -> Parser:
         help="weights of the rows of each class, named as label_name tells, or numbered where "
         "classes have no names; balanced gives all classes the same weight in total (1 for each)",
     )
-    add(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="number of workers (one for each task slot; SingleTrainer: 1)",
-    )
-    add("--batch-size", type=int, metavar="ROWS", help="rows in a batch of one worker (32)")
-    add("--epochs", type=int, metavar="N", help="passes over the data (1)")
     add(
         "--local-sets",
         metavar="NAME=VALUE[,...]",
@@ -201,106 +168,9 @@ def build_parser(*, names_model: bool = True) -> Parser:
         action="store_true",
         help="replace the run in --output when this one has ended; nothing else is replaced",
     )
-    add(
-        "--checkpoint-dir",
-        metavar="URI",
-        help="folder for checkpoints, one for each run; the newest two are kept (none)",
-    )
-    add(
-        "--checkpoint-every",
-        type=interval,
-        metavar="INTERVAL",
-        help="seconds between two checkpoints, or a text such as '2 epochs' (600)",
-    )
-    add(
-        "--resume",
-        action="store_const",
-        const="auto",
-        help="go on from the newest checkpoint in --checkpoint-dir, or begin if there is none",
-    )
-    add(
-        "--validate",
-        type=outliers,
-        metavar="outliers[,NAME=VALUE...]",
-        help="fold no commit that is an outlier: outliers, or outliers,factor=20,on_outlier=stop "
-        "(none)",
-    )
-    add(
-        "--on-nonfinite",
-        choices=get_args(OnNonFinite),
-        help="what happens to a window whose loss or weights become NaN or infinite (stop)",
-    )
-    add(
-        "--metrics-port",
-        type=int,
-        metavar="PORT",
-        help="port of this host's loopback on which the run tells its figures as Prometheus text, "
-        "at /metrics; 0 for a free one (none)",
-    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        dest="settings",
-        help="any other argument of the trainer, with its value in Python's notation, such as "
-        "communication_window=8; may be repeated",
-    )
+    add_trainer_options(parser)
     return parser
-
-
-def interval(text: str) -> float | str:
-    """Return seconds as a number, and any other text as it is, for the trainer to check.
-
-    Examples
-    --------
-    >>> interval("90"), interval("2 epochs")
-    (90.0, '2 epochs')
-    """
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Turn ``name=value`` into arguments; values are Python literals, else text.
-
-    Examples
-    --------
-    >>> parse_settings(["communication_window=8", "loss=mse", "learning_rate=1e-3"])
-    {'communication_window': 8, 'loss': 'mse', 'learning_rate': 0.001}
-    """
-    arguments: dict[str, Any] = {}
-    for setting in settings:
-        name, separator, text = setting.partition("=")
-        if not separator or not name.isidentifier():
-            raise ConfigurationError(f"--set takes name=value. Received: {setting!r}.")
-        try:
-            arguments[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            arguments[name] = text
-    return arguments
-
-
-def outliers(text: str) -> Outliers:
-    """Return what an outlier is, from a command line.
-
-    Examples
-    --------
-    >>> outliers("outliers,factor=20")
-    Outliers(factor=20.0, on_outlier='skip')
-    """
-    name, *settings = text.split(",")
-    if name != "outliers":
-        raise argparse.ArgumentTypeError(
-            f"--validate takes outliers, with factor and on_outlier. Received: {text!r}."
-        )
-    try:
-        return Outliers.checked(**parse_settings(settings))
-    except ConfigurationError as error:
-        raise argparse.ArgumentTypeError(str(error).replace("--set", "--validate", 1)) from error
 
 
 def class_weight(text: str) -> dict[str, float] | Literal["balanced"]:
@@ -383,21 +253,6 @@ def check_local_sets(flags: argparse.Namespace) -> None:
     local_sets("", flags)
 
 
-def trainer_arguments(flags: argparse.Namespace) -> dict[str, Any]:
-    """Return the trainer's arguments from flags and ``--set``, without those that are not given."""
-    arguments = parse_settings(flags.settings)
-    for name, flag in FLAGS.items():
-        value = getattr(flags, flag)
-        if value is None:
-            continue
-        if name in arguments:
-            raise ConfigurationError(
-                f"--{flag.replace('_', '-')} and --set {name}=... are the same argument. Give one."
-            )
-        arguments[name] = value
-    return arguments
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     flags = build_parser().parse_args(argv)
@@ -419,8 +274,8 @@ def train(flags: argparse.Namespace, build: ModelBuilder | None = None) -> Train
     arguments = trainer_arguments(flags)
     check_early(flags)
     shown = arguments.get("progress") is not False
-    asked = {name: arguments[name] for name in ("start_timeout",) if name in arguments}
-    seconds = LimitsSpec.checked(**asked).start_timeout
+    timeout = TrainerConfig.parameters["start_timeout"]
+    seconds = timeout.check(arguments.get(timeout.name, timeout.default))
     spark = start_spark("distkeras-grid train", flags.master, seconds=seconds, shown=shown)
     storage = Storage(spark)
     output = Output(storage, flags.output, SAVED_RUN, overwrite=flags.overwrite)

@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import LocalSpec, PaceSpec, TestImages
+from distkeras_grid.rules.parameters import checked_whole
+from distkeras_grid.spec import LocalSpec, TestImages
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class LocalSets:
     def __post_init__(self) -> None:
         # Wrong values are refused here, not after the data have been read.
         held_out = self.spec.test_images == "held_out"
-        PaceSpec.checked(num_epoch=self.iterations)
+        checked_whole("iterations", self.iterations, least=1)
         if isinstance(self.mirrors, str) or not all(isinstance(each, str) for each in self.mirrors):
             raise ConfigurationError(
                 f"mirrors must be a list of locations. Received: {self.mirrors!r}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.job import run_devices
@@ -13,14 +13,15 @@ from distkeras_grid.model_parallel.time_model import Layers
 from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
-from distkeras_grid.trainers.arguments import check_tensorflow, checked_whole
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.arguments import check_tensorflow
+from distkeras_grid.trainers.base import Trainer
+from distkeras_grid.trainers.parameters import parameter
 
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.trainers.config import TrainingData
     from distkeras_grid.trainers.preparation import TrainingJob
-    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 
@@ -36,33 +37,21 @@ class ConvolutionSplit(Trainer):
     It pays if convolutions take most of the time, the devices are slow and the network is fast; on
     the cores of one machine it does not. See the guide in ``distkeras_grid/model_parallel``.
 
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model, on the TensorFlow backend.
-    layers : "auto", "all" or sequence of str, default "auto"
-        Which convolutions are divided: those for which it pays according to the time model, all,
-        or those with these names. Named layers are divided in any case.
-    **common
-        As in `Trainer`, with these differences. `num_workers` is the number of devices, the master
-        included. `batch_size` is the batch of the whole model. The window is 16 batches by
-        default; it only sets how often weights and figures reach the driver. XLA does not compile
-        divided models, so `jit` cannot be True. With a fixed `master_port`, the next port is used,
-        too; devices connect to the master's executor on any port.
+    `num_workers` is the number of devices, the master included, and `batch_size` the batch of the
+    whole model, which must be on the TensorFlow backend. The window is 16 batches by default; it
+    only sets how often weights and figures reach the driver. XLA does not compile divided models,
+    so `jit` cannot be True. With a fixed `master_port`, the next port is used, too; devices connect
+    to the master's executor on any port.
     """
 
     default_window: ClassVar[int] = 16
     divides_model: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        layers: Literal["auto", "all"] | Sequence[str] = "auto",
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.layers = layers
-        super().__init__(keras_model, *positional, **common)
+    layers: Literal["auto", "all"] | Sequence[str] = parameter(
+        default="auto",
+        doc="Which convolutions are divided: those for which it pays according to the time model, "
+        "all, or those with these names. Named layers are divided in any case.",
+    )
 
     @property
     def workers_asked(self) -> int:
@@ -80,7 +69,7 @@ class ConvolutionSplit(Trainer):
 
     def check_request(
         self,
-        data: DataRequest,  # noqa: ARG002
+        data: TrainingData,  # noqa: ARG002
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse layers that cannot be divided, and more devices than task slots."""
@@ -114,17 +103,9 @@ class ConvolutionSplit(Trainer):
             return "auto"
         return "all" if self.layers == "all" else tuple(self.layers)
 
-    def _check(self) -> None:
-        super()._check()
-        if self.num_workers is not None:
-            checked_whole("num_workers", self.num_workers, least=1)
-        names: Any = self.layers
-        if names not in ("auto", "all") and (
-            isinstance(names, str) or not all(isinstance(name, str) for name in names)
-        ):
-            raise ConfigurationError(
-                f"layers must be 'auto', 'all' or a list of names of layers. Received: {names!r}."
-            )
+    def check(self) -> None:
+        """Refuse what does not go with devices, and what `TrainerConfig.check` refuses."""
+        super().check()
         if self.jit is True:
             raise ConfigurationError(
                 "XLA cannot compile a model whose convolutions other devices compute. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.cuts import Placement, choose_cuts, place_cuts
@@ -21,16 +21,18 @@ from distkeras_grid.model_parallel.placed_tasks import PlacedPlan, run_last_stag
 from distkeras_grid.model_parallel.rows_apart import check_mean_loss
 from distkeras_grid.model_parallel.towers import check_separable
 from distkeras_grid.rules import Rule, SequentialRule
+from distkeras_grid.rules.parameters import checked_whole
 from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
-from distkeras_grid.trainers.arguments import check_tensorflow, checked_positive, checked_whole
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.arguments import check_tensorflow
+from distkeras_grid.trainers.base import Trainer
+from distkeras_grid.trainers.parameters import parameter
 
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.trainers.config import TrainingData
     from distkeras_grid.trainers.preparation import TrainingJob
-    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 #: Micro-batches for each worker, unless the user gives their number.
@@ -46,45 +48,35 @@ class PlacedLayers(Trainer):
     activations at the cuts, in every batch, so it pays for memory and on cores of one machine not
     for time. See the guide in ``distkeras_grid/model_parallel``.
 
-    Parameters
-    ----------
-    keras_model : keras.Model
-        A Sequential or functional model on the TensorFlow backend, with one ``float32`` input and
-        one output. It must be possible to cut it at single tensors.
-    micro_batches : int, optional
-        Parts of a batch; by default four for each worker, and at most `batch_size`. More of them
-        mean less waiting and less memory, and more calls. Batch normalization needs 1.
-    cuts : "auto" or sequence of str, default "auto"
-        Names of the layers after which the model is cut, one less than there are workers. "auto"
-        measures time and memory of each part on the driver, and divides the time evenly.
-    memory_limit : float, optional
-        Most bytes of weights, gradients, optimizer state and activations on a worker. The worker
-        with the last stage also has six vectors of all weights, which count. The parts are measured
-        also if the cuts are named, and a stage that needs more is refused.
-    **common
-        As in `Trainer`, with these differences. `num_workers` is the number of stages.
-        `batch_size` is the batch of the whole model. The window is 16 batches by default; it sets
-        how often the stages' weights reach the driver. A stage that trains answers each micro-batch
-        within `round_timeout`, or the master gives up its attempt. Clipping by the global norm is
-        refused, because it needs the gradients of all stages. `jit` cannot be True.
+    The model is Sequential or functional, on the TensorFlow backend, with one ``float32`` input and
+    one output, and can be cut at single tensors. `num_workers` is the number of stages, and
+    `batch_size` the batch of the whole model. The window is 16 batches by default; it sets how
+    often the stages' weights reach the driver. A stage that trains answers each micro-batch within
+    `round_timeout`, or the master gives up its attempt. Clipping by the global norm is refused,
+    because it needs the gradients of all stages. `jit` cannot be True.
     """
 
     default_window: ClassVar[int] = 16
     divides_model: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        micro_batches: int | None = None,
-        cuts: Literal["auto"] | Sequence[str] = "auto",
-        memory_limit: float | None = None,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.micro_batches = micro_batches
-        self.cuts = cuts
-        self.memory_limit = memory_limit
-        super().__init__(keras_model, *positional, **common)
+    micro_batches: int | None = parameter(
+        default=None,
+        least=1,
+        doc="Parts of a batch; by default four for each worker, and at most `batch_size`. More of "
+        "them mean less waiting and less memory, and more calls. Batch normalization needs 1.",
+    )
+    cuts: Literal["auto"] | Sequence[str] = parameter(
+        default="auto",
+        doc="Names of the layers after which the model is cut, one less than there are workers. "
+        '"auto" measures time and memory of each part on the driver, and divides the time evenly.',
+    )
+    memory_limit: float | None = parameter(
+        default=None,
+        above=0,
+        doc="Most bytes of weights, gradients, optimizer state and activations on a worker. The "
+        "worker with the last stage also has six vectors of all weights, which count. The parts "
+        "are measured also if the cuts are named, and a stage that needs more is refused.",
+    )
 
     @property
     def workers_asked(self) -> int:
@@ -107,7 +99,7 @@ class PlacedLayers(Trainer):
 
     def check_request(
         self,
-        data: DataRequest,  # noqa: ARG002
+        data: TrainingData,  # noqa: ARG002
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse models that cannot be cut, and more stages than task slots."""
@@ -136,8 +128,8 @@ class PlacedLayers(Trainer):
             weight_layout,
         )
 
-        compiled = prepared.checked.compiled
-        resumed = None if prepared.saving is None else prepared.saving.resumed
+        compiled = prepared.data.compiled
+        resumed = prepared.resumed
         cuts = self._cuts(None if resumed is None else resumed.driver.cuts)
         if cuts != "auto":
             count = len(cuts) + 1
@@ -147,7 +139,7 @@ class PlacedLayers(Trainer):
         check_separable(compiled.model.optimizer)
         check_mean_loss(compiled.model, micro_batches)
         # A copy, because its layers will remember the stages.
-        model = model_from_bytes(compiled.archive, prepared.objects)
+        model = model_from_bytes(compiled.archive, compiled.objects)
         places = find_cuts(model)
         placement = self._placement(model, places, count, micro_batches, cuts)
         lines = placement.table() if self._measures(cuts) else []
@@ -158,7 +150,7 @@ class PlacedLayers(Trainer):
             record.setdefault("devices", []).extend(lines)
         known = {cut.name: cut for cut in places}
         stages = stages_of(model, [known[name] for name in placement.cuts])
-        with keras.saving.custom_object_scope(dict(prepared.objects)):
+        with keras.saving.custom_object_scope(dict(compiled.objects)):
             stages[-1].compile_from_config(compiled.model.get_compile_config())
         whole = FullModelLayout(
             weight_layout(model), tuple(weight_slices(model, stage) for stage in stages)
@@ -174,7 +166,7 @@ class PlacedLayers(Trainer):
                 whole=whole,
                 micro_batches=micro_batches,
                 optimizer=optimizer,
-                custom_objects=prepared.objects,
+                custom_objects=compiled.objects,
             )
 
         parts = (last, *others)
@@ -224,21 +216,12 @@ class PlacedLayers(Trainer):
     def _micro_batches(self, stages: int) -> int:
         return min(self.micro_batches or FOR_EACH_WORKER * stages, self.batch_size)
 
-    def _check(self) -> None:
-        super()._check()
-        if self.num_workers is not None:
-            checked_whole("num_workers", self.num_workers, least=1)
+    def check(self) -> None:
+        """Refuse what does not go with devices, and what `TrainerConfig.check` refuses."""
+        super().check()
         if self.micro_batches is not None:
             checked_whole("micro_batches", self.micro_batches, least=1, most=self.batch_size)
-        if self.memory_limit is not None:
-            checked_positive("memory_limit", self.memory_limit)
-        names: Any = self.cuts
-        if names != "auto" and (
-            isinstance(names, str) or not all(isinstance(name, str) for name in names)
-        ):
-            raise ConfigurationError(
-                f"cuts must be 'auto' or a list of names of layers. Received: {names!r}."
-            )
+        names = self.cuts
         if names != "auto" and self.num_workers not in (None, len(names) + 1):
             raise ConfigurationError(
                 f"A model that is cut {len(names)} times has {len(names) + 1} stages, each with a "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.job import run_devices
@@ -15,17 +14,35 @@ from distkeras_grid.rules import Rule, SequentialRule
 from distkeras_grid.spark.doctor import check_slots, raise_or_collect
 from distkeras_grid.spark.session import active_session, stable_slot_count
 from distkeras_grid.trainers.arguments import check_tensorflow
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.base import Trainer
+from distkeras_grid.trainers.parameters import Parameterized, parameter
 
 if TYPE_CHECKING:
     import keras
 
+    from distkeras_grid.trainers.config import TrainingData
     from distkeras_grid.trainers.preparation import TrainingJob
-    from distkeras_grid.trainers.run_request import DataRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 
-class Towers(Trainer):
+class _TowerModels(Parameterized):
+    """The models of `Towers`, its first arguments."""
+
+    towers: Sequence[keras.Model] = parameter(
+        kw_only=False,
+        text="sequence of keras.Model",
+        doc="Sequential or functional models with one ``float32`` input of the same shape, one "
+        "output, and different names. They are not changed.",
+    )
+    master: keras.Model = parameter(
+        kw_only=False,
+        text="keras.Model",
+        doc="With one input, it gets the outputs of the towers, concatenated on the last axis; "
+        "with as many inputs as there are towers, it gets them in order.",
+    )
+
+
+class Towers(Trainer, _TowerModels):
     """A wide model as small networks side by side, which are trained in parallel.
 
     All towers see the same input, and the master model joins their outputs. Each tower is
@@ -34,22 +51,11 @@ class Towers(Trainer):
     and outputs of the towers travel in each batch, so it pays for towers with many weights and few
     outputs. See the guide in ``distkeras_grid/model_parallel``.
 
-    Parameters
-    ----------
-    towers : sequence of keras.Model
-        Sequential or functional models with one ``float32`` input of the same shape, one output,
-        and different names. They are not changed.
-    master : keras.Model
-        With one input, it gets the outputs of the towers, concatenated on the last axis; with as
-        many inputs as there are towers, it gets them in order. If `loss` is not given, it is
-        compiled, and its settings are those of the whole model.
-    worker_optimizer, loss, metrics
-        As in `Trainer`. Each tower has an optimizer of its own of this kind. Clipping by the global
-        norm is refused, because it needs the gradients of all towers.
-    **common
-        As in `Trainer`. `num_workers` is the number of towers. The window is 16 batches by default;
-        it sets how often the towers' weights reach the driver. A tower that trains answers within
-        `round_timeout`, or the master gives up its attempt.
+    Each tower has an optimizer of its own of the kind of `worker_optimizer`; clipping by the global
+    norm is refused, because it needs the gradients of all towers. `num_workers` is the number of
+    towers. If `loss` is not given, `master` is compiled, and its settings are those of the whole
+    model. The window is 16 batches by default; it sets how often the towers' weights reach the
+    driver. A tower that trains answers within `round_timeout`, or the master gives up its attempt.
 
     Attributes
     ----------
@@ -60,16 +66,11 @@ class Towers(Trainer):
     default_window: ClassVar[int] = 16
     divides_model: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        towers: Sequence[keras.Model],
-        master: keras.Model,
-        *positional: object,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.towers = towers
-        self.master = master
-        super().__init__(stack(towers, master), *positional, **common)
+    keras_model: keras.Model = parameter(init=False, text="keras.Model", doc="The whole model.")
+
+    def __post_init__(self) -> None:
+        self.keras_model = stack(self.towers, self.master)
+        super().__post_init__()
 
     @property
     def workers_asked(self) -> int:
@@ -87,7 +88,7 @@ class Towers(Trainer):
 
     def check_request(
         self,
-        data: DataRequest,  # noqa: ARG002
+        data: TrainingData,  # noqa: ARG002
         callbacks: Sequence[keras.callbacks.Callback],  # noqa: ARG002
     ) -> None:
         """Refuse more towers than task slots."""
@@ -97,7 +98,7 @@ class Towers(Trainer):
 
     def execute(self, prepared: TrainingJob, progress: RunProgress) -> keras.Model:
         """Run master and towers to the end; see `Trainer.execute`."""
-        compiled = prepared.checked.compiled
+        compiled = prepared.data.compiled
         check_separable(compiled.model.optimizer)
         names = tuple(tower.name for tower in self.towers)
 
@@ -109,7 +110,7 @@ class Towers(Trainer):
                 towers=names,
                 master=self.master.name,
                 model=compiled.archive,
-                custom_objects=prepared.objects,
+                custom_objects=compiled.objects,
             )
 
         return run_devices(prepared, progress, len(names), plan, run_towers_master, run_tower)
@@ -118,8 +119,9 @@ class Towers(Trainer):
         """Return the names of towers and master, for ``run.json``."""
         return {"towers": [tower.name for tower in self.towers], "master": self.master.name}
 
-    def _check(self) -> None:
-        super()._check()
+    def check(self) -> None:
+        """Refuse what does not go with devices, and what `TrainerConfig.check` refuses."""
+        super().check()
         count = len(self.towers)
         if self.num_workers not in (None, count):
             raise ConfigurationError(
@@ -131,11 +133,6 @@ class Towers(Trainer):
                 "XLA cannot compile a model whose towers are elsewhere. Received: jit=True. Leave "
                 "it out."
             )
-
-
-Towers.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [p for name, p in inspect.signature(Towers).parameters.items() if name != "keras_model"]
-)
 
 
 def check_separable(optimizer: Any) -> None:

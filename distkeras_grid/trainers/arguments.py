@@ -1,10 +1,12 @@
-"""Checks of arguments that are not fields of a run's specification, or that are converted first."""
+"""Checks of arguments beyond their type and range, which the table of parameters says."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from numbers import Integral, Real
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 from distkeras_grid.engine.registry import (
@@ -16,7 +18,6 @@ from distkeras_grid.engine.registry import (
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AsynchronousRule, Rule
 from distkeras_grid.rules.parameters import check_positive
-from distkeras_grid.spec import LARGEST
 
 BALANCED: Literal["balanced"] = "balanced"
 #: Each server is a process on the driver's host.
@@ -26,6 +27,9 @@ _NEEDS_ONE: Mapping[str, tuple[Any, str]] = {
     "validate": (None, "looks at whole commits, and each server sees a part of them"),
     "on_nonfinite": ("stop", "leaves out whole commits, and each server sees a part of them"),
 }
+#: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
+CHECKPOINT_SECONDS = 600.0
+_EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
 # By numbers or names of classes.
 ClassWeight: TypeAlias = dict[int | str, float] | Literal["balanced"] | None
 
@@ -78,55 +82,58 @@ def check_tensorflow(who: str) -> None:
         )
 
 
-def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST) -> int:
-    """Return a whole number as a plain integer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> checked_whole("seed", np.int64(7), least=0)
-    7
-    """
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not least <= int(value) <= most:
-        upper = f" and at most {most}" if most < LARGEST or (whole and value > most) else ""
-        raise ConfigurationError(
-            f"{name} must be a whole number of at least {least}{upper}. Received: {value!r}."
-        )
-    return int(value)
-
-
-def checked_servers(who: str, servers: Any, rule: Rule, given: Mapping[str, Any]) -> int:
-    """Return the number of parameter servers as a plain integer.
+def check_servers(who: str, servers: int, rule: Rule, arguments: Mapping[str, Any]) -> None:
+    """Refuse several parameter servers for a rule, or beside an argument, that needs one.
 
     Examples
     --------
     >>> from distkeras_grid.rules import DownpourRule
-    >>> checked_servers("DOWNPOUR", 4, DownpourRule(), {"validate": None})
-    4
+    >>> check_servers("DOWNPOUR", 4, DownpourRule(), {"validate": None})
     """
-    count = checked_whole("num_servers", servers, least=1, most=MOST_SERVERS)
-    if count == 1:
-        return count
+    if servers == 1:
+        return
     if not isinstance(rule, AsynchronousRule) or not rule.traits.reply_has_vector:
         raise ConfigurationError(
             "Several servers are for trainers that fold each commit for itself and reply with the "
-            f"center. Received: num_servers={count} for {who}. Leave it out, or use ADAG, "
+            f"center. Received: num_servers={servers} for {who}. Leave it out, or use ADAG, "
             "DOWNPOUR or another asynchronous trainer."
         )
     for name, (harmless, why) in _NEEDS_ONE.items():
-        if given.get(name, harmless) != harmless:
+        if arguments.get(name, harmless) != harmless:
             raise ConfigurationError(
-                f"{name} {why}. Received: {name}={given[name]!r} with num_servers={count}. "
+                f"{name} {why}. Received: {name}={arguments[name]!r} with num_servers={servers}. "
                 "Leave one of them out."
             )
-    return count
 
 
-def checked_positive(name: str, value: Any) -> float:
-    """Return a number above 0 as a plain one; see `check_positive`."""
-    check_positive(name, value)
-    return float(value)
+@dataclass(frozen=True)
+class CheckpointInterval:
+    """How often checkpoints are written: after a number of seconds, or of epochs."""
+
+    seconds: float | None = None
+    epochs: int | None = None
+
+
+def checked_every(value: Any) -> CheckpointInterval:
+    """Return a user's ``checkpoint_every``.
+
+    Examples
+    --------
+    >>> checked_every(90), checked_every("epoch"), checked_every("2 epochs").epochs
+    (CheckpointInterval(seconds=90.0, epochs=None), CheckpointInterval(seconds=None, epochs=1), 2)
+    """
+    if value is None:
+        return CheckpointInterval(seconds=CHECKPOINT_SECONDS)
+    if not isinstance(value, str):
+        check_positive("checkpoint_every", value)
+        return CheckpointInterval(seconds=float(value))
+    match = _EPOCHS.fullmatch(value)
+    if match is None:
+        raise ConfigurationError(
+            "checkpoint_every is a number of seconds, or a text such as 'epoch' or '2 epochs'. "
+            f"Received: {value!r}."
+        )
+    return CheckpointInterval(epochs=int(match[1] or 1))
 
 
 def checked_class_weight(class_weight: Any) -> ClassWeight:

@@ -1,192 +1,41 @@
-"""What all trainers share: one constructor, one ``train``, one way a run is prepared."""
+"""What all trainers share: ``train`` and ``simulate``, and what is left of a run."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
-from distkeras_grid.engine.compile_settings import CompileSettings
 from distkeras_grid.engine.custom_objects import register_objects
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.history import History
 from distkeras_grid.local_sets.sets import LocalSets
-from distkeras_grid.outliers import Validate
-from distkeras_grid.parameter_server.compression import check_compression
 from distkeras_grid.progress import SILENT
-from distkeras_grid.rules import compression_spec, rule_of, spec_of
+from distkeras_grid.rules.parameters import checked_whole
 from distkeras_grid.signals import terminable
 from distkeras_grid.simulation.cluster import Cluster
-from distkeras_grid.spec import (
-    AlgorithmSpec,
-    DraftSpec,
-    ExchangeSpec,
-    LimitsSpec,
-    Outliers,
-    PaceSpec,
-    RunSpec,
-)
-from distkeras_grid.trainers.arguments import (
-    MOST_SERVERS,
-    check_cutting_engine,
-    checked_class_weight,
-    checked_engine,
-    checked_positive,
-    checked_servers,
-    checked_whole,
-)
-from distkeras_grid.trainers.checkpoint_writer import checked_every
-from distkeras_grid.trainers.defaults import CommunicationWindow, choose_window
-from distkeras_grid.trainers.local_data import local_draft
+from distkeras_grid.trainers.arguments import checked_class_weight
+from distkeras_grid.trainers.config import TrainerConfig, TrainingData
+from distkeras_grid.trainers.local_data import local_config
 from distkeras_grid.trainers.preparation import TrainingJob, prepare
-from distkeras_grid.trainers.run_request import (
-    AlgorithmFactory,
-    CheckpointOptions,
-    DataRequest,
-    ModelSource,
-    RunRequest,
-    ServerRequest,
-)
 from distkeras_grid.trainers.run_status import RunProgress, run_progress
 from distkeras_grid.trainers.saved_run import save as save_run
 from distkeras_grid.trainers.server_deaths import ServerDeaths
 from distkeras_grid.trainers.simulation import SimulatedRun, simulate
-from distkeras_grid.trainers.spec_builder import described_arguments
 
 if TYPE_CHECKING:
     import keras
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.rules import DeepGradientCompression, Rule
-    from distkeras_grid.spark.columns import FeatureColumns, LabelColumns
-    from distkeras_grid.spec import OnNonFinite, OptimizerState, Share
+    from distkeras_grid.spec import RunSpec
     from distkeras_grid.weights import Vector
 
 
-class CommonArguments(TypedDict, total=False):
-    """Keyword arguments that every trainer takes; `Trainer` documents them."""
-
-    worker_optimizer: Any
-    loss: Any
-    metrics: Any
-    loss_weights: Any
-    num_workers: int | None
-    num_servers: int
-    batch_size: int
-    features_col: FeatureColumns
-    label_col: LabelColumns
-    num_epoch: int
-    communication_window: int | Literal["epoch", "once"] | None
-    learning_rate: float | None
-    custom_objects: Mapping[str, Any] | None
-    jit: bool | Literal["auto"]
-    engine: str | None
-    master_host: str | None
-    master_port: int
-    start_timeout: float
-    round_timeout: float
-    metrics_port: int | None
-    gpu_sharing: bool
-    compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None
-    validate: Outliers | Validate | None
-    on_nonfinite: OnNonFinite
-    optimizer_state: OptimizerState
-    checkpoint_dir: str | None
-    checkpoint_every: float | str | None
-    resume: Literal["auto"] | None
-    progress: bool
-
-
-class Trainer(ABC):
+class Trainer(TrainerConfig):
     """Base of all trainers.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        Any model that Keras can save. It is not changed.
-    worker_optimizer : str or keras.optimizers.Optimizer, optional
-        The workers' optimizer; default the one the model was compiled with.
-    loss, metrics, loss_weights : optional
-        As in ``keras.Model.compile``; default what the model was compiled with.
-    num_workers : int, optional
-        Number of workers; by default one for each task slot. A worker is one Spark task for the
-        whole run.
-    num_servers : int, default 1
-        Parameter servers, over which the center is cut: processes on the driver's host. Several are
-        for asynchronous trainers with so many workers, or so large a model, that one server has no
-        core left. They take neither `validate` nor ``on_nonfinite="skip"``.
-    batch_size : int, default 32
-        Rows in a batch of *one* worker. Neither it nor the learning rate is scaled. To follow
-        ``fit`` with a batch of b, give b / num_workers.
-    features_col : str, Field, list or dict, default "features"
-        Column of the features. For a model with several inputs, a list in their order, or a dict by
-        their names.
-    label_col : str, Field, list, dict or None, default "label"
-        Column of the labels; for several outputs as above. None for a model that needs none.
-    num_epoch : int, default 1
-        Passes over the data.
-    communication_window : int, "epoch" or "once", optional
-        Batches between two exchanges of a worker, one exchange for each epoch, or a single one at
-        the end. The default of each trainer is reduced, if necessary, so that an epoch has at least
-        20 exchanges. A value that you give is not changed.
-    learning_rate : float, optional
-        Rate of an optimizer given by name.
-    custom_objects : mapping of str to object, optional
-        Your own layers, losses and metrics, by name. They are sent to the workers.
-    jit : bool or "auto", default "auto"
-        Whether XLA compiles the workers' windows, or PyTorch records their steps. "auto" means no
-        if it is known to make them slower. XLA never compiles a window of an epoch or more.
-    engine : {"tensorflow", "jax", "torch"}, optional
-        Keras' backend on the workers; default the driver's. The model travels as a ``.keras`` file,
-        so its own layers must not call the functions of one backend.
-    master_host : str, optional
-        Address of this driver as executors see it; default ``spark.driver.host``.
-    master_port : int, default 0
-        Port of the parameter server; 0 takes a free one. Further servers take the next ones.
-    start_timeout : float, default 300
-        How long a run waits for workers that do not come, and how long one may stay in a step of
-        its start [s].
-    round_timeout : float, default 600
-        How long a worker that trains may give no sign of life before its task is started again
-        [s]. One that lives must make progress within this time, or within 20 windows if that is
-        longer.
-    metrics_port : int, optional
-        Port of this host's loopback on which the run tells its figures as Prometheus text, at
-        ``/metrics``: samples, staleness, workers, bytes, the server's memory. 0 takes a free one.
-    gpu_sharing : bool, default False
-        Whether several workers may use one GPU. Each takes as much of its memory as it needs.
-    compression : "bfloat16", "dgc" or DeepGradientCompression, optional
-        For slow links and trainers that send changes or gradients. "bfloat16" halves the bytes of
-        an exchange; the center keeps its digits. "dgc" sends the largest thousandth of each change
-        and keeps the rest for later; in the first four epochs it sends more. The last line of a
-        run says whether it saved time.
-    validate : Outliers or callable, optional
-        Which windows are not folded; their worker begins anew from the center. `Outliers` finds
-        commits whose change or loss is many times as large as those of the others. A function
-        ``validate(loss, metrics, sent)`` is called by each worker before it sends a window; what
-        it returns says why that must not be folded, and if it raises, the run ends with
-        `ValidateError`. The history's `skipped` names worker and window, and says what was seen.
-    on_nonfinite : {"stop", "skip"}, default "stop"
-        What happens if a window's loss or weights become NaN or infinite. "stop": the run ends with
-        `NonFiniteLossError`. "skip": as for an outlier.
-    optimizer_state : {"keep", "reset"}, default "keep"
-        What happens to the state of a worker's optimizer, such as its momentum, when the worker
-        receives the center. "keep": it is kept. "reset": each window begins with a new optimizer.
-        ``history.params`` has the value.
-    checkpoint_dir : str, optional
-        Folder on any Hadoop path for the run's checkpoints. Each run needs one of its own.
-    checkpoint_every : float or str, optional
-        How often a checkpoint is written: seconds, or a text such as ``"epoch"`` or ``"2 epochs"``;
-        by default every 600 s. The newest two are kept.
-    resume : "auto", optional
-        Whether the run goes on from the newest checkpoint, perhaps with another `num_workers`. It
-        begins if there is none yet. Without it, a folder with checkpoints is refused.
-    progress : bool, default True
-        Whether the progress line is shown.
 
     Attributes
     ----------
@@ -209,107 +58,13 @@ class Trainer(ABC):
         For a value out of its range.
     """
 
-    #: Batches between two exchanges, unless the user gives them.
-    default_window: ClassVar[int]
-    #: First line of a run, if the trainer's name may mislead.
-    introduction: ClassVar[str] = ""
-    #: Whether the workers share one model. Those of a simulated cluster have one each.
-    divides_model: ClassVar[bool] = False
-    #: Share of the workers that a synchronous round waits for.
-    quorum: float = 1.0
-
-    def __init__(  # noqa: PLR0913 - a user's arguments, all but the model by keyword
-        self,
-        keras_model: keras.Model,
-        worker_optimizer: Any = None,
-        loss: Any = None,
-        metrics: Any = None,
-        *,
-        loss_weights: Any = None,
-        num_workers: int | None = None,
-        num_servers: int = 1,
-        batch_size: int = 32,
-        features_col: FeatureColumns = "features",
-        label_col: LabelColumns = "label",
-        num_epoch: int = 1,
-        communication_window: int | Literal["epoch", "once"] | None = None,
-        learning_rate: float | None = None,
-        custom_objects: Mapping[str, Any] | None = None,
-        jit: bool | Literal["auto"] = "auto",
-        engine: str | None = None,
-        master_host: str | None = None,
-        master_port: int = 0,
-        start_timeout: float = 300.0,
-        round_timeout: float = 600.0,
-        metrics_port: int | None = None,
-        gpu_sharing: bool = False,
-        compression: Literal["bfloat16", "dgc"] | DeepGradientCompression | None = None,
-        validate: Outliers | Validate | None = None,
-        on_nonfinite: OnNonFinite = "stop",
-        optimizer_state: OptimizerState = "keep",
-        checkpoint_dir: str | None = None,
-        checkpoint_every: float | str | None = None,
-        resume: Literal["auto"] | None = None,
-        progress: bool = True,
-        **unknown: Any,
-    ) -> None:
-        self._refuse_unknown("", unknown)
-        self.keras_model = keras_model
-        self.worker_optimizer = worker_optimizer
-        self.loss = loss
-        self.metrics = metrics
-        self.loss_weights = loss_weights
-        self.num_workers = num_workers
-        self.num_servers = num_servers
-        self.batch_size = batch_size
-        self.features_col = features_col
-        self.label_col = label_col
-        self.num_epoch = num_epoch
-        self.communication_window = communication_window
-        self.learning_rate = learning_rate
-        self.custom_objects = custom_objects
-        self.jit = jit
-        self.engine = engine
-        self.master_host = master_host
-        self.master_port = master_port
-        self.start_timeout = start_timeout
-        self.round_timeout = round_timeout
-        self.metrics_port = metrics_port
-        self.gpu_sharing = gpu_sharing
-        self.compression = compression
-        self.validate = validate
-        self.on_nonfinite = on_nonfinite
-        self.optimizer_state = optimizer_state
-        self.checkpoint_dir = checkpoint_dir
-        self.checkpoint_every = checkpoint_every
-        self.resume = resume
-        self.progress = progress
+    def __post_init__(self) -> None:
         self.history = History()
         self.spec: RunSpec | None = None
         self.run: dict[str, Any] = {}
         self.model: keras.Model | None = None
-        self._check()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        """Give the signature all arguments, also those that a constructor passes on."""
-        super().__init_subclass__(**keywords)
-        cls.__signature__ = all_arguments(cls)  # type: ignore[attr-defined]
-
-    def get_params(self) -> dict[str, Any]:
-        """Return all arguments by name, as they were given."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    @abstractmethod
-    def build_rule(self, workers: int, optimizer: str) -> Rule:
-        """Return the update rule of a run.
-
-        Parameters
-        ----------
-        workers : int
-            Number of workers in the run.
-        optimizer : str
-            Kind of the worker optimizer, such as ``"Adam"``.
-        """
+        # Refuses wrong arguments at once, not after the data have been read.
+        self.checked()
 
     def train(
         self,
@@ -367,7 +122,7 @@ class Trainer(ABC):
             If something does not fit or fails; before work starts if possible. See
             `distkeras_grid.errors`.
         """
-        self._refuse_unknown(".train()", unknown)
+        self._refuse_unknown("train", unknown)
         if positional:
             raise ConfigurationError(
                 f"{type(self).__name__}.train() takes one data set: a DataFrame or a path, with "
@@ -378,32 +133,41 @@ class Trainer(ABC):
             )
         if fold is not None:
             data, validation_data = rows_of_fold(data, fold, validation_data)
-        request = self.request(
+        config = self._config(data)
+        request = training_data(
             data,
-            shuffle=shuffle,
+            shuffle=bool(shuffle),
             validation_data=validation_data,
             class_weight=class_weight,
-            sample_weight_col=sample_weight_col,
+            sample_weight=sample_weight_col,
             seed=seed,
         )
-        self.check_request(request.data, callbacks)
+        self.check_request(request, callbacks)
         shown = run_progress(None if self.progress else SILENT)
         deaths = ServerDeaths()
         with terminable(), shown as progress:
-            while self._train_once(request, callbacks, progress, deaths):
-                request = deaths.goes_on(request)
+            while self._train_once(config, request, callbacks, progress, deaths):
+                config = config.replace(resume="auto")
         return self.model
+
+    def _config(self, data: Any) -> TrainerConfig:
+        """Return the checked arguments, for these data."""
+        config = self.checked()
+        return local_config(config, data) if isinstance(data, LocalSets) else config
 
     def _train_once(
         self,
-        request: RunRequest,
+        config: TrainerConfig,
+        request: TrainingData,
         callbacks: Sequence[keras.callbacks.Callback],
         progress: RunProgress,
         deaths: ServerDeaths,
     ) -> bool:
         """Train as far as the run's server lives; return whether the run goes on with another."""
         with ExitStack() as resources:
-            prepared = prepare(request, callbacks, resources, progress)
+            prepared = prepare(
+                *(config, request, callbacks, resources, progress), lost_samples=deaths.samples
+            )
             # A run that fails leaves its history and the center of that moment, if there is one,
             # but not the model of an earlier run.
             self.history, self.run, self.model = prepared.history, prepared.description, None
@@ -422,7 +186,7 @@ class Trainer(ABC):
     def _keep(self, model: keras.Model, prepared: TrainingJob) -> None:
         """Keep the model of a run, whole or not, and with it the user's own classes."""
         self.model = self.assemble(model, prepared.centers)
-        register_objects(self.model, prepared.objects)
+        register_objects(self.model, prepared.data.compiled.objects)
 
     def simulate(
         self,
@@ -475,7 +239,7 @@ class Trainer(ABC):
         GridError
             As `train`, and whatever ends a run.
         """
-        self._refuse_unknown(".simulate()", unknown)
+        self._refuse_unknown("simulate", unknown)
         if not isinstance(cluster, Cluster):
             raise ConfigurationError(
                 f"{type(self).__name__}.simulate() takes the data, such as (features, labels), "
@@ -497,106 +261,14 @@ class Trainer(ABC):
                 "A simulated cluster has one parameter server. Received: num_servers="
                 f"{self.num_servers!r} for simulate(). Leave it out."
             )
-        request = self.request(
+        request = training_data(
             data,
-            shuffle=shuffle,
+            shuffle=bool(shuffle),
             validation_data=validation_data,
             class_weight=class_weight,
             seed=seed,
         )
-        return simulate(request, cluster, None if self.progress else SILENT)
-
-    def draft(self) -> DraftSpec:
-        """Return the run as far as it follows from the arguments, without model, data and cluster.
-
-        Raises
-        ------
-        ConfigurationError
-            If an argument is out of its range. The message names the first one.
-        """
-        pace = PaceSpec.checked(
-            num_workers=self.workers_asked,
-            batch_size=self.batch_size,
-            num_epoch=self.num_epoch,
-            communication_window=self.communication_window,
-        )
-        rule = self.build_rule(pace.num_workers or 1, "")
-        return DraftSpec(
-            algorithm=AlgorithmSpec.checked(
-                rule=spec_of(rule),
-                trainer=type(self).__name__,
-                arguments=described_arguments(self.arguments()),
-                quorum=self.quorum,
-                optimizer_state=self.optimizer_state,
-                own_start=self.own_start,
-                jit=self.jit,
-            ),
-            pace=pace,
-            exchange=ExchangeSpec.checked(
-                compression=compression_spec(check_compression(self.compression)),
-                outliers=self.validate if isinstance(self.validate, Outliers) else None,
-                on_nonfinite=self.on_nonfinite,
-                servers=checked_servers(
-                    type(self).__name__, self.num_servers, rule, self.get_params()
-                ),
-            ),
-            limits=LimitsSpec.checked(
-                start_timeout=self.start_timeout,
-                round_timeout=self.round_timeout,
-                gpu_sharing=self.gpu_sharing,
-            ),
-            share=self.seats_hold,
-        )
-
-    def request(
-        self,
-        data: Any,
-        *,
-        shuffle: bool = True,
-        validation_data: Any = None,
-        class_weight: Mapping[int | str, float] | Literal["balanced"] | None = None,
-        sample_weight_col: str | None = None,
-        seed: int | None = None,
-    ) -> RunRequest:
-        """Return everything that `train` or `simulate` asks for, as one value.
-
-        Raises
-        ------
-        ConfigurationError
-            If an argument is out of its range. The message names the first one.
-        """
-        fresh = secrets.randbits(31)
-        asked = DataRequest(
-            data=data,
-            features=self.features_col,
-            labels=self.label_col,
-            shuffle=bool(shuffle),
-            seed=fresh if seed is None else checked_whole("seed", seed, least=0),
-            seed_given=seed is not None,
-            validation_data=validation_data,
-            class_weight=checked_class_weight(class_weight),
-            sample_weight=sample_weight_col,
-        )
-        draft, choose = self.draft(), self.choose_window
-        if isinstance(data, LocalSets):
-            draft, choose = local_draft(draft, data), self.choose_local_window
-        method = AlgorithmFactory(
-            self.build_rule,
-            choose,
-            self.introduction,
-            self.stages,
-            self.devices,
-            self._validate_request(),
-        )
-        return RunRequest(
-            draft,
-            self._source(),
-            method,
-            asked,
-            self._server_request(),
-            self._saving_request(),
-            self._engine_request(draft),
-        )
+        return simulate(self._config(data), request, cluster, None if self.progress else SILENT)
 
     def get_training_time(self) -> float:
         """Return the seconds from the first batch to the last fold of the last run."""
@@ -630,35 +302,15 @@ class Trainer(ABC):
             )
         save_run(uri, self.model, self.history, self.run, overwrite=overwrite)
 
-    @property
-    def seats_hold(self) -> Share:
-        """Which rows each worker trains on: its share, all, or as many drawn at random."""
-        return "partition"
-
-    @property
-    def stages(self) -> int:
-        """Number of workers that share the layers of one model; 0 for as many as slots."""
-        return 1
-
-    @property
-    def devices(self) -> int:
-        """Number of tasks for each worker; 0 for as many as there are slots."""
-        return 1
-
-    @property
-    def own_start(self) -> bool:
-        """Whether all workers but the first draw their own initial weights."""
-        return False
-
-    def check_request(  # noqa: B027 - most take anything
-        self, data: DataRequest, callbacks: Sequence[keras.callbacks.Callback]
+    def check_request(
+        self, data: TrainingData, callbacks: Sequence[keras.callbacks.Callback]
     ) -> None:
         """Refuse what the trainer cannot do, before any work.
 
         Parameters
         ----------
-        data : DataRequest
-            The data that `train` was given.
+        data : TrainingData
+            The data, and how `train` reads them.
         callbacks : sequence of keras.callbacks.Callback
             The callbacks, likewise.
 
@@ -673,7 +325,7 @@ class Trainer(ABC):
 
         Parameters
         ----------
-        prepared : PreparedRun
+        prepared : TrainingJob
             The run.
         progress : RunProgress
             Shown during the run.
@@ -692,118 +344,29 @@ class Trainer(ABC):
         """
         return model
 
-    def choose_window(self, seat_rows: int, workers: int) -> CommunicationWindow:
-        """Return the communication window, for the rows of the largest of `workers` seats."""
-        pace, default = self.draft().pace, self.window_by_default(workers)
-        return choose_window(pace.communication_window, default, seat_rows, pace.batch_size)
-
-    def choose_local_window(self, seat_rows: int, workers: int) -> CommunicationWindow:
-        """Return the communication window of a run on local sets."""
-        return self.choose_window(seat_rows, workers)
-
-    def window_by_default(self, workers: int) -> int:  # noqa: ARG002
-        """Return the window for this many workers, where the user gives none."""
-        return self.default_window
-
-    @property
-    def optimizer_rate(self) -> float | None:
-        """The rate that the worker optimizer is given, None for its own."""
-        return self.learning_rate
-
-    @property
-    def workers_asked(self) -> Any:
-        """The number of workers that the user, or the trainer itself, asks for; None for any."""
-        return self.num_workers
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the trainer's own extras, as they were given, for ``run.json``."""
-        common = inspect.signature(Trainer).parameters
-        return {name: value for name, value in self.get_params().items() if name not in common}
-
-    def _check(self) -> None:
-        if not hasattr(self.keras_model, "get_config") or not hasattr(self.keras_model, "fit"):
-            raise ConfigurationError(
-                f"keras_model must be a Keras 3 model. Received: {type(self.keras_model)!r}."
-            )
-        # Refuses wrong arguments at once, not after the data have been read.
-        draft = self.draft()
-        self._server_request()
-        self._saving_request()
-        self._engine_request(draft)
-        self._source()
-        self._validate_request()
-
-    def _source(self) -> ModelSource:
-        rate = self.optimizer_rate
-        settings = CompileSettings(
-            optimizer=self.worker_optimizer,
-            loss=self.loss,
-            metrics=self.metrics,
-            loss_weights=self.loss_weights,
-            learning_rate=None if rate is None else checked_positive("learning_rate", rate),
-        )
-        return ModelSource(self.keras_model, settings, dict(self.custom_objects or {}))
-
-    def _validate_request(self) -> Validate | None:
-        """Return the user's function, if `validate` is one."""
-        given: Any = self.validate
-        if given is None or isinstance(given, Outliers):
-            return None
-        if not callable(given) or isinstance(given, type):
-            raise ConfigurationError(
-                "validate is Outliers(), or a function of a window's loss, metrics and what is "
-                f"sent. Received: {given!r}."
-            )
-        function: Validate = given
-        return function
-
-    def _server_request(self) -> ServerRequest:
-        servers = checked_whole("num_servers", self.num_servers, least=1, most=MOST_SERVERS)
-        # Further servers take the next ones.
-        port = checked_whole("master_port", self.master_port, least=0, most=65536 - servers)
-        metrics = self.metrics_port
-        if metrics is not None:
-            metrics = checked_whole("metrics_port", metrics, least=0, most=65535)
-        return ServerRequest(self.master_host, port, metrics)
-
-    def _engine_request(self, draft: DraftSpec) -> str | None:
-        who = type(self).__name__
-        if self.divides_model:
-            check_cutting_engine(who, self.engine)
-        return checked_engine(self.engine, rule_of(draft.algorithm.rule), who)
-
-    def _saving_request(self) -> CheckpointOptions:
-        every = checked_every(self.checkpoint_every)
-        if self.resume not in (None, "auto"):
-            raise ConfigurationError(
-                "resume is 'auto', to go on from the newest checkpoint, or None. Received: "
-                f"{self.resume!r}."
-            )
-        given = {"checkpoint_every": self.checkpoint_every, "resume": self.resume}
-        if self.checkpoint_dir is None and any(value is not None for value in given.values()):
-            name, value = next((n, v) for n, v in given.items() if v is not None)
-            raise ConfigurationError(
-                f"Without checkpoint_dir there are no checkpoints. Received: {name}={value!r}."
-            )
-        folder: Any = self.checkpoint_dir
-        if folder is not None and not (isinstance(folder, str) and folder):
-            raise ConfigurationError(
-                f"checkpoint_dir is a folder on any Hadoop path, as text. Received: {folder!r}."
-            )
-        return CheckpointOptions(folder, every, self.resume is not None)
-
     def _refuse_unknown(self, call: str, unknown: Mapping[str, Any]) -> None:
-        if not unknown:
-            return
-        kind = type(self)
-        constructor = set(inspect.signature(kind).parameters)
-        if not call:
-            raise UnknownArgumentError.among(kind.__name__, unknown, constructor)
-        method = {".train()": kind.train, ".simulate()": kind.simulate}[call]
-        owner = f"{kind.__name__}(...)"
-        raise UnknownArgumentError.among(
-            f"{kind.__name__}{call}", unknown, named_arguments(method), {owner: constructor}
-        )
+        if unknown:
+            kind = type(self)
+            raise UnknownArgumentError.among(
+                f"{kind.__name__}.{call}()",
+                unknown,
+                named_arguments(getattr(kind, call)),
+                {f"{kind.__name__}(...)": kind.parameters},
+            )
+
+
+def training_data(
+    data: Any, *, seed: int | None = None, class_weight: Any = None, **options: Any
+) -> TrainingData:
+    """Return the arguments of `Trainer.train` or `Trainer.simulate`, checked, as one value."""
+    fresh = secrets.randbits(31)
+    return TrainingData(
+        data,
+        seed=fresh if seed is None else checked_whole("seed", seed, least=0),
+        seed_chosen=seed is not None,
+        class_weight=checked_class_weight(class_weight),
+        **options,
+    )
 
 
 def rows_of_fold(data: Any, fold: str, validation_data: Any) -> tuple[DataFrame, DataFrame]:
@@ -831,18 +394,3 @@ def named_arguments(function: Any) -> dict[str, inspect.Parameter]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p for p in parameters if p.kind in named and p.name != "self"}
-
-
-def all_arguments(kind: type[Any]) -> inspect.Signature:
-    """Return the arguments of a class, with those that its constructors pass on to their bases."""
-    found: dict[str, inspect.Parameter] = {}
-    for base in reversed(kind.__mro__):
-        if "__init__" in vars(base) and base is not object:
-            found |= named_arguments(vars(base)["__init__"])
-    # Those that may be positional come first, and of these those that must be given; dicts keep the
-    # order of the common ones.
-    ordered = sorted(found.values(), key=lambda p: (p.kind, p.default is not p.empty))
-    return inspect.Signature(ordered)
-
-
-Trainer.__signature__ = all_arguments(Trainer)  # type: ignore[attr-defined]

@@ -27,9 +27,9 @@ def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
     --------
     >>> class Stop:
     ...     def __init__(self):
-    ...         self.best, self.kept, self.monitor_op = np.float32(0.5), [np.ones(2)], max
+    ...         self.best, self.weights, self.monitor_op = np.float32(0.5), [np.ones(2)], max
     >>> callback_states([Stop()])[0]["attributes"]
-    {'best': 0.5, 'kept': [array([1., 1.])]}
+    {'best': 0.5, 'weights': [array([1., 1.])]}
     """
     return [{"kind": _kind(each), "attributes": _plain_attributes(each)} for each in callbacks]
 
@@ -38,11 +38,11 @@ def restore_callbacks(
     callbacks: Sequence[Any], states: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> None:
     """Let callbacks remember what `callback_states` returned."""
-    due, given = [kind for kind, _ in states], [_kind(each) for each in callbacks]
-    if due != given:
+    before, now = [kind for kind, _ in states], [_kind(each) for each in callbacks]
+    if before != now:
         raise ConfigurationError(
-            f"The run goes on with the callbacks that it began with: {', '.join(due) or 'none'}. "
-            f"Received: {', '.join(given) or 'none'}."
+            "The run goes on with the callbacks that it began with: "
+            f"{', '.join(before) or 'none'}. Received: {', '.join(now) or 'none'}."
         )
     for callback, (_, attributes) in zip(callbacks, states, strict=True):
         for name, value in attributes.items():
@@ -54,8 +54,10 @@ def _kind(callback: Any) -> str:
 
 
 def _plain_attributes(callback: Any) -> dict[str, Any]:
-    found = {name: _plain(value) for name, value in vars(callback).items() if name not in _OF_KERAS}
-    return {name: value for name, value in found.items() if value is not _NOTHING}
+    values = (
+        (name, _plain(value)) for name, value in vars(callback).items() if name not in _OF_KERAS
+    )
+    return {name: value for name, value in values if value is not _NOTHING}
 
 
 def _plain(value: Any) -> Any:

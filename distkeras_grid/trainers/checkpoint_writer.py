@@ -8,7 +8,6 @@ another driver writes them by now, it ends.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,6 @@ from distkeras_grid.checkpoints import (
     shared_piece,
 )
 from distkeras_grid.errors import (
-    ConfigurationError,
     DataError,
     FencedError,
     RefusedError,
@@ -36,7 +34,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.arguments import checked_positive
+from distkeras_grid.trainers.arguments import CHECKPOINT_SECONDS, CheckpointInterval
 
 if TYPE_CHECKING:
     from distkeras_grid.history import History
@@ -46,8 +44,6 @@ if TYPE_CHECKING:
 
 SERVER, DRIVER, SEAT, SHARD = "server.tree", "driver.tree", "seat-", "shard-"
 MODEL, HISTORY = "model-", "history-"
-#: Seconds between two checkpoints, unless the user sets `checkpoint_every`.
-DEFAULT_SECONDS = 600.0
 #: What the user is told.
 NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
 # With this many segments, the history becomes one segment again.
@@ -57,36 +53,6 @@ LAST_SECONDS = 5.0
 # How long something waits for a checkpoint that is being written [s]: 600 s are enough for 60 GB
 # at 100 MB/s. A file system that hangs would otherwise keep a complete model from its user.
 WRITE_SECONDS = 600.0
-_EPOCHS = re.compile(r"(?:([1-9]\d{0,8}) )?epochs?")
-
-
-@dataclass(frozen=True)
-class CheckpointInterval:
-    """How often checkpoints are written: after a number of seconds, or of epochs."""
-
-    seconds: float | None = None
-    epochs: int | None = None
-
-
-def checked_every(value: Any) -> CheckpointInterval:
-    """Return a user's ``checkpoint_every``.
-
-    Examples
-    --------
-    >>> checked_every(90), checked_every("epoch"), checked_every("2 epochs").epochs
-    (CheckpointInterval(seconds=90.0, epochs=None), CheckpointInterval(seconds=None, epochs=1), 2)
-    """
-    if value is None:
-        return CheckpointInterval(seconds=DEFAULT_SECONDS)
-    if not isinstance(value, str):
-        return CheckpointInterval(seconds=checked_positive("checkpoint_every", value))
-    found = _EPOCHS.fullmatch(value)
-    if found is None:
-        raise ConfigurationError(
-            "checkpoint_every is a number of seconds, or a text such as 'epoch' or '2 epochs'. "
-            f"Received: {value!r}."
-        )
-    return CheckpointInterval(epochs=int(found[1] or 1))
 
 
 class SavedCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,7 +145,7 @@ class ResumedRun:
         for segment in self._segments:
             history.add_segment(segment.decode())
 
-    def told(self) -> dict[str, float | str]:
+    def point(self) -> dict[str, float | str]:
         """Return the point from which the run goes on, for its history."""
         return {
             "checkpoint": self.manifest.number,
@@ -289,7 +255,7 @@ class Checkpointer:
     def _is_due(self) -> bool:
         if self._every.epochs is not None:
             return len(self._history.epoch_records) - self._epochs >= self._every.epochs
-        return time.monotonic() - self._since >= (self._every.seconds or DEFAULT_SECONDS)
+        return time.monotonic() - self._since >= (self._every.seconds or CHECKPOINT_SECONDS)
 
     def _tell_error(self) -> None:
         if self._error is not None:

@@ -79,22 +79,22 @@ def by_numbers(weights: Mapping[int | str, float], names: Sequence[str]) -> dict
     >>> by_numbers({"light": 2.0, 0: 1.0}, ("dark", "light"))
     {1: 2.0, 0: 1.0}
     """
-    found: dict[int, float] = {}
+    numbered: dict[int, float] = {}
     for key, weight in weights.items():
         if isinstance(key, str) and key not in names:
-            told = f"Its classes: {', '.join(names)}." if names else "Name classes by numbers."
+            known = f"Its classes: {', '.join(names)}." if names else "Name classes by numbers."
             raise ConfigurationError(
                 f"class_weight names class {key!r}, which the metadata of the feature column do "
-                f"not have. {told} Received: {dict(weights)!r}."
+                f"not have. {known} Received: {dict(weights)!r}."
             )
         number = names.index(key) if isinstance(key, str) else key
-        if number in found:
+        if number in numbered:
             raise ConfigurationError(
                 f"class_weight gives class {number} by its number and by its name. Received: "
                 f"{dict(weights)!r}. Give one."
             )
-        found[number] = weight
-    return found
+        numbered[number] = weight
+    return numbered
 
 
 def count_classes(frame: DataFrame, label: Field) -> dict[int, int]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.trainers.arguments import checked_positive
 
 # An epoch has at least this many exchanges per worker, unless the user sets the window. With fewer,
 # training on small data loses accuracy.
@@ -38,7 +37,7 @@ class CommunicationWindow:
 
 
 def choose_window(
-    given: int | Literal["epoch", "once"] | None, default: int, seat_rows: int, batch_size: int
+    window: int | Literal["epoch", "once"] | None, default: int, seat_rows: int, batch_size: int
 ) -> CommunicationWindow:
     """Return the user's window, or the default, which is reduced for small data.
 
@@ -51,10 +50,10 @@ def choose_window(
     >>> choose_window(None, 16, seat_rows=1280, batch_size=32).batches
     2
     """
-    if isinstance(given, str):
-        return CommunicationWindow(None, once=given == "once")
-    if given is not None:
-        return CommunicationWindow(given)
+    if isinstance(window, str):
+        return CommunicationWindow(None, once=window == "once")
+    if window is not None:
+        return CommunicationWindow(window)
     steps = math.ceil(seat_rows / batch_size)
     cap = max(1, steps // EXCHANGES_PER_EPOCH)
     if cap >= default:
@@ -78,7 +77,7 @@ def optimizer_kind(optimizer: Any) -> str:
     return (type(inner) if kind.__name__ == "Optimizer" else kind).__name__
 
 
-def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> float:
+def choose_commit_scale(scale: float | str, optimizer: str, workers: int) -> float:
     """Return the factor of DOWNPOUR's commits.
 
     ``"auto"`` is 1, but 1/workers with an adaptive optimizer. Adam's steps are about as long as the
@@ -90,9 +89,9 @@ def choose_commit_scale(given: float | str, optimizer: str, workers: int) -> flo
     >>> choose_commit_scale("auto", "Adam", 4), choose_commit_scale("auto", "SGD", 4)
     (0.25, 1.0)
     """
-    if given == "auto":
+    if scale == "auto":
         return 1.0 / workers if optimizer.lower() in ADAPTIVE_OPTIMIZERS else 1.0
-    return checked_positive("commit_scale", given)
+    return float(scale)
 
 
 def choose_alpha(
@@ -115,8 +114,8 @@ def choose_alpha(
     if rho is not None:
         if learning_rate is None:
             raise ConfigurationError("rho needs learning_rate: alpha = rho * learning_rate.")
-        alpha = checked_positive("rho", rho) * checked_positive("learning_rate", learning_rate)
-    force = 0.9 / workers if alpha is None else checked_positive("alpha", alpha)
+        alpha = rho * learning_rate
+    force = 0.9 / workers if alpha is None else float(alpha)
     if force > 1:
         raise ConfigurationError(f"alpha must be at most 1. Received: {force:g}.")
     return force

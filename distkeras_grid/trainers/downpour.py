@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
+from typing import ClassVar, Literal
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import AccumulatedGradientRule, AdagradRule, DownpourRule, Rule
-from distkeras_grid.rules.parameters import check_positive
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.base import Trainer
 from distkeras_grid.trainers.defaults import choose_commit_scale
-
-if TYPE_CHECKING:
-    import keras
+from distkeras_grid.trainers.parameters import parameter
 
 SERVER_LEARNING_RATE = 0.01
 
@@ -19,56 +16,43 @@ SERVER_LEARNING_RATE = 0.01
 class DOWNPOUR(Trainer):
     """Asynchronous SGD: the center moves by each worker's change of a window.
 
-    Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model.
-    commit_scale : float or "auto", default "auto"
-        Factor of each commit. "auto" is 1, but 1 / workers with an adaptive optimizer such as Adam,
-        because the deltas of several workers would add up to steps that are too long.
-    server_optimizer : "adagrad", optional
-        The paper's other form: workers send the sum of their gradients, and the server takes
-        Adagrad's steps. Workers train with plain SGD; their window is 1 unless given.
-    server_learning_rate : float, optional
-        Rate of the server's Adagrad, default 0.01. Only with `server_optimizer`.
-    **common
-        As in `Trainer`. The window is 5 batches.
+    Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012. The window is 5 batches.
     """
 
     default_window: ClassVar[int] = 5
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        commit_scale: float | str = "auto",
-        server_optimizer: Literal["adagrad"] | None = None,
-        server_learning_rate: float | None = None,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.commit_scale = commit_scale
-        self.server_optimizer = server_optimizer
-        self.server_learning_rate = server_learning_rate
-        if server_learning_rate is not None:
-            check_positive("server_learning_rate", server_learning_rate)
-        if server_optimizer not in (None, "adagrad"):
-            raise ConfigurationError(
-                f"server_optimizer must be 'adagrad' or None. Received: {server_optimizer!r}."
-            )
-        if server_optimizer and commit_scale != "auto":
+    commit_scale: float | Literal["auto"] = parameter(
+        default="auto",
+        above=0,
+        doc='Factor of each commit. "auto" is 1, but 1 / workers with an adaptive optimizer such '
+        "as Adam, because the deltas of several workers would add up to steps that are too long.",
+    )
+    server_optimizer: Literal["adagrad"] | None = parameter(
+        default=None,
+        doc="The paper's other form: workers send the sum of their gradients, and the server takes "
+        "Adagrad's steps. Workers train with plain SGD; their window is 1 unless given.",
+    )
+    server_learning_rate: float | None = parameter(
+        default=None,
+        above=0,
+        doc="Rate of the server's Adagrad, default 0.01. Only with `server_optimizer`.",
+    )
+
+    def check(self) -> None:
+        """Refuse arguments of one form beside the other, and what `TrainerConfig.check` refuses."""
+        if self.server_optimizer and self.commit_scale != "auto":
             raise ConfigurationError(
                 "commit_scale scales changes of the weights, but a server with Adagrad receives "
-                f"gradients. Received: {commit_scale=}. Set server_learning_rate instead."
+                f"gradients. Received: commit_scale={self.commit_scale!r}. Set "
+                "server_learning_rate instead."
             )
-        if server_learning_rate is not None and not server_optimizer:
+        if self.server_learning_rate is not None and not self.server_optimizer:
             raise ConfigurationError(
                 "server_learning_rate needs server_optimizer='adagrad'. Received: "
-                f"{server_learning_rate=} and no server_optimizer. The workers' rate is "
-                "learning_rate."
+                f"server_learning_rate={self.server_learning_rate!r} and no server_optimizer. The "
+                "workers' rate is learning_rate."
             )
-        super().__init__(keras_model, *positional, **common)
+        super().check()
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:
         """Return the rule, with a scale that suits the optimizer."""
@@ -88,24 +72,14 @@ class ADAG(Trainer):
     Hermans, Spanakis and Moeckel, "Accumulated Gradient Normalization", ACML 2017 (AGN there,
     ``ADAG`` in dist-keras). It is not gradient energy matching (GEM), which some slides call ADAG.
 
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model.
-    **common
-        As in `Trainer`. The window is the number of workers, at least 2: the center then moves
-        by about the mean of the workers' changes.
+    The window is the number of workers, at least 2: the center then moves by about the mean of the
+    workers' changes.
     """
 
     default_window: ClassVar[int] = 2
     introduction: ClassVar[str] = (
         "ADAG is accumulated gradient normalization; gradient energy matching is GEM"
     )
-
-    def __init__(
-        self, keras_model: keras.Model, *positional: object, **common: Unpack[CommonArguments]
-    ) -> None:
-        super().__init__(keras_model, *positional, **common)
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule."""

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar
 
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import ElasticMomentumRule, ElasticRoundRule, ElasticRule, Rule
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.base import Trainer
 from distkeras_grid.trainers.defaults import choose_alpha
-
-if TYPE_CHECKING:
-    import keras
+from distkeras_grid.trainers.parameters import parameter
 
 
 class AEASGD(Trainer):
     """Asynchronous elastic averaging: workers keep their own weights, pulled toward the center.
 
-    Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model.
-    alpha : float, optional
-        Share of the distance by which worker and center move in one exchange; default
-        0.9 / num_workers, as the authors' code.
-    rho : float, optional
-        dist-keras' form: ``alpha = rho * learning_rate``. As there, `learning_rate` then sets only
-        alpha, and not the optimizer's rate.
-    **common
-        As in `Trainer`. The window is 32 batches.
+    Zhang, Choromanska and LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015. The window
+    is 32 batches.
     """
 
     default_window: ClassVar[int] = 32
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        alpha: float | None = None,
-        rho: float | None = None,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.alpha = alpha
-        self.rho = rho
-        super().__init__(keras_model, *positional, **common)
+    alpha: float | None = parameter(
+        default=None,
+        above=0,
+        doc="Share of the distance by which worker and center move in one exchange, at most 1; "
+        "default 0.9 / num_workers, as the authors' code.",
+    )
+    rho: float | None = parameter(
+        default=None,
+        above=0,
+        doc="dist-keras' form: ``alpha = rho * learning_rate``. As there, `learning_rate` then "
+        "sets only alpha, and not the optimizer's rate.",
+    )
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule with the force for this many workers."""
@@ -59,32 +46,13 @@ class AEASGD(Trainer):
 class EAMSGD(AEASGD):
     """Asynchronous elastic averaging of workers with Nesterov's momentum.
 
-    Zhang, Choromanska and LeCun, NIPS 2015, algorithm 2; see `ElasticMomentumRule`.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model.
-    momentum : float, default 0.9
-        Momentum of each worker; the authors use 0.99 with small rates.
-    alpha, rho : float, optional
-        As in `AEASGD`.
-    **common
-        As in `Trainer`. The optimizer must be plain SGD: the momentum belongs to the rule. The
-        window is 32 batches.
+    Zhang, Choromanska and LeCun, NIPS 2015, algorithm 2; see `ElasticMomentumRule`. The optimizer
+    must be plain SGD: the momentum belongs to the rule. The window is 32 batches.
     """
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        momentum: float = 0.9,
-        alpha: float | None = None,
-        rho: float | None = None,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.momentum = momentum
-        super().__init__(keras_model, *positional, alpha=alpha, rho=rho, **common)
+    momentum: float = parameter(
+        default=0.9, doc="Momentum of each worker; the authors use 0.99 with small rates."
+    )
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002
         """Return the rule with the force for this many workers."""
@@ -95,17 +63,10 @@ class EAMSGD(AEASGD):
 class EASGD(AEASGD):
     """Synchronous elastic averaging: all workers exchange at once, against the same center.
 
-    Zhang, Choromanska and LeCun, NIPS 2015, equations 2 and 3; see `ElasticRoundRule`.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model.
-    alpha, rho : float, optional
-        As in `AEASGD`. In each round the distance of workers that agree to the center is multiplied
-        by ``1 - alpha (num_workers + 1)``, so alpha must be below ``2 / (num_workers + 1)``.
-    **common
-        As in `Trainer`. The window is 32 batches. All workers must run at the same time.
+    Zhang, Choromanska and LeCun, NIPS 2015, equations 2 and 3; see `ElasticRoundRule`. In each
+    round the distance of workers that agree to the center is multiplied by
+    ``1 - alpha (num_workers + 1)``, so alpha must be below ``2 / (num_workers + 1)``. The window is
+    32 batches. All workers must run at the same time.
     """
 
     def build_rule(self, workers: int, optimizer: str) -> Rule:  # noqa: ARG002

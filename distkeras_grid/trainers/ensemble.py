@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from distkeras_grid.engine.compile_settings import compile_model
 from distkeras_grid.engine.custom_objects import register_objects
@@ -14,16 +14,15 @@ from distkeras_grid.engine.keras_model import (
 )
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.rules import IndependentRule, Rule
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.spec import Share
+from distkeras_grid.trainers.base import Trainer
+from distkeras_grid.trainers.parameters import parameter
 
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.spec import Share
-    from distkeras_grid.trainers.run_request import DataRequest
+    from distkeras_grid.trainers.config import TrainingData
     from distkeras_grid.weights import Vector
-
-DATA = ("full", "partition", "bootstrap")
 
 
 class EnsembleTrainer(Trainer):
@@ -31,23 +30,8 @@ class EnsembleTrainer(Trainer):
 
     Hansen and Salamon, "Neural network ensembles", IEEE PAMI 12, 1990; with
     ``data="bootstrap"`` bagging (Breiman, "Bagging predictors", Machine Learning 24, 1996). It
-    costs one training for each member.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model, with one input and one output.
-    data : {"full", "partition", "bootstrap"}, default "full"
-        What each member trains on: all rows, its own share of them, or a sample of as many rows,
-        drawn with replacement.
-    initial : {"own", "given"}, default "own"
-        Weights that members start from. "own": each member but the first draws new ones. "given":
-        all start from the model's.
-    combine : {"mean", "vote", "geometric"}, default "mean"
-        How the members' outputs are combined; see `Combination`.
-    **common
-        As in `Trainer`; `num_workers` is the number of members. The window is 16 batches. It only
-        sets how often weights and figures reach the driver.
+    costs one training for each member; `num_workers` is the number of members. The window is 16
+    batches; it only sets how often weights and figures reach the driver.
 
     Attributes
     ----------
@@ -62,33 +46,26 @@ class EnsembleTrainer(Trainer):
 
     default_window: ClassVar[int] = 16
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        data: Share = "full",
-        initial: Literal["own", "given"] = "own",
-        combine: Literal["mean", "vote", "geometric"] = "mean",
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        if data not in DATA:
-            raise ConfigurationError(
-                f"data must be one of {', '.join(map(repr, DATA))}. Received: {data!r}."
-            )
-        if initial not in ("own", "given"):
-            raise ConfigurationError(f"initial must be 'own' or 'given'. Received: {initial!r}.")
-        self.data = data
-        self.initial = initial
-        self.combine = combine
-        self.models: list[keras.Model] = []
-        super().__init__(keras_model, *positional, **common)
-        # It imports Keras, which the checks before do not need.
-        from distkeras_grid.engine.combination import check_combination
+    data: Share = parameter(
+        default="full",
+        doc="What each member trains on: all rows, its own share of them, or a sample of as many "
+        "rows, drawn with replacement.",
+    )
+    initial: Literal["own", "given"] = parameter(
+        default="own",
+        doc='Weights that members start from. "own": each member but the first draws new ones. '
+        '"given": all start from the model\'s.',
+    )
+    combine: Literal["mean", "vote", "geometric"] = parameter(
+        default="mean", doc="How the members' outputs are combined; see `Combination`."
+    )
 
-        check_combination(combine)
+    def __post_init__(self) -> None:
+        self.models: list[keras.Model] = []
+        super().__post_init__()
 
     @property
-    def seats_hold(self) -> Share:
+    def share(self) -> Share:
         """What each member trains on."""
         return self.data
 
@@ -102,7 +79,7 @@ class EnsembleTrainer(Trainer):
         return IndependentRule()
 
     def check_request(
-        self, data: DataRequest, callbacks: Sequence[keras.callbacks.Callback]
+        self, data: TrainingData, callbacks: Sequence[keras.callbacks.Callback]
     ) -> None:
         """Refuse models that cannot be combined, and arguments that need a single center."""
         from distkeras_grid.engine.combination import check_combinable
@@ -121,7 +98,7 @@ class EnsembleTrainer(Trainer):
 
         from distkeras_grid.engine.combination import combine_models
 
-        archive, objects = model_to_bytes(model), dict(self.custom_objects or {})
+        archive, objects = model_to_bytes(model), self.objects
         self.models = [model_from_bytes(archive, objects) for _ in centers]
         for member, center in zip(self.models, centers, strict=True):
             set_flat_weights(member, center)

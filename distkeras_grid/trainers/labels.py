@@ -95,8 +95,8 @@ def fitted(columns: Columns, model: keras.Model) -> Columns:
 def check_labels(columns: Columns, summary: DataSummary, model: keras.Model) -> None:
     """Refuse labels that the model's losses cannot take."""
     each = zip(columns.labelled, summary.labels, takes_of(columns, model), strict=True)
-    for label, found, takes in each:
-        check_numbers(label, summary.rows, found, takes)
+    for label, numbers, takes in each:
+        check_numbers(label, summary.rows, numbers, takes)
 
 
 def takes_of(columns: Columns, model: keras.Model) -> list[Takes]:
@@ -157,13 +157,13 @@ def check_classes(
     """
     if class_weight is None:
         return
-    (label,), (found,) = columns.labelled, summary.labels
+    (label,), (numbers,) = columns.labelled, summary.labels
     size = outputs[0].size if outputs else None
     low, high = 0, max(1, (size or 0) - 1)
     if label.size > 1:
         low, high = 0, label.size - 1
-    elif math.isfinite(found.low):
-        low, high = min(low, int(found.low)), max(high, int(found.high))
+    elif math.isfinite(numbers.low):
+        low, high = min(low, int(numbers.low)), max(high, int(numbers.high))
     unknown = sorted(number for number in class_weight if not low <= number <= high)
     if unknown:
         raise ConfigurationError(

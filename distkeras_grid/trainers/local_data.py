@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from distkeras_grid.errors import ConfigurationError, SchemaError
@@ -26,12 +25,10 @@ from distkeras_grid.stores.dataset_index import DatasetIndex, catalogue
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import keras
     from pyspark.sql import DataFrame
 
     from distkeras_grid.records import LocalRecord
-    from distkeras_grid.spec import DraftSpec
-    from distkeras_grid.trainers.run_request import DataRequest
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
 
 @dataclass(frozen=True)
@@ -39,26 +36,26 @@ class LocalData:
     """The local sets of a run, before its workers are counted."""
 
     sets: LocalSets  # What was asked for
-    found: DatasetIndex  # The data set
+    index: DatasetIndex  # The data set
 
     def plan(self, seed: int, workers: int) -> LocalPlan:
         """Return what the workers need."""
-        sets, pool = self.sets, self.found.store.pool
-        training = pool if sets.split is None else self.found.pool_of(sets.split)
+        sets, pool = self.sets, self.index.store.pool
+        training = pool if sets.split is None else self.index.pool_of(sets.split)
         held_out = pool.select(pool.tiles < 0)
         if sets.local_test and sets.test_images == "held_out":
-            held_out = self.found.pool_of(sets.test_split)
+            held_out = self.index.pool_of(sets.test_split)
         drawing = TileSampler(training, held_out, sets.spec, seed, workers)
         if sets.local_test and sets.test_images == "others":
             # Images are divided anew in each iteration, and some divisions may leave too few tiles.
             for iteration, worker in itertools.product(range(sets.iterations), range(workers)):
                 drawing.train(iteration, worker)
                 drawing.test(iteration, worker)
-        return LocalPlan(self.found.store, drawing)
+        return LocalPlan(self.index.store, drawing)
 
     def summary(self, workers: int) -> DataSummary:
         """Return what a job over the rows of an epoch would find: the sets of all workers."""
-        sets, labels = self.sets, self.found.store.pool.labels
+        sets, labels = self.sets, self.index.store.pool.labels
         return DataSummary(
             rows=workers * sets.local_train,
             partition_rows=(),
@@ -67,52 +64,50 @@ class LocalData:
         )
 
 
-def local_draft(draft: DraftSpec, sets: LocalSets) -> DraftSpec:
-    """Return the draft of a run on local sets: an epoch is an iteration."""
-    pace, algorithm = draft.pace, draft.algorithm
+def local_config(config: TrainerConfig, sets: LocalSets) -> TrainerConfig:
+    """Return the configuration of a run on local sets: an epoch is an iteration."""
     wrong = {
-        "num_epoch": pace.num_epoch != 1 and f"{pace.num_epoch}; give LocalSets the iterations",
-        "communication_window": pace.communication_window == "once"
+        "num_epoch": config.num_epoch != 1 and f"{config.num_epoch}; give LocalSets the iterations",
+        "communication_window": config.communication_window == "once"
         and "'once'; workers exchange once in each iteration, or more often",
-        "data": draft.share != "partition"
-        and f"{draft.share!r}, by {algorithm.trainer}; each worker has sets of its own",
+        "data": config.share != "partition"
+        and f"{config.share!r}, by {config.trainer_name}; each worker has sets of its own",
     }
     for name, problem in wrong.items():
         if problem:
             raise ConfigurationError(
                 f"A run on local sets leaves {name} at its default. Received: {problem}."
             )
-    return msgspec.structs.replace(
-        draft, pace=msgspec.structs.replace(pace, num_epoch=sets.iterations)
-    )
+    return config.replace(num_epoch=sets.iterations)
 
 
-def resolve_local(asked: DataRequest, model: keras.Model) -> tuple[LocalData, Columns]:
+def resolve_local(config: TrainerConfig, data: TrainingData) -> tuple[LocalData, Columns]:
     """Find the tiles of local sets, and the columns that a run on them reads.
 
     Spark is needed only if they are not catalogued.
     """
-    sets: LocalSets = asked.data
-    if asked.sample_weight is not None:
+    sets: LocalSets = data.data
+    model = config.keras_model
+    if data.sample_weight is not None:
         raise ConfigurationError(
             "Local sets have no sample weights. Received: sample_weight_col "
-            f"{asked.sample_weight!r}."
+            f"{data.sample_weight!r}."
         )
     if isinstance(sets.data, DatasetIndex):
-        found = sets.data
-        names = match(asked.features, inputs_of(model), "features_col")
-        given = [name.name if isinstance(name, Field) else name for name in names]
-        if given != [found.store.field.name]:
+        index = sets.data
+        matched = match(config.features_col, inputs_of(model), "features_col")
+        names = [name.name if isinstance(name, Field) else name for name in matched]
+        if names != [index.store.field.name]:
             raise ConfigurationError(
-                f"The tiles of this catalogue are called {found.store.field.name!r}: set "
-                f"features_col={found.store.field.name!r}. Received: {asked.features!r}."
+                f"The tiles of this catalogue are called {index.store.field.name!r}: set "
+                f"features_col={index.store.field.name!r}. Received: {config.features_col!r}."
             )
         if sets.mirrors:
-            found = found.at(sets.mirrors)
-        label = Field(found.store.label_name, (), "int64")
-        return LocalData(sets, found), Columns((found.store.field,), (label,))
+            index = index.at(sets.mirrors)
+        label = Field(index.store.label_name, (), "int64")
+        return LocalData(sets, index), Columns((index.store.field,), (label,))
     frame = as_dataframe(active_session(), sets.data)
-    columns = resolve_columns(frame, asked.features, asked.labels, model=model)
+    columns = resolve_columns(frame, config.features_col, config.label_col, model=model)
     if len(columns.features) != 1 or len(columns.labels) != 1 or columns.features[0].columns:
         raise ConfigurationError(
             "Local sets are for models with one input and one output. Received: "
@@ -129,7 +124,7 @@ def count_drawn(plan: LocalPlan) -> dict[int, int]:
 
 def own_fields(frame: DataFrame, fields: Sequence[Field]) -> tuple[Field, ...]:
     """Return the features of validation data, which may be stored otherwise than local sets are."""
-    found = []
+    fitting = []
     for field in fields:
         metadata = frame.schema[field.name].metadata if field.name in frame.columns else {}
         own = Field.from_metadata(field.name, metadata) if METADATA_KEY in metadata else field
@@ -139,8 +134,8 @@ def own_fields(frame: DataFrame, fields: Sequence[Field]) -> tuple[Field, ...]:
                 f"{field.scaling}. Received: shape {own.shape}, scaling {own.scaling}. Tile both "
                 "in the same way."
             )
-        found.append(own)
-    return tuple(found)
+        fitting.append(own)
+    return tuple(fitting)
 
 
 def local_notes(plan: LocalPlan, iterations: int) -> list[str]:
@@ -166,8 +161,8 @@ def describe_local(
     serializer: Any = CloudPickleSerializer
     drawing = plan.drawing
     spec, pool = drawing.spec, drawing.training
-    told = list(records)
-    folded = {(record.iteration - 1, record.worker) for record in told if record.folded}
+    tests = list(records)
+    folded = {(record.iteration - 1, record.worker) for record in tests if record.folded}
     planned = [(t, j) for t in range(iterations) for j in range(drawing.workers)]
     return {
         "tiles": len(pool),
@@ -178,6 +173,6 @@ def describe_local(
         "folded_coverage": coverage(drawing, folded),
         # What the driver sends to each worker, beside the model.
         "plan_bytes": len(serializer().dumps(plan)),
-        "read_seconds": sum(record.local.read_seconds for record in told),
-        "bytes_read": sum(sum(record.local.bytes_read.values()) for record in told),
+        "read_seconds": sum(record.local.read_seconds for record in tests),
+        "bytes_read": sum(sum(record.local.bytes_read.values()) for record in tests),
     }

@@ -29,7 +29,7 @@ from distkeras_grid.errors import ConfigurationError
 if TYPE_CHECKING:
     import keras
 
-    from distkeras_grid.trainers.run_request import ModelSource
+    from distkeras_grid.trainers.config import TrainerConfig
 
 
 @dataclass(frozen=True)
@@ -43,33 +43,31 @@ class CompiledModel:
     objects: dict[str, Any]
 
 
-def compiled_copy(source: ModelSource, shapes: Sequence[Sequence[int]] = ()) -> CompiledModel:
+def compiled_copy(config: TrainerConfig, shapes: Sequence[Sequence[int]] = ()) -> CompiledModel:
     """Return a compiled copy of the user's model, which is not changed, except that it is built.
 
     `shapes`: shape of one row of each feature column, for a model that has no weights yet.
     """
-    build_for(source.model, shapes)
+    source, objects, settings = config.keras_model, config.objects, config.compile_settings()
+    build_for(source, shapes)
     # Refused here if it has no weights yet; Keras would only warn and save it.
-    weight_layout(source.model)
-    _check_batches(source.model)
-    archive = model_to_bytes(source.model)
-    model = model_from_bytes(archive, source.objects)
-    described = source.settings.to_json()
-    if source.settings.empty:
+    weight_layout(source)
+    _check_batches(source)
+    archive = model_to_bytes(source)
+    model = model_from_bytes(archive, objects)
+    described = settings.to_json()
+    if settings.empty:
         # The archive has the model's own compilation, with its optimizer's state.
         compile_model(model)
-        return CompiledModel(
-            model, archive, described, serializable_objects(archive, source.objects)
-        )
+        return CompiledModel(model, archive, described, serializable_objects(archive, objects))
     # Built again from their description, so that the user's objects keep their state, and objects
     # without a name in custom_objects are refused here and not on an executor.
-    settings = CompileSettings.from_json(described, source.objects)
-    compile_model(model, settings, source.objects)
+    compile_model(model, CompileSettings.from_json(described, objects), objects)
     check_travels(model)
     # Saved once more: Keras cannot exchange the compilation of an archive alone, which may have the
     # state of another optimizer.
     archive = model_to_bytes(model)
-    return CompiledModel(model, archive, described, serializable_objects(archive, source.objects))
+    return CompiledModel(model, archive, described, serializable_objects(archive, objects))
 
 
 def _check_batches(model: keras.Model) -> None:

@@ -4,8 +4,8 @@ They are: columns, the model and whether the features fit it, executors, slots, 
 weights and splits in one job over the data, and the same for the validation data. Executors are
 waited for only when a check needs them, so what can be known before is refused before. A note says
 if the run's key crosses a network unencrypted. Before the checks have passed, no worker runs, and
-nothing is written but rows that have no fixed order. Their results complete the trainer's draft to
-the run's specification.
+nothing is written but rows that have no fixed order. Of the trainer's parameters and what the
+checks find the run's specification is built.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from distkeras_grid.trainers.local_data import (
     resolve_local,
 )
 from distkeras_grid.trainers.model_bundle import CompiledModel, compiled_copy
-from distkeras_grid.trainers.spec_builder import data_spec
+from distkeras_grid.trainers.spec_builder import build_spec, data_spec
 from distkeras_grid.trainers.validation import collect, prepare_metrics
 
 if TYPE_CHECKING:
@@ -89,152 +89,136 @@ if TYPE_CHECKING:
     from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.local_sets.store import LocalPlan
     from distkeras_grid.spark.materialized_rows import StoredRows
-    from distkeras_grid.spec import DataSpec, DraftSpec
+    from distkeras_grid.spec import DataSpec
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
     from distkeras_grid.trainers.defaults import CommunicationWindow
     from distkeras_grid.trainers.row_storage import RowMaterializer
-    from distkeras_grid.trainers.run_request import (
-        AlgorithmFactory,
-        DataRequest,
-        ModelSource,
-        RunRequest,
-        ServerRequest,
-    )
 
 
 @dataclass(frozen=True)
-class CheckedData:
-    """The training data."""
+class PreparedData:
+    """The model and the rows of a run that has passed all checks."""
 
+    compiled: CompiledModel = field(repr=False)
     frame: DataFrame  # The rows
     columns: Columns  # Columns that are read
     summary: DataSummary  # Counts from one pass over the rows
     # What workers draw their sets from; `frame` then has one row for each worker
-    local: LocalPlan | None = None
-    stored: StoredRows | None = None  # How the rows were stored, if they were
-
-
-@dataclass(frozen=True)
-class PreflightResult:
-    """A run that has passed all checks."""
-
-    spec: RunSpec  # The run
-    compiled: CompiledModel = field(repr=False)  # The model
-    data: CheckedData  # The training data
+    local: LocalPlan | None
+    stored: StoredRows | None  # How the rows were stored, if they were
     # Rows that are evaluated at the end of each epoch
     validation: ArraySource | None = field(repr=False)
-    place: BindAddress  # Where the server will listen
-    notes: list[str]  # Lines to show before the run starts
 
 
 def check(
-    request: RunRequest,
+    config: TrainerConfig,
+    data: TrainingData,
     storage: RowMaterializer,
     resources: ExitStack,
     await_executors: Callable[[], None],
-) -> PreflightResult:
+) -> tuple[RunSpec, PreparedData, BindAddress, list[str]]:
     """Check everything that can be known before work starts, the cheapest first.
 
+    Returns the run, its model and rows, where the server will listen, and lines to show before.
     `resources`: receives what must be released when the run has ended.
     """
     check_backend()
-    draft, method = request.draft, request.method
     spark = active_session()
-    _check_local_slots(spark, draft.pace.num_workers)
-    check_one_output(request.data.class_weight, outputs_of(request.source.model))
-    if _reads_files(request.data):
+    _check_local_slots(spark, config.workers_asked)
+    check_one_output(data.class_weight, outputs_of(config.keras_model))
+    if _reads_files(data):
         await_executors()
-    frame, local, columns, held_out = _resolve(spark, request)
-    weights = number_classes(request.data.class_weight, columns)
-    compiled = compiled_copy(request.source, [each.shape for each in columns.features])
-    check_method(draft, method, compiled.model)
+    frame, local, columns, held_out = _resolve(spark, config, data)
+    weights = number_classes(data.class_weight, columns)
+    compiled = compiled_copy(config, [each.shape for each in columns.features])
+    check_method(config, compiled.model)
     check_fit(compiled.model, columns.features)
     columns = fitted(columns, compiled.model)
     prepare_metrics(compiled.model, columns)
-    rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(compiled.model.optimizer))
-    backend = checked_engine(request.engine, rule, draft.algorithm.trainer) or current_backend()
+    rule = _rule_by_request(config, compiled.model)
+    backend = checked_engine(config.engine, rule, config.trainer_name) or current_backend()
     await_executors()
-    place = _check_executors(spark, request.server, backend)
-    workers, warnings = _settle_workers(spark, draft)
+    place = _check_executors(spark, config, backend)
+    workers, warnings = _settle_workers(spark, config)
+    stored, plan = None, None
     if local is None:
         frame, stored = resources.enter_context(storage.settled(frame, columns))
         summary = inspect_training(frame, columns, compiled.model)
-        data = CheckedData(frame, columns, summary, stored=stored)
     else:
-        data = _check_local(spark, local, columns, request, compiled.model, workers)
+        summary = local.summary(workers)
+        check_labels(columns, summary, compiled.model)
+        # A task for each worker; its row says nothing.
+        frame, plan = spark.range(0, workers, 1, workers), local.plan(data.seed, workers)
     settled = settle_class_weight(
-        *(weights, columns, data.summary, compiled.model), partial(_count_classes, data)
+        *(weights, columns, summary, compiled.model), partial(_count_classes, frame, columns, plan)
     )
-    spec, window = complete(
-        request,
-        compiled,
-        data_spec(request.data, columns, settled),
-        data.summary.rows,
-        workers,
+    spec, window = complete_spec(
+        *(config, data, compiled, data_spec(data, columns, settled), summary.rows, workers),
         threads=_task_cores(spark),
         backend=backend,
     )
-    validation = _collect_validation(held_out, compiled.model, data.summary)
-    method = _counted(spark, method)
-    size = replace(_model_size(spec, columns, compiled.model), stages=method.stages)
-    warnings += _check_memory(spark, spec, size, validation, method.devices)
+    validation = _collect_validation(held_out, compiled.model, summary)
+    size = _model_size(spec, columns, compiled.model)
+    warnings += _check_memory(spark, spec, config, size, validation)
     headline = headline_of(spec, build_from(spec.rule), window)
-    notes = [*announcements(request, spec, window, headline), *warnings]
-    if data.local is not None:
-        notes += local_notes(data.local, spec.epochs)
-    return PreflightResult(spec, compiled, data, validation, place, notes)
+    notes = [*announcements(config, spec, window, headline), *warnings]
+    if plan is not None:
+        notes += local_notes(plan, spec.epochs)
+    prepared = PreparedData(compiled, frame, columns, summary, plan, stored, validation)
+    return spec, prepared, place, notes
 
 
-def check_method(draft: DraftSpec, method: AlgorithmFactory, model: keras.Model) -> None:
+def check_method(config: TrainerConfig, model: keras.Model) -> None:
     """Refuse arguments that the rule cannot work with, as far as they are known."""
-    decide_jit(model, draft.algorithm.jit)
-    algorithm, who = draft.algorithm, draft.algorithm.trainer
-    rule = method.build_rule(draft.pace.num_workers or 1, optimizer_kind(model.optimizer))
+    decide_jit(model, config.jit)
+    rule, who = _rule_by_request(config, model), config.trainer_name
     if rule.traits.plain_sgd:
         check_plain_sgd(model.optimizer, who)
     if rule.traits.steps_on_workers:
         check_unscaled(model.optimizer, who)
-    if algorithm.optimizer_state == "reset":
+    if config.optimizer_state == "reset":
         check_reset(rule, model.optimizer, who)
-    check_compressible(compression_of(draft.exchange.compression), rule, who)
+    check_compressible(config.exchange_compression, rule, who)
 
 
-def rule_for(method: AlgorithmFactory, workers: int, model: keras.Model) -> Rule:
+def rule_for(config: TrainerConfig, workers: int, model: keras.Model) -> Rule:
     """Return the rule of a run as the server builds it, which reads its parameters as JSON."""
-    return build_from(spec_of(method.build_rule(workers, optimizer_kind(model.optimizer))))
+    return build_from(spec_of(config.build_rule(workers, optimizer_kind(model.optimizer))))
 
 
-def complete(
-    request: RunRequest,
+def _rule_by_request(config: TrainerConfig, model: keras.Model) -> Rule:
+    """Return the rule for the number of workers that was asked for, or for one."""
+    return config.build_rule(config.workers_asked or 1, optimizer_kind(model.optimizer))
+
+
+def complete_spec(
+    config: TrainerConfig,
+    data: TrainingData,
     compiled: CompiledModel,
-    data: DataSpec,
+    columns: DataSpec,
     rows: int,
     workers: int,
     *,
     threads: int = 1,
     backend: str | None = None,
 ) -> tuple[RunSpec, CommunicationWindow]:
-    """Complete a draft to the run, with what was found out about model, data and cluster."""
-    draft, model = request.draft, compiled.model
-    rule = rule_for(request.method, workers, model)
+    """Return the run, with what was found out about model, data and cluster, and its window."""
+    model = compiled.model
+    rule = rule_for(config, workers, model)
     # All members of an ensemble may have all rows.
-    rows *= 1 if draft.share == "partition" else workers
-    window = request.method.choose_window(largest_seat(rows, workers), workers)
-    check_momentum(compression_of(draft.exchange.compression), rule, window, model.optimizer)
+    rows *= 1 if config.share == "partition" else workers
+    local = isinstance(data.data, LocalSets)
+    choose = config.choose_local_window if local else config.choose_window
+    window = choose(largest_seat(rows, workers), workers)
+    check_momentum(config.exchange_compression, rule, window, model.optimizer)
     state = shared_section(model) if rule.traits.steps_on_workers else None
-    spec = draft.complete(
-        rule=spec_of(rule),
-        layout=LayoutSpec.of(weight_layout(model), state, worker_state_limit(model)),
-        schedule=draft.schedule(
-            rows=rows,
-            workers=workers,
-            window=window.batches,
-            once=window.once,
-            shuffle=request.data.shuffle,
-            seed=request.data.seed,
-        ),
-        compiled=compiled.described,
+    spec = build_spec(
+        *(config, rule, window),
+        LayoutSpec.of(weight_layout(model), state, worker_state_limit(model)),
+        columns,
+        {"rows": rows, "workers": workers, "shuffle": data.shuffle, "seed": data.seed},
+        compile=compiled.described,
         backend=backend or current_backend(),
-        data=data,
         threads=threads,
     )
     # Refuses more servers than the model can be cut over.
@@ -243,12 +227,11 @@ def complete(
 
 
 def announcements(
-    request: RunRequest, spec: RunSpec, window: CommunicationWindow, headline: str
+    config: TrainerConfig, spec: RunSpec, window: CommunicationWindow, headline: str
 ) -> list[str]:
     """Return the lines to show before a run starts, real or simulated."""
-    introduction = request.method.introduction
     return [
-        *([introduction] if introduction else []),
+        *([config.introduction] if config.introduction else []),
         headline,
         *choices(window, spec),
         *compression_notes(compression_of(spec.exchange.compression), spec.epochs),
@@ -256,55 +239,36 @@ def announcements(
 
 
 def _resolve(
-    spark: SparkSession, request: RunRequest
+    spark: SparkSession, config: TrainerConfig, data: TrainingData
 ) -> tuple[DataFrame, LocalData | None, Columns, tuple[DataFrame, Columns] | None]:
     """Return rows or local sets, their columns, and those of the validation data."""
-    asked, model = request.data, request.source.model
-    if isinstance(asked.data, LocalSets):
-        local, columns = resolve_local(asked, model)
-        held_out = _validation_columns(spark, columns, asked, request.source)
+    if isinstance(data.data, LocalSets):
+        local, columns = resolve_local(config, data)
+        held_out = _validation_columns(spark, columns, config, data)
         return spark.range(0), local, columns, held_out
-    frame = as_dataframe(spark, asked.data)
+    frame, model = as_dataframe(spark, data.data), config.keras_model
     columns = resolve_columns(
-        *(frame, asked.features, asked.labels, asked.sample_weight),
+        *(frame, config.features_col, config.label_col, data.sample_weight),
         model=model,
-        losses=needs_of(model, request.source.loss),
+        losses=needs_of(model, config.loss_in_use),
     )
-    return frame, None, columns, _validation_columns(spark, columns, asked, request.source)
+    return frame, None, columns, _validation_columns(spark, columns, config, data)
 
 
-def _reads_files(asked: DataRequest) -> bool:
+def _reads_files(data: TrainingData) -> bool:
     """Whether Spark's executors read files to find out about columns."""
-    given = (asked.data, asked.validation_data)
-    return any(isinstance(each, str | LocalSets) or hasattr(each, "__fspath__") for each in given)
+    sources = (data.data, data.validation_data)
+    return any(isinstance(each, str | LocalSets) or hasattr(each, "__fspath__") for each in sources)
 
 
-def _check_local(
-    spark: SparkSession,
-    local: LocalData,
-    columns: Columns,
-    request: RunRequest,
-    model: keras.Model,
-    workers: int,
-) -> CheckedData:
-    """Return what workers draw from, after a look at labels and sizes."""
-    summary = local.summary(workers)
-    check_labels(columns, summary, model)
-    plan = local.plan(request.data.seed, workers)
-    # A task for each worker; its row says nothing.
-    return CheckedData(spark.range(0, workers, 1, workers), columns, summary, plan)
-
-
-def _count_classes(data: CheckedData) -> dict[int, int]:
+def _count_classes(frame: DataFrame, columns: Columns, plan: LocalPlan | None) -> dict[int, int]:
     """Return how many rows each class has; local sets have as many of each."""
-    if data.local is not None:
-        return count_drawn(data.local)
-    return count_classes(data.frame, data.columns.labelled[0])
+    return count_classes(frame, columns.labelled[0]) if plan is None else count_drawn(plan)
 
 
-def _check_executors(spark: SparkSession, server: ServerRequest, backend: str) -> BindAddress:
+def _check_executors(spark: SparkSession, config: TrainerConfig, backend: str) -> BindAddress:
     """Return where the server will listen, after executors have tested the connection."""
-    place = place_server(spark, server.host, server.port)
+    place = place_server(spark, config.master_host, config.master_port)
     on_this_host = local_cores(str(spark.sparkContext.master)) is not None
     ship_backend(spark, backend)
     check_executors(spark, training_packages(backend), None if on_this_host else place)
@@ -318,19 +282,19 @@ def _check_local_slots(spark: SparkSession, workers: int | None) -> None:
         raise_or_collect([check_slots(slots, workers, fixed=True)])
 
 
-def _settle_workers(spark: SparkSession, draft: DraftSpec) -> tuple[int, list[str]]:
+def _settle_workers(spark: SparkSession, config: TrainerConfig) -> tuple[int, list[str]]:
     """Return the number of workers, and notes about slots, scheduling and GPUs."""
-    wanted = draft.pace.num_workers
+    wanted = config.workers_asked
     slots = stable_slot_count(spark, wanted)
     workers = wanted or max(1, slots)
-    together = isinstance(build_from(draft.algorithm.rule), SynchronousRule)
+    together = isinstance(config.build_rule(wanted or 1, ""), SynchronousRule)
     setting = spark.sparkContext.getConf().get
     warnings = raise_or_collect(
         [
             check_slots(slots, workers, together=together),
             *check_scheduling(setting),
             *check_threads(os.environ),
-            *check_gpus(setting, sharing=draft.limits.gpu_sharing),
+            *check_gpus(setting, sharing=config.gpu_sharing),
             *check_key(str(spark.sparkContext.master), setting, platform.node()),
         ]
     )
@@ -353,14 +317,6 @@ def check_key(master: str, setting: Callable[[str], str | None], node: str) -> l
     return [check_encryption(setting, setting("spark.driver.host") or node)]
 
 
-def _counted(spark: SparkSession, method: AlgorithmFactory) -> AlgorithmFactory:
-    """Return a method with the stages and devices that the cluster has slots for."""
-    if method.stages and method.devices:
-        return method
-    slots = stable_slot_count(spark, None)
-    return replace(method, stages=method.stages or slots, devices=method.devices or slots)
-
-
 def _task_cores(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
 
@@ -368,17 +324,22 @@ def _task_cores(spark: SparkSession) -> int:
 def _check_memory(
     spark: SparkSession,
     spec: RunSpec,
+    config: TrainerConfig,
     size: ModelSize,
     validation: ArraySource | None,
-    devices: int,
 ) -> list[str]:
     setting = spark.sparkContext.getConf().get
     slots = executor_slots(setting)
+    stages, devices = config.stages, config.devices
+    if not (stages and devices):
+        # As many as the cluster has slots for.
+        count = stable_slot_count(spark, None)
+        stages, devices = stages or count, devices or count
     return raise_or_collect(
         check_containers(
             setting,
             str(spark.sparkContext.master),
-            size,
+            replace(size, stages=stages),
             slots=slots,
             workers=spec.workers,
             tasks=spec.workers * devices,
@@ -390,21 +351,21 @@ def _check_memory(
 
 
 def _validation_columns(
-    spark: SparkSession, columns: Columns, asked: DataRequest, source: ModelSource
+    spark: SparkSession, columns: Columns, config: TrainerConfig, data: TrainingData
 ) -> tuple[DataFrame, Columns] | None:
-    if asked.validation_data is None:
+    if data.validation_data is None:
         return None
-    frame = as_dataframe(spark, asked.validation_data, "validation_data")
+    frame = as_dataframe(spark, data.validation_data, "validation_data")
     with naming("validation_data"):
         features: Sequence[Any] = columns.features
-        if isinstance(asked.data, LocalSets):
+        if isinstance(data.data, LocalSets):
             features = own_fields(frame, columns.features)
         # The longest row may be another one.
         features = [each.name if each.encoding == PADDED else each for each in features]
-        losses = needs_of(source.model, source.loss)
+        losses = needs_of(config.keras_model, config.loss_in_use)
         weight = columns.weight if columns.weight in frame.columns else None
         return frame, resolve_columns(
-            *(frame, features, asked.labels, weight), model=source.model, losses=losses
+            *(frame, features, config.label_col, weight), model=config.keras_model, losses=losses
         )
 
 
@@ -432,6 +393,6 @@ def _model_size(spec: RunSpec, columns: Columns, model: keras.Model) -> ModelSiz
     )
     optimizer = model.optimizer
     if optimizer.built:
-        held = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
-        size = replace(size, optimizer_slots=round(held / max(weights, 1)))
+        slots = sum(int(np.prod(variable.shape)) for variable in optimizer.variables)
+        size = replace(size, optimizer_slots=round(slots / max(weights, 1)))
     return size

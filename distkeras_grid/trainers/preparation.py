@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,19 +39,19 @@ from distkeras_grid.spark.session import (
 )
 from distkeras_grid.spark.storage import Storage, rename_note
 from distkeras_grid.spark.worker_jobs import WorkerJobs
+from distkeras_grid.trainers.arguments import checked_every
 from distkeras_grid.trainers.bandwidth_estimate import BandwidthEstimate, link_speed
 from distkeras_grid.trainers.callback_checks import check_callbacks
 from distkeras_grid.trainers.callbacks import CallbackRunner
 from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
-    CheckpointInterval,
     ResumedRun,
     RunFingerprint,
 )
 from distkeras_grid.trainers.compression_checks import vector_bytes
 from distkeras_grid.trainers.description import compression_sentence, describe_run
 from distkeras_grid.trainers.local_data import describe_local
-from distkeras_grid.trainers.preflight import PreflightResult, check
+from distkeras_grid.trainers.preflight import PreparedData, check
 from distkeras_grid.trainers.prometheus import LOOPBACK, PrometheusExporter, memory_of
 from distkeras_grid.trainers.resume import (
     check_same_run,
@@ -73,29 +73,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from distkeras_grid.array_tree import Packed
-    from distkeras_grid.outliers import Validate
     from distkeras_grid.spec import RunSpec
-    from distkeras_grid.trainers.run_request import CheckpointOptions, RunRequest
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
     from distkeras_grid.weights import Vector
-
-
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """The checkpoints of a run."""
-
-    store: CheckpointStore  # Where they are
-    every: CheckpointInterval  # How often they are written
-    xla: bool  # Whether XLA compiles the workers' windows
-    resumed: ResumedRun | None  # The checkpoint from which the run goes on; None for a new run
 
 
 @dataclass
 class TrainingJob:
     """A run that is ready to start; `execute` starts it."""
 
+    config: TrainerConfig
     settings: ServerSettings  # Settings of the server: the run, and where to listen
-    checked: PreflightResult  # The model, the data and the other results of the checks
-    objects: Mapping[str, Any]  # The user's own classes and functions
+    data: PreparedData
+    notes: list[str]  # Lines to show before it starts
     observer: CallbackRunner  # Called at the end of each epoch
     history: History  # Filled during the run
     description: dict[str, Any]  # The description of the run for ``run.json``
@@ -103,10 +93,9 @@ class TrainingJob:
     # The centers of all workers when the run has ended, if each has its own; otherwise empty
     centers: list[Vector] = field(default_factory=list)
     left: keras.Model | None = None  # The model with the center at the moment when the run failed
-    saving: CheckpointConfig | None = None  # The run's checkpoints
-    metrics_port: int | None = None  # Where the run tells its figures
-    # The user's function, which looks at each window before it is sent
-    validate: Validate | None = None
+    store: CheckpointStore | None = None  # Where checkpoints are; None for a run without any
+    resumed: ResumedRun | None = None  # The checkpoint from which the run goes on
+    xla: bool = False  # Whether XLA compiles the workers' windows
     checkpointer: Checkpointer | None = None  # What has written the run's checkpoints
     # Whether the run has ended because its server has died or does not answer
     lost_server: bool = False
@@ -128,15 +117,15 @@ class TrainingJob:
         `model`: archive that tasks receive in place of the model's, for `work` that needs only a
         part.
         """
-        key, spec, trained = new_key(), self.spec, self.checked.compiled.model
+        key, spec, trained = new_key(), self.spec, self.data.compiled.model
         center = get_flat_weights(trained)
         progress.update(
             total_samples=spec.schedule.samples, epochs=spec.epochs, workers=spec.workers
         )
-        for note in self.checked.notes:
+        for note in self.notes:
             progress.note(note)
-        dealt = self._deal()
-        resumed = None if self.saving is None else self.saving.resumed
+        rows = self._deal()
+        resumed = self.resumed
         saved = () if resumed is None else resumed.parts_for(spec)
         before = len(self.history.records)
         self.checkpointer = checkpointer = self._checkpointer(progress)
@@ -150,7 +139,7 @@ class TrainingJob:
             plan = self._plan(server.addresses)
             sent = plan if model is None else replace(plan, model=model)
             launch = WorkerJobs(
-                dealt,
+                rows,
                 partial(with_key, work, sent),
                 SUMMARY_SCHEMA,
                 self.settings.run,
@@ -173,7 +162,7 @@ class TrainingJob:
 
     def network(self) -> partial[BandwidthEstimate]:
         """Return a function from the time of a window to the run's `BandwidthEstimate`."""
-        spec, layout = self.spec, weight_layout(self.checked.compiled.model)
+        spec, layout = self.spec, weight_layout(self.data.compiled.model)
         return partial(
             BandwidthEstimate,
             vector_bytes=vector_bytes(
@@ -188,7 +177,7 @@ class TrainingJob:
 
     def _deal(self) -> DataFrame:
         """Return the rows, one partition for each worker."""
-        spec, data = self.spec, self.checked.data
+        spec, data = self.spec, self.data
         if data.local is not None:
             return data.frame
         return partition_rows(
@@ -221,11 +210,11 @@ class TrainingJob:
             run=self.settings.run,
             spec=self.spec,
             address=addresses[0],
-            model=self.checked.compiled.archive,
-            custom_objects=self.objects,
-            local=self.checked.data.local,
+            model=self.data.compiled.archive,
+            custom_objects=self.data.compiled.objects,
+            local=self.data.local,
             others=addresses[1:],
-            validate=self.validate,
+            validate=self.config.validate_function,
         )
 
     @contextmanager
@@ -233,27 +222,26 @@ class TrainingJob:
         self, server: AnyServer, progress: RunProgress
     ) -> Iterator[PrometheusExporter | None]:
         """Tell the figures of the run, if it is asked for them."""
-        if self.metrics_port is None:
+        port = self.config.metrics_port
+        if port is None:
             yield None
             return
-        with PrometheusExporter(self.metrics_port, memory_of(lambda: server.pids)) as figures:
+        with PrometheusExporter(port, memory_of(lambda: server.pids)) as figures:
             progress.note(f"figures of this run: http://{LOOPBACK}:{figures.port}/metrics")
             yield figures
 
     def _checkpointer(self, progress: RunProgress) -> Checkpointer | None:
         """Return what writes the run's checkpoints."""
-        saving = self.saving
-        if saving is None:
+        if self.store is None:
             return None
-        checked = self.checked
-        rows = None if checked.data.stored is None else checked.data.stored.name
+        rows = None if self.data.stored is None else self.data.stored.name
         identity = RunFingerprint(
-            self.settings.run, self.spec, saving.xla, checked.compiled.archive, rows
+            self.settings.run, self.spec, self.xla, self.data.compiled.archive, rows
         )
         return Checkpointer(
-            saving.store,
+            self.store,
             identity,
-            saving.every,
+            checked_every(self.config.checkpoint_every),
             self.history,
             self.observer.to_saved,
             progress.note,
@@ -284,9 +272,9 @@ class TrainingJob:
     ) -> None:
         """Complete the model with what the workers' training has left beside the weights."""
         outcomes = [
-            TrainOutcome(told["worker"], told["rows"], unpack(np.frombuffer(packed, np.uint8)))
-            for told in summaries
-            if (packed := told.pop("outcome")) is not None
+            TrainOutcome(each["worker"], each["rows"], unpack(np.frombuffer(packed, np.uint8)))
+            for each in summaries
+            if (packed := each.pop("outcome")) is not None
         ]
         averages = {o.worker: o.state[AVERAGES] for o in outcomes if AVERAGES in o.state}
         if len(averages) < self.spec.workers and averages_weights(model.optimizer):
@@ -331,10 +319,10 @@ class TrainingJob:
         )
         if "resumed" in self.history.params:
             self.description["resumed"] = self.history.params["resumed"]
-        local = self.checked.data.local
+        local = self.data.local
         if local is not None:
-            told = describe_local(local, self.spec.epochs, self.history.local_sets)
-            self.description["local_sets"] = self.history.params["local_sets"] = told
+            facts = describe_local(local, self.spec.epochs, self.history.local_sets)
+            self.description["local_sets"] = self.history.params["local_sets"] = facts
 
     def _of_whole_run(self, summary: dict[str, Any]) -> dict[str, Any]:
         """Return a worker's summary with its samples of the run, not of its last attempt."""
@@ -354,87 +342,88 @@ def _await_executors(seconds: float, progress: RunProgress) -> None:
 
 
 def prepare(
-    request: RunRequest,
+    config: TrainerConfig,
+    request: TrainingData,
     callbacks: Sequence[keras.callbacks.Callback],
     resources: ExitStack,
     progress: RunProgress,
+    lost_samples: int | None = None,
 ) -> TrainingJob:
-    """Check model, data, executors and slots, and lay out the run."""
+    """Check model, data, executors and slots, and lay out the run.
+
+    `lost_samples`: samples in the history of this driver's run when its server died, if one has.
+    """
     began, history = time.time(), History()
-    executors = partial(_await_executors, request.draft.limits.start_timeout, progress)
-    notes = check_callbacks(callbacks, request.source.optimizer)
-    store, resumed = _newest_checkpoint(request.saving, notes)
+    executors = partial(_await_executors, config.start_timeout, progress)
+    notes = check_callbacks(callbacks, config.optimizer_in_use)
+    store, resumed = _newest_checkpoint(config, notes)
     if resumed is not None:
-        request = with_saved_settings(request, resumed)
+        config, request = with_saved_settings(config, request, resumed)
         # Its rows keep their numbers, if it goes on with more or fewer cores.
         resources.enter_context(planned_for(active_session(), resumed.driver.read_parallelism))
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
-    checked = check(request, RowMaterializer(store, rows, progress.note), resources, executors)
+    storage = RowMaterializer(store, rows, progress.note)
+    spec, data, place, lines = check(config, request, storage, resources, executors)
     if resumed is not None:
-        checked = replace(checked, compiled=recompile(checked.compiled, resumed, notes.append))
-        check_same_run(checked.spec, resumed)
-        prepare_metrics(checked.compiled.model, checked.data.columns)
+        data = replace(data, compiled=recompile(data.compiled, resumed, notes.append))
+        check_same_run(spec, resumed)
+        prepare_metrics(data.compiled.model, data.columns)
     if store is not None:
         newer = store.settle(0 if resumed is None else resumed.manifest.number, notes.append)
         resumed = resumed if newer is None else ResumedRun.of(newer)
-    checked.notes.extend(notes)
+    lines.extend(notes)
     if resumed is not None:
-        checked = replace(checked, spec=resumed_spec(checked.spec, resumed))
+        spec = resumed_spec(spec, resumed)
         resumed.fill(history)
-    spec, model = checked.spec, checked.compiled.model
+    model = data.compiled.model
     xla = decide_jit(model, spec.algorithm.jit)
     if resumed is not None and xla != resumed.manifest.xla:
         xla = resumed.manifest.xla
         spec = spec.change(jit=xla)
     observer = CallbackRunner(
-        *(model, history, callbacks, checked.validation, spec.epochs),
+        *(model, history, callbacks, data.validation, spec.epochs),
         math.ceil(spec.largest_share() / spec.batch_size),
         *(weight_layout(model), rule_of(spec.rule)),
     )
     if observer.needs_center:
         spec = spec.change(snapshots_per_epoch=1, epoch_barrier=bool(callbacks) and _in_step(spec))
     name = f"{spec.algorithm.trainer}-{secrets.token_hex(4)}"
-    settings = ServerSettings(run=name, spec=spec, place=checked.place)
-    spark = checked.data.frame.sparkSession
+    settings = ServerSettings(run=name, spec=spec, place=place)
+    spark = data.frame.sparkSession
     description = describe_run(
         name,
         spec,
         callbacks,
         str(spark.sparkContext.master),
         this_driver(spark),
-        checked.compiled.objects,
-        version_of(checked.data.frame),
+        data.compiled.objects,
+        version_of(data.frame),
     )
     description["read_parallelism"] = read_parallelism(spark)
-    if checked.data.stored is not None:
-        description["stored_rows"] = checked.data.stored.to_json()
-    if points := points_of(spec, resumed, request.saving.lost_samples):
+    if data.stored is not None:
+        description["stored_rows"] = data.stored.to_json()
+    if points := points_of(spec, resumed, lost_samples):
         description["resumed"] = points
-        checked.notes.extend(going_on_notes(spec, history, points[-1]))
+        lines.extend(going_on_notes(spec, history, points[-1]))
     history.params.update(description)
-    prepared = TrainingJob(
-        *(settings, checked, checked.compiled.objects, observer, history, description, began),
-        metrics_port=request.server.metrics_port,
-        validate=request.method.validate,
-    )
-    if store is not None:
-        prepared.saving = CheckpointConfig(store, request.saving.every, xla, resumed)
-    return prepared
+    parts = config, settings, data, lines, observer, history, description, began
+    return TrainingJob(*parts, store=store, resumed=resumed, xla=xla)
 
 
 def _newest_checkpoint(
-    saving: CheckpointOptions, notes: list[str]
+    config: TrainerConfig, notes: list[str]
 ) -> tuple[CheckpointStore | None, ResumedRun | None]:
     """Return the store and the checkpoint to go on from; `notes` receives torn ones."""
-    if saving.folder is None:
+    folder = config.checkpoint_dir
+    if folder is None:
         return None, None
     spark = active_session()
     storage = Storage(spark)
-    if note := rename_note(storage.resolve(saving.folder)):
+    if note := rename_note(storage.resolve(folder)):
         notes.append(note)
-    store = CheckpointStore(storage, saving.folder, this_driver(spark))
-    found = store.look(resume=saving.resume, tell=notes.append)
-    return store, None if found is None else ResumedRun.of(found)
+    store = CheckpointStore(storage, folder, this_driver(spark))
+    newest = store.look(resume=config.resume is not None, tell=notes.append)
+    return store, None if newest is None else ResumedRun.of(newest)
 
 
 def _in_step(spec: RunSpec) -> bool:

@@ -97,21 +97,21 @@ class PrometheusExporter:
             self._workers.labels(status).set(counts[status])
         self._version.set(update.version)
 
-    def _counter(self, name: str, told: str, label: str) -> Counter:
+    def _counter(self, name: str, text: str, label: str) -> Counter:
         from prometheus_client import Counter
 
-        return Counter(f"distkeras_grid_{name}", told, (label,), registry=self._registry)
+        return Counter(f"distkeras_grid_{name}", text, (label,), registry=self._registry)
 
-    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         from prometheus_client import Gauge
 
-        return Gauge(f"distkeras_grid_{name}", told, labels, registry=self._registry)
+        return Gauge(f"distkeras_grid_{name}", text, labels, registry=self._registry)
 
-    def _histogram(self, name: str, told: str) -> Histogram:
+    def _histogram(self, name: str, text: str) -> Histogram:
         from prometheus_client import Histogram
 
         registry = self._registry
-        return Histogram(f"distkeras_grid_{name}", told, buckets=STALENESS, registry=registry)
+        return Histogram(f"distkeras_grid_{name}", text, buckets=STALENESS, registry=registry)
 
 
 def memory_of(processes: Callable[[], Iterable[int]]) -> Callable[[], float]:

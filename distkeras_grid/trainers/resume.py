@@ -21,23 +21,19 @@ from distkeras_grid.trainers.model_bundle import CompiledModel
 if TYPE_CHECKING:
     from distkeras_grid.history import History
     from distkeras_grid.trainers.checkpoint_writer import ResumedRun
-    from distkeras_grid.trainers.run_request import RunRequest
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
 
-def with_saved_settings(request: RunRequest, resumed: ResumedRun) -> RunRequest:
-    """Return a request with the seed, workers and stages that the run began with."""
-    begun = RunSpec.from_json(resumed.manifest.spec)
-    schedule = begun.schedule
-    draft, data = request.draft, request.data
-    if draft.pace.num_workers is None:
-        pace = msgspec.structs.replace(draft.pace, num_workers=schedule.workers)
-        draft = msgspec.structs.replace(draft, pace=pace)
-    if not data.seed_given:
-        data = replace(data, seed=schedule.seed)
-    method, cuts = request.method, resumed.driver.cuts
-    if cuts is not None and not method.stages:
-        method = replace(method, stages=len(cuts) + 1, devices=len(cuts) + 1)
-    return replace(request, draft=draft, method=method, data=data)
+def with_saved_settings(
+    config: TrainerConfig, data: TrainingData, resumed: ResumedRun
+) -> tuple[TrainerConfig, TrainingData]:
+    """Return the seed, workers and stages that the run began with, where none were given."""
+    schedule, cuts = RunSpec.from_json(resumed.manifest.spec).schedule, resumed.driver.cuts
+    if config.workers_asked is None:
+        config = config.replace(num_workers=schedule.workers)
+    if cuts is not None and not config.stages:
+        config = config.replace(num_workers=len(cuts) + 1)
+    return config, data if data.seed_chosen else replace(data, seed=schedule.seed)
 
 
 def recompile(
@@ -66,11 +62,10 @@ def check_same_run(spec: RunSpec, resumed: ResumedRun) -> None:
     if other:
         _check_divisible(begun, spec)
     comparable = partial(_comparable, other_workers=other)
-    then = comparable(_with_described_labels(begun, spec))
-    told = next(_differences(then, comparable(spec)), None)
-    if told is None:
+    difference = next(_differences(comparable(begun), comparable(spec)), None)
+    if difference is None:
         return
-    name, then, now = told
+    name, then, now = difference
     raise ConfigurationError(
         f"A run goes on with the arguments, the model and the columns with which it began. "
         f"Checkpoint {resumed.manifest.number}: {name} = {then!r}. Received: {now!r}. Give the "
@@ -97,7 +92,7 @@ def points_of(
         point |= {"restarted": "server", "repeated": lost_samples - samples}
     if resumed is None:
         return [point | {"checkpoint": 0, "version": 0, "samples": 0}]
-    return [*resumed.driver.resumed, point | resumed.told() | change_of_workers(spec, resumed)]
+    return [*resumed.driver.resumed, point | resumed.point() | change_of_workers(spec, resumed)]
 
 
 def change_of_workers(spec: RunSpec, resumed: ResumedRun) -> dict[str, float | str]:
@@ -112,19 +107,19 @@ def change_of_workers(spec: RunSpec, resumed: ResumedRun) -> dict[str, float | s
     }
 
 
-def going_on_notes(spec: RunSpec, history: History, told: Mapping[str, float | str]) -> list[str]:
+def going_on_notes(spec: RunSpec, history: History, point: Mapping[str, float | str]) -> list[str]:
     """Return lines for the user about a run that goes on."""
-    if not told["checkpoint"]:
+    if not point["checkpoint"]:
         return []
     notes = [
-        f"going on from checkpoint {told['checkpoint']}: {len(history.epoch_records)} of "
+        f"going on from checkpoint {point['checkpoint']}: {len(history.epoch_records)} of "
         f"{spec.epochs} epochs, {history.samples} samples"
     ]
-    if "workers" in told:
+    if "workers" in point:
         notes.append(
-            f"{told['workers']} workers go on in place of {told['workers_before']}, from the "
+            f"{point['workers']} workers go on in place of {point['workers_before']}, from the "
             f"center and the beginning of epoch {1 + spec.schedule.epochs_before}; "
-            f"{told['repeated']} samples are trained again"
+            f"{point['repeated']} samples are trained again"
         )
     return notes
 
@@ -145,18 +140,6 @@ def _check_divisible(begun: RunSpec, spec: RunSpec) -> None:
         )
 
 
-def _with_described_labels(begun: RunSpec, spec: RunSpec) -> RunSpec:
-    """Return the checkpoint's run; version 0.1.0 kept the names of labels without a description."""
-    then, now = begun.data.labels, spec.data.labels
-    if len(then) != len(now):
-        return begun
-    labels = tuple(
-        new if isinstance(new, dict) and old == {"name": new["name"]} else old
-        for old, new in zip(then, now, strict=True)
-    )
-    return begun.change(data=msgspec.structs.replace(begun.data, labels=labels))
-
-
 def _comparable(spec: RunSpec, *, other_workers: bool) -> dict[str, Any]:
     data = msgspec.structs.replace(spec.data, source="", validation=None)
     spec = spec.change(
@@ -166,11 +149,7 @@ def _comparable(spec: RunSpec, *, other_workers: bool) -> dict[str, Any]:
         # They follow from the trainer's arguments, which are compared, and from the workers.
         rule = msgspec.structs.replace(spec.rule, parameters={})
         spec = spec.change(rule=rule, workers=1, window=None)
-    same: dict[str, Any] = {name: v for name, v in spec.to_json().items() if name != "limits"}
-    # What was not given is None. Other versions have other settings.
-    algorithm = same["algorithm"]
-    given = {name: value for name, value in algorithm["compile"].items() if value is not None}
-    return same | {"algorithm": algorithm | {"compile": given}}
+    return {name: value for name, value in spec.to_json().items() if name != "limits"}
 
 
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distkeras_grid.spark.checkpoints import CheckpointStore
     from distkeras_grid.spark.columns import Columns
 
-KEPT = (
+ON_EXECUTORS = (
     "The rows may come in another order each time that Spark computes them, and are kept on the "
     "executors' disks. If an executor is lost, the run may end with an error. Give a "
     "checkpoint_dir on a path that all hosts share, or train on Parquet files."
@@ -62,9 +62,9 @@ class RowMaterializer:
                 yield rows.frame, rows
         else:
             if local_cores(str(frame.sparkSession.sparkContext.master)) is None:
-                self.say(KEPT)
-            with persisted_rows(frame, columns) as kept:
-                yield kept, None
+                self.say(ON_EXECUTORS)
+            with persisted_rows(frame, columns) as stored:
+                yield stored, None
 
     def _store(self, frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
         rows = store_rows(frame, columns, folder)

@@ -119,7 +119,7 @@ class Run:
         # Whether the jobs have ended.
         self._ended = False
         # Workers whose jobs are not submitted any more, and why; and those not told of yet.
-        self._given_up: dict[int, GridError] = {}
+        self._final_errors: dict[int, GridError] = {}
         self._untold: list[int] = []
         # The error with which the watch has ended the run.
         self._verdict: GridError | None = None
@@ -228,7 +228,7 @@ class Run:
                 self._history.samples,
                 ended,
                 self._history.samples_skipped,
-                self._given_up,
+                self._final_errors,
             )
             self._tell(looked)
             self._tell_given_up()
@@ -236,7 +236,7 @@ class Run:
     def _is_needed(self, number: int) -> bool:
         """Whether a worker has work left, and was not given up."""
         # One that has finished was lost too late to matter.
-        return self._seats[number].status != "finished" and number not in self._given_up
+        return self._seats[number].status != "finished" and number not in self._final_errors
 
     def _try_again(self, number: int) -> bool:
         """Submit the job of a seat again, or give it up; return whether it was submitted."""
@@ -247,7 +247,7 @@ class Run:
             self._progress.note(f"The job of worker {number} is submitted again{why}")
             self._launch.again(number)
             return True
-        self._given_up[number] = reason
+        self._final_errors[number] = reason
         self._untold.append(number)
         kind = type(reason).__name__
         record = WorkerRecord(
@@ -268,7 +268,7 @@ class Run:
             number = self._untold.pop(0)
             self._progress.note(
                 f"Worker {number} is given up, and the run goes on without it: it failed each time "
-                f"and trained nothing. {self._given_up[number]}"
+                f"and trained nothing. {self._final_errors[number]}"
             )
 
     def _news(self, patience: float = 0.0) -> CenterUpdate:
@@ -308,8 +308,8 @@ class Run:
             self._losses.take(event, time.monotonic())
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
-                told = self._watch.told(self._seats[event.worker], time.monotonic())
-                raise failure_of(event, told)
+                worker = self._watch.told(self._seats[event.worker], time.monotonic())
+                raise failure_of(event, worker)
 
     def _tell_skipped(self, event: SkippedRecord) -> None:
         """Name the worker of a skipped window; of many windows more and more rarely."""
@@ -361,7 +361,7 @@ class Run:
                 self._server.command(begin=True)
             else:
                 # Spark's own error is more precise, so it is raised first.
-                ended = self._ended and not self._given_up
+                ended = self._ended and not self._final_errors
                 self._verdict = (self._launch.error() if ended else None) or action.error
                 raise self._verdict
 
@@ -430,7 +430,7 @@ def ending_note(spec: RunSpec, problem: str, *, stopped: bool = False) -> str:
     return f"Training is complete, but the workers' job did not end well: {problem}"
 
 
-def failure_of(event: WorkerRecord, told: str) -> GridError:
+def failure_of(event: WorkerRecord, worker: str) -> GridError:
     """Build the exception that the record of a failed worker names.
 
     Examples
@@ -442,7 +442,7 @@ def failure_of(event: WorkerRecord, told: str) -> GridError:
     >>> failure_of(failed, "worker 1 on node-2")
     WorkerFailedError('MemoryError: no memory. Reported by worker 1 on node-2.')
     """
-    message = f"{event.message.removesuffix('.')}. Reported by {told}."
+    message = f"{event.message.removesuffix('.')}. Reported by {worker}."
     return error_named(event.error, message, GridError) or WorkerFailedError(
         f"{event.error}: {message}"
     )
@@ -460,14 +460,14 @@ def shown_loss(recent: Sequence[WindowRecord]) -> tuple[str, float | None]:
     >>> shown_loss([gan])
     ('d_loss', 0.7)
     """
-    told = [
+    figures = [
         (record.samples, record.metrics if record.loss is None else {"loss": record.loss})
         for record in recent
     ]
-    name = next(iter(told[-1][1]), "loss")
-    held = [(samples, values[name]) for samples, values in told if name in values]
-    rows = sum(samples for samples, _ in held)
-    return name, sum(samples * value for samples, value in held) / rows if rows else None
+    name = next(iter(figures[-1][1]), "loss")
+    shown = [(samples, values[name]) for samples, values in figures if name in values]
+    rows = sum(samples for samples, _ in shown)
+    return name, sum(samples * value for samples, value in shown) / rows if rows else None
 
 
 def skip_line(record: SkippedRecord, count: int) -> str:
@@ -495,5 +495,5 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     >>> epoch_line(EpochRecord(1, 7, 640, 0.0, 2.5, 0.71, {"accuracy": 0.5}), 3)
     'epoch 1/3 ended after 2.5 s: loss 0.71, accuracy 0.5'
     """
-    told = ", ".join(f"{name} {value:.4g}" for name, value in record.logs().items())
-    return f"epoch {record.epoch}/{epochs} ended after {record.seconds:.1f} s: {told}"
+    logs = ", ".join(f"{name} {value:.4g}" for name, value in record.logs().items())
+    return f"epoch {record.epoch}/{epochs} ended after {record.seconds:.1f} s: {logs}"

@@ -163,10 +163,10 @@ def load(uri: str, custom_objects: Mapping[str, Any] | None = None) -> SavedRun:
 
 def check_present(storage: Storage, uri: str) -> None:
     """Say where a run is whose replacement was interrupted; nothing is changed."""
-    if found := interrupted_replacement(storage, uri, SAVED_RUN):
+    if left := interrupted_replacement(storage, uri, SAVED_RUN):
         raise PathNotFoundError(
             f"{uri} does not exist: a driver was killed while it replaced this run. The new run is "
-            f"complete in {found.new}, the former one in {found.former}. Load one of them, or "
+            f"complete in {left.new}, the former one in {left.former}. Load one of them, or "
             f"rename one to {uri}. If you save another run there, the new one gets its name first."
         )
 
@@ -182,14 +182,14 @@ def is_of_former_attempt(storage: Storage, uri: str, driver: Driver) -> bool:
     if not names >= {MODEL, HISTORY, RUN}:
         return False
     try:
-        told = msgspec.json.decode(storage.read_bytes(f"{uri}/{RUN}"), type=_Told)
+        run = msgspec.json.decode(storage.read_bytes(f"{uri}/{RUN}"), type=_RunOrigin)
     except UNREADABLE:
         # Whatever it is, this application has not saved it.
         return False
-    return told.driver is not None and told.driver.precedes(driver)
+    return run.driver is not None and run.driver.precedes(driver)
 
 
-class _Told(msgspec.Struct):
+class _RunOrigin(msgspec.Struct):
     driver: Driver | None = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ServerUnreachableError
@@ -10,7 +9,6 @@ from distkeras_grid.trainers.run_status import RunStatus
 
 if TYPE_CHECKING:
     from distkeras_grid.trainers.preparation import TrainingJob
-    from distkeras_grid.trainers.run_request import RunRequest
     from distkeras_grid.trainers.run_status import RunProgress
 
 #: How often a run begins again without a new checkpoint in between. After that, the next server
@@ -24,7 +22,9 @@ class ServerDeaths:
     """Counts the servers of a run that have died since its newest checkpoint."""
 
     def __init__(self) -> None:
-        self._count = self._samples = 0
+        self._count = 0
+        #: Samples in the history of this driver's run when its server died; None if none has.
+        self.samples: int | None = None
 
     def survived(self, error: BaseException, prepared: TrainingJob, progress: RunProgress) -> bool:
         """Return whether the run begins again after this error, and say so."""
@@ -40,16 +40,11 @@ class ServerDeaths:
         if self._count > MOST_RESTARTS:
             error.add_note(f"This happened {self._count} times without a checkpoint in between.")
             return False
-        self._samples = prepared.history.samples
-        told = next(iter(str(error).splitlines()), "")
+        self.samples = prepared.history.samples
+        reason = next(iter(str(error).splitlines()), "")
         progress.note(
             "The parameter server has died, and the run begins again from its newest checkpoint, "
-            f"if there is one: {told}"
+            f"if there is one: {reason}"
         )
         progress.update(phase=RunStatus().phase)
         return True
-
-    def goes_on(self, request: RunRequest) -> RunRequest:
-        """Return the request for the run that begins again."""
-        saving = replace(request.saving, resume=True, lost_samples=self._samples)
-        return replace(request, saving=saving)

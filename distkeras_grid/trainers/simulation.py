@@ -23,7 +23,12 @@ from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import check_backend
 from distkeras_grid.trainers.description import described_parameters, policies
 from distkeras_grid.trainers.model_bundle import compiled_copy
-from distkeras_grid.trainers.preflight import announcements, check_method, complete, rule_for
+from distkeras_grid.trainers.preflight import (
+    announcements,
+    check_method,
+    complete_spec,
+    rule_for,
+)
 from distkeras_grid.trainers.run import epoch_line
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress, run_progress
 from distkeras_grid.trainers.simulation_data import array_shapes, read_data
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from distkeras_grid.engine.base import ModelEngine
     from distkeras_grid.feeding.source import ArraySource
     from distkeras_grid.rows import RowBlock
-    from distkeras_grid.trainers.run_request import RunRequest
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
     from distkeras_grid.weights import WeightLayout
 
 
@@ -54,20 +59,21 @@ class SimulatedRun:
     spec: RunSpec = field(repr=False)  # The run as a value; it can be compared and saved
 
 
-def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> SimulatedRun:
+def simulate(
+    config: TrainerConfig, request: TrainingData, cluster: Cluster, display: Any = None
+) -> SimulatedRun:
     """Run in simulated time; see `Trainer.simulate`."""
     check_backend()
-    _check_engine(request.engine)
-    draft, asked, source = request.draft, request.data, request.source
-    _check_workers(draft.pace.num_workers, cluster)
-    check_one_output(asked.class_weight, outputs_of(source.model))
-    compiled = compiled_copy(source, array_shapes(asked.data))
+    _check_engine(config.engine)
+    _check_workers(config.workers_asked, cluster)
+    check_one_output(request.class_weight, outputs_of(config.keras_model))
+    compiled = compiled_copy(config, array_shapes(request.data))
     model = compiled.model
-    check_method(draft, request.method, model)
-    _check_centers(request, model, cluster.workers)
+    check_method(config, model)
+    _check_centers(config, model, cluster.workers)
     objects = compiled.objects
-    data, held_out = read_data(asked, model)
-    spec, window = complete(request, compiled, data.spec, data.count, cluster.workers)
+    data, held_out = read_data(config, request, model)
+    spec, window = complete_spec(config, request, compiled, data.spec, data.count, cluster.workers)
     rule, seats = rule_of(spec.rule), data.seats(spec)
     plan = EnginePlan(spec, compiled.archive, objects)
     engine = engine_of(plan)
@@ -75,7 +81,9 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
     cluster = _timed(cluster, engine, block)
     sample = block.part(slice(1), slice(1))
     build_metrics(model, batch_of(model, seats[0].rows.fields, plan.labels, sample))
-    learners = keras_learners(engine, cluster.workers, asked.seed if cluster.workers > 1 else None)
+    learners = keras_learners(
+        engine, cluster.workers, request.seed if cluster.workers > 1 else None
+    )
     simulation = Simulation(
         cluster,
         spec,
@@ -84,12 +92,12 @@ def simulate(request: RunRequest, cluster: Cluster, display: Any = None) -> Simu
         evaluate=_evaluation(model, held_out, engine.layout, rule),
         results=partial(results_of, model),
         params=policies(spec),
-        validate=request.method.validate,
+        validate=config.validate_function,
     )
     headline = _headline(spec, rule, cluster.batch_seconds or 0.0)
-    said = announcements(request, spec, window, headline)
+    lines = announcements(config, spec, window, headline)
     with run_progress(display) as progress:
-        _watch(simulation, spec, progress, said)
+        _watch(simulation, spec, progress, lines)
     set_center(model, simulation.center, engine.layout, rule)
     left = zip(seats, learners, strict=True)
     take_outcomes(
@@ -119,10 +127,10 @@ def _check_workers(asked: int | None, cluster: Cluster) -> None:
         )
 
 
-def _check_centers(request: RunRequest, model: keras.Model, workers: int) -> None:
-    if rule_for(request.method, workers, model).traits.own_center:
+def _check_centers(config: TrainerConfig, model: keras.Model, workers: int) -> None:
+    if rule_for(config, workers, model).traits.own_center:
         raise ConfigurationError(
-            f"{request.draft.algorithm.trainer}'s workers do not affect each other, so there is "
+            f"{config.trainer_name}'s workers do not affect each other, so there is "
             "nothing to simulate. Use train(), or simulate another trainer."
         )
 
@@ -149,12 +157,12 @@ def _headline(spec: RunSpec, rule: Rule, batch_seconds: float) -> str:
 
 
 def _watch(
-    simulation: Simulation, spec: RunSpec, progress: RunProgress, said: Sequence[str]
+    simulation: Simulation, spec: RunSpec, progress: RunProgress, lines: Sequence[str]
 ) -> None:
     """Run to the end, and show the progress in simulated time."""
     epochs, shown = simulation.history.epoch_records, 0
     progress.update(total_samples=spec.rows * spec.epochs, epochs=spec.epochs, workers=spec.workers)
-    for line in said:
+    for line in lines:
         progress.note(line)
     while simulation.advance():
         progress.update(

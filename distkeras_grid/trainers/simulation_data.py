@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,10 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from distkeras_grid.trainers.run_request import DataRequest
-
-#: The features as a user names them, or as they were found.
-Features: TypeAlias = Any
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
 
 
 @dataclass(frozen=True)
@@ -84,26 +81,30 @@ class MemoryData:
         ]
 
 
-def read_data(asked: DataRequest, model: keras.Model) -> tuple[MemoryData, ArraySource | None]:
+def read_data(
+    config: TrainerConfig, request: TrainingData, model: keras.Model
+) -> tuple[MemoryData, ArraySource | None]:
     """Return training data and validation data, and refuse what the model cannot take."""
-    data, summary = _read_held(asked, model)
-    if asked.validation_data is None:
+    data, summary = _read_training(config, request, model)
+    if request.validation_data is None:
         return data, None
     with naming("validation_data"):
-        return data, _read_validation(asked, model, summary)
+        return data, _read_validation(config, request.validation_data, model, summary)
 
 
-def _read_held(asked: DataRequest, model: keras.Model) -> tuple[MemoryData, DataSummary]:
+def _read_training(
+    config: TrainerConfig, request: TrainingData, model: keras.Model
+) -> tuple[MemoryData, DataSummary]:
     """Bring the rows into this process, and settle the weights of their classes."""
-    if isinstance(asked.data, tuple | list):
-        rows, columns, summary = _from_arrays(asked.data, model)
+    if isinstance(request.data, tuple | list):
+        rows, columns, summary = _from_arrays(request.data, model)
     else:
-        frame = as_dataframe(active_session(), asked.data)
-        columns = _resolved(frame, asked.features, asked.labels, model)
+        frame = as_dataframe(active_session(), request.data)
+        columns = _resolved(frame, config, model)
         summary = inspect_training(frame, columns, model)
         rows = collect(frame, columns)
     weights = settle_class_weight(
-        *(number_classes(asked.class_weight, columns), columns, summary, model),
+        *(number_classes(request.class_weight, columns), columns, summary, model),
         lambda: count_in_array(columns.labelled[0].name, rows.labels[0]),
     )
     spec = DataSpec(
@@ -114,20 +115,25 @@ def _read_held(asked: DataRequest, model: keras.Model) -> tuple[MemoryData, Data
     return MemoryData(rows, spec), summary
 
 
-def _read_validation(asked: DataRequest, model: keras.Model, training: DataSummary) -> ArraySource:
+def _read_validation(
+    config: TrainerConfig, data: Any, model: keras.Model, training: DataSummary
+) -> ArraySource:
     """Bring the validation data into this process."""
-    if isinstance(asked.validation_data, tuple | list):
-        return _from_arrays(asked.validation_data, model)[0]
-    frame = as_dataframe(active_session(), asked.validation_data, "validation_data")
-    columns = _resolved(frame, asked.features, asked.labels, model)
+    if isinstance(data, tuple | list):
+        return _from_arrays(data, model)[0]
+    frame = as_dataframe(active_session(), data, "validation_data")
+    columns = _resolved(frame, config, model)
     inspect_validation(frame, columns, model, training)
     return collect(frame, columns)
 
 
-def _resolved(frame: DataFrame, features: Features, labels: Any, model: keras.Model) -> Columns:
+def _resolved(frame: DataFrame, config: TrainerConfig, model: keras.Model) -> Columns:
     """Return the columns of a DataFrame, as the model takes them."""
-    losses = needs_of(model, model.loss)
-    columns = resolve_columns(frame, features, labels, model=model, losses=losses)
+    columns = resolve_columns(
+        *(frame, config.features_col, config.label_col),
+        model=model,
+        losses=needs_of(model, model.loss),
+    )
     check_fit(model, columns.features)
     return fitted(columns, model)
 
@@ -140,19 +146,19 @@ def _from_arrays(data: Any, model: keras.Model) -> tuple[ArraySource, Columns, D
         )
     inputs, outputs = inputs_of(model), outputs_of(model)
     features = _arrays(data[0], inputs, "features")
-    given = _labels(data[1], outputs, needs_of(model, model.loss))
-    labels = tuple(each for each in given if each is not None)
-    weights = tuple(_sample_weights(given) for given in data[2:])
+    by_output = _labels(data[1], outputs, needs_of(model, model.loss))
+    labels = tuple(each for each in by_output if each is not None)
+    weights = tuple(_sample_weights(each) for each in data[2:])
     _check_lengths((*features, *labels, *weights))
     fields = tuple(_field(*named) for named in _named(inputs, features, "features"))
     check_fit(model, fields)
     described = tuple(
         None if array is None else _field(name, array)
-        for name, array in _named(outputs, given, "label")
+        for name, array in _named(outputs, by_output, "label")
     )
     columns = fitted(Columns(fields, described), model)
-    found = zip(labels, takes_of(columns, model), strict=True)
-    numbers = tuple(LabelSummary.of(array, takes) for array, takes in found)
+    pairs = zip(labels, takes_of(columns, model), strict=True)
+    numbers = tuple(LabelSummary.of(array, takes) for array, takes in pairs)
     count = len(features[0])
     summary = DataSummary(count, ((0, count),), numbers, ())
     check_labels(columns, summary, model)
@@ -173,41 +179,42 @@ def array_shapes(data: Any) -> list[tuple[int, ...]]:
     """Return the shape of a row of each array of features; nothing for data of another kind."""
     if not isinstance(data, tuple | list) or not data:
         return []
-    given = data[0]
-    if isinstance(given, Mapping):
-        given = list(given.values())
-    several = isinstance(given, list | tuple) and all(isinstance(x, np.ndarray) for x in given)
-    return [np.shape(array)[1:] for array in (given if several else [given])]
+    features = data[0]
+    if isinstance(features, Mapping):
+        features = list(features.values())
+    arrays = isinstance(features, list | tuple)
+    several = arrays and all(isinstance(each, np.ndarray) for each in features)
+    return [np.shape(array)[1:] for array in (features if several else [features])]
 
 
-def _arrays(given: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
+def _arrays(data: Any, ports: Sequence[Port], what: str) -> tuple[NDArray[Any], ...]:
     # For a model with one, a list is the array's content.
-    several = len(ports) > 1 or isinstance(given, Mapping)
-    items = match(given, ports, what) if several else (given,)
-    if not ports and isinstance(given, list | tuple) and hasattr(given[0], "shape"):
+    several = len(ports) > 1 or isinstance(data, Mapping)
+    items = match(data, ports, what) if several else (data,)
+    if not ports and isinstance(data, list | tuple) and hasattr(data[0], "shape"):
         # A class of the user's, which takes as many inputs as there are arrays.
-        items = tuple(given)
+        items = tuple(data)
     return tuple(np.asarray(item) for item in items)
 
 
 def _labels(
-    given: Any, outputs: Sequence[Port], losses: Sequence[Any]
+    labels: Any, outputs: Sequence[Port], losses: Sequence[Any]
 ) -> tuple[NDArray[Any] | None, ...]:
     """Return the labels of each output, None for one without; nothing if none has any."""
-    several = len(outputs) > 1 or isinstance(given, Mapping) or given is None
-    items = match_labels(given if several else [given], outputs, losses)
+    several = len(outputs) > 1 or isinstance(labels, Mapping) or labels is None
+    items = match_labels(labels if several else [labels], outputs, losses)
     return tuple(None if item is None else _numbers(item) for item in items)
 
 
-def _numbers(given: Any) -> NDArray[Any]:
-    array = np.asarray(given)
+def _numbers(labels: Any) -> NDArray[Any]:
+    array = np.asarray(labels)
     # As fit takes them.
     kinds = {"float64": np.float32, "bool": np.uint8}
     return array.astype(kinds.get(array.dtype.name, array.dtype), copy=False)
 
 
-def _sample_weights(given: Any) -> NDArray[np.float32]:
-    weights = np.asarray(given, np.float32)
+def _sample_weights(values: Any) -> NDArray[np.float32]:
+    weights = np.asarray(values, np.float32)
     unusable = ~((weights >= 0) & (weights < np.inf))
     if weights.ndim != 1 or unusable.any():
         raise DataError(

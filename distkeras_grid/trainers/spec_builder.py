@@ -1,4 +1,4 @@
-"""Data and arguments in a run's specification, as JSON values."""
+"""The specification of a run, from a trainer's parameters and what model, data and cluster are."""
 
 from __future__ import annotations
 
@@ -7,14 +7,66 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from distkeras_grid.local_sets.sets import LocalSets
-from distkeras_grid.spec import DataSpec, plain
+from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.spec import (
+    AlgorithmSpec,
+    DataSpec,
+    ExchangeSpec,
+    LayoutSpec,
+    LimitsSpec,
+    Outliers,
+    RunSpec,
+    ScheduleSpec,
+    plain,
+)
 from distkeras_grid.stores.dataset_index import DatasetIndex
 
 if TYPE_CHECKING:
     from distkeras_grid.feeding.schema import Field
+    from distkeras_grid.rules import Rule
     from distkeras_grid.spark.columns import Columns
-    from distkeras_grid.trainers.run_request import DataRequest
+    from distkeras_grid.trainers.config import TrainerConfig, TrainingData
+    from distkeras_grid.trainers.defaults import CommunicationWindow
+
+
+def build_spec(
+    config: TrainerConfig,
+    rule: Rule,
+    window: CommunicationWindow,
+    layout: LayoutSpec,
+    data: DataSpec,
+    schedule: Mapping[str, Any],
+    **fields: Any,
+) -> RunSpec:
+    """Return the specification of a run.
+
+    `schedule`: rows, workers, shuffling and seed. `fields`: others, which model and cluster say.
+    """
+    spec = RunSpec(
+        algorithm=AlgorithmSpec(
+            rule=spec_of(rule),
+            trainer=config.trainer_name,
+            arguments=described_arguments(config.arguments()),
+            own_start=config.own_start,
+        ),
+        layout=layout,
+        schedule=ScheduleSpec(
+            window=window.batches,
+            epochs_per_window=config.num_epoch if window.once else 1,
+            bootstrap=config.share == "bootstrap",
+            **schedule,
+        ),
+        exchange=ExchangeSpec(
+            compression=compression_spec(config.exchange_compression),
+            outliers=config.validate if isinstance(config.validate, Outliers) else None,
+        ),
+        data=msgspec.structs.replace(data, share=config.share),
+        limits=LimitsSpec(),
+    )
+    return spec.change(**config.spec_fields(), **fields)
 
 
 def described_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,18 +95,18 @@ def described_labels(labels: Iterable[Field | None]) -> tuple[dict[str, Any] | N
 
 
 def data_spec(
-    request: DataRequest, columns: Columns, class_weight: dict[int, float] | None = None
+    data: TrainingData, columns: Columns, class_weight: dict[int, float] | None = None
 ) -> DataSpec:
     """Return the data section of a run on Spark."""
-    held_out = request.validation_data
+    held_out = data.validation_data
     return DataSpec(
-        source=source_of(request.data),
+        source=source_of(data.data),
         features=described_fields(columns.features),
         labels=described_labels(columns.labels),
         sample_weight=columns.weight,
         class_weight=class_weight,
         validation=None if held_out is None else source_of(held_out),
-        local=request.data.spec if isinstance(request.data, LocalSets) else None,
+        local=data.data.spec if isinstance(data.data, LocalSets) else None,
     )
 
 
@@ -72,5 +124,5 @@ def source_of(data: Any) -> str:
         return f"catalogue {data.digest}"
     plan = str(data._jdf.queryExecution().executedPlan().toString())
     # Spark gives columns and steps other numbers in each session.
-    told = re.sub(r"#\d+L?|plan_id=\d+", "", plan)
-    return f"plan {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    stable = re.sub(r"#\d+L?|plan_id=\d+", "", plan)
+    return f"plan {hashlib.sha256(stable.encode()).hexdigest()[:16]}"

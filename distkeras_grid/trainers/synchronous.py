@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar
 
 from distkeras_grid.rules import AveragingRule, MeanGradientRule, Rule
-from distkeras_grid.trainers.base import CommonArguments, Trainer
+from distkeras_grid.trainers.base import Trainer
 from distkeras_grid.trainers.defaults import CommunicationWindow
-
-if TYPE_CHECKING:
-    import keras
+from distkeras_grid.trainers.parameters import parameter
 
 
 class _QuorumTrainer(Trainer):
     """Base of trainers whose rounds can wait for a share of the workers."""
 
-    def __init__(
-        self,
-        keras_model: keras.Model,
-        *positional: object,
-        quorum: float = 1.0,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.quorum = quorum
-        super().__init__(keras_model, *positional, **common)
+    quorum: float = parameter(
+        default=1.0,
+        least=0.5,
+        most=1,
+        field="quorum",
+        doc="Share of the workers that a round waits for; 0.8 suits a desktop grid. A commit that "
+        "arrives later is dropped and counted in ``history.late``, and its worker continues from "
+        "the center. The run ends when this share of the workers has trained all its rows. A "
+        "worker that is lost is started again as long as it makes progress.",
+    )
 
 
 class AveragingTrainer(_QuorumTrainer):
@@ -31,20 +30,8 @@ class AveragingTrainer(_QuorumTrainer):
 
     Zinkevich et al., "Parallelized Stochastic Gradient Descent", NIPS 2010
     (``communication_window="once"``); with short windows local SGD (Stich, ICLR 2019). Workers are
-    weighted by their samples.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model.
-    quorum : float, default 1.0
-        Share of the workers, at least 0.5, that a round waits for; 0.8 suits a desktop grid. A
-        commit that arrives later is dropped and counted in ``history.late``, and its worker
-        continues from the center. The run ends when this share of the workers has trained all its
-        rows. A worker that is lost is started again as long as it makes progress.
-    **common
-        As in `Trainer`. The window is 16 batches, on `LocalSets` an iteration. All workers must
-        run at the same time.
+    weighted by their samples. The window is 16 batches, on `LocalSets` an iteration. All workers
+    must run at the same time.
     """
 
     default_window: ClassVar[int] = 16
@@ -63,18 +50,11 @@ class AveragingTrainer(_QuorumTrainer):
 class SynchronousSGD(_QuorumTrainer):
     """Synchronous SGD: all workers take a step with the mean gradient, with any optimizer.
 
-    Chen et al., "Revisiting Distributed Synchronous SGD", 2016; see `MeanGradientRule`. It is
-    ``fit`` with a batch of ``batch_size * num_workers``, and the same learning rates suit both.
-
-    Parameters
-    ----------
-    keras_model : keras.Model
-        The model. Its ``train_step`` must pass the gradients to the model's optimizer.
-    quorum : float, default 1.0
-        As in `AveragingTrainer`. Chen et al. use a few more workers than a round waits for.
-    **common
-        As in `Trainer`. The window is one batch. With a longer one, a step uses the mean gradient
-        of all its batches. All workers must run at the same time.
+    Chen et al., "Revisiting Distributed Synchronous SGD", 2016, who use a few more workers than a
+    round waits for; see `MeanGradientRule`. It is ``fit`` with a batch of
+    ``batch_size * num_workers``, and the same learning rates suit both. The model's ``train_step``
+    must pass the gradients to the model's optimizer. The window is one batch; with a longer one, a
+    step uses the mean gradient of all its batches. All workers must run at the same time.
     """
 
     default_window: ClassVar[int] = 1

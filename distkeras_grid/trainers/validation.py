@@ -50,13 +50,13 @@ def collect(frame: DataFrame, columns: Columns) -> ArraySource:
     batches = table.to_batches()
     features, labels = sent_names(columns.features, columns.labelled)
     described = zip(chain(features, labels), (*columns.features, *columns.labelled), strict=True)
-    held = {
+    arrays = {
         name: _joined(features_from_arrow(batch.column(name), field) for batch in batches)
         for name, field in dict(described).items()
     }
     return ArraySource(
-        [held[name] for name in features],
-        [held[name] for name in labels],
+        [arrays[name] for name in features],
+        [arrays[name] for name in labels],
         None
         if columns.weight is None
         else _joined(numbers_from_arrow(batch.column(WEIGHT), columns.weight) for batch in batches),
@@ -75,8 +75,10 @@ def evaluate(
     Each batch is read and scaled when it is needed, to save memory. Vectors are one number for each
     entry, as in training.
     """
-    found = model.evaluate(_batches(rows, model), verbose=0, return_dict=True, callbacks=callbacks)
-    return {f"val_{name}": value for name, value in as_numbers(found).items()}
+    results = model.evaluate(
+        _batches(rows, model), verbose=0, return_dict=True, callbacks=callbacks
+    )
+    return {f"val_{name}": value for name, value in as_numbers(results).items()}
 
 
 def batch_of(
@@ -90,14 +92,14 @@ def batch_of(
         as_model_sees(array[0], field, dtype)
         for array, field, dtype in zip(block.x, fields, dtypes, strict=True)
     ]
-    held = iter(block.y)
-    y = [None if label is None else _seen(next(held)[0], label) for label in labels]
+    labelled = iter(block.y)
+    y = [None if label is None else _label_values(next(labelled)[0], label) for label in labels]
     weights = () if block.weight is None else (block.weight[0],)
     targets = pack_like_model(model, "output", y) if block.y else None
     return keras.utils.pack_x_y_sample_weight(pack_like_model(model, "input", x), targets, *weights)
 
 
-def _seen(values: NDArray[Any], label: Field) -> NDArray[Any]:
+def _label_values(values: NDArray[Any], label: Field) -> NDArray[Any]:
     return as_model_sees(values, label, values.dtype.name)
 
 
@@ -114,8 +116,8 @@ def prepare_metrics(model: keras.Model, columns: Columns) -> None:
 
 def _joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
     # A single part keeps Arrow's memory.
-    held = list(parts)
-    return held[0] if len(held) == 1 else np.concatenate(held)
+    arrays = list(parts)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _batches(rows: ArraySource, model: keras.Model) -> Any:

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from distkeras_grid.checkpoints import MANIFEST, CheckpointManifest
-from distkeras_grid.trainers.checkpoint_writer import DEFAULT_SECONDS
+from distkeras_grid.trainers.arguments import CHECKPOINT_SECONDS
 from tests.benchmarks import fashion, nets
 from tests.benchmarks.spark_runs import WORKERS, Choice, Cluster
 from tests.benchmarks.studies.machine import processor_name
@@ -104,7 +104,7 @@ def measure(cluster: Cluster, net: str, trainer: str, every: float, repetitions:
     """Let the ways take turns."""
     ways = [
         Way(PLAIN),
-        Way(f"`checkpoint_dir`, every {DEFAULT_SECONDS:g} s (default)"),
+        Way(f"`checkpoint_dir`, every {CHECKPOINT_SECONDS:g} s (default)"),
         Way(f"`checkpoint_dir`, every {every:g} s", every),
     ]
     Way(PLAIN).run(cluster, net, trainer, seed=0)
@@ -153,8 +153,8 @@ def print_ways(net: str, trainer: str, ways: list[Way]) -> None:
     if costs:
         print(
             f"\nOne checkpoint costs {median(costs):.2f} s ({min(costs):.2f} to {max(costs):.2f}): "
-            f"at the default interval that is {median(costs) / DEFAULT_SECONDS:.2%}. The goal is "
-            "3 % at most."
+            f"at the default interval that is {median(costs) / CHECKPOINT_SECONDS:.2%}. The goal "
+            "is 3 % at most."
         )
     else:
         print("\nNo checkpoint was written: a run is shorter than the interval. Use more --epochs.")

@@ -24,6 +24,7 @@ from distkeras_grid.parameter_server.settings import ServerSettings
 from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spec import RunSpec
+from distkeras_grid.trainers.base import training_data
 from distkeras_grid.trainers.preparation import TrainingJob, prepare
 from distkeras_grid.trainers.run_status import run_progress
 from distkeras_grid.weights import Vector
@@ -161,9 +162,9 @@ class Cluster:
         """Run with `marks` snapshots of the center in each epoch."""
         trainer = choice.build(net, seed, epochs)
         began = time.time()
-        request = trainer.request(str(self._write("fitting")), seed=seed)
+        data = training_data(str(self._write("fitting")), shuffle=True, seed=seed)
         with ExitStack() as resources:
-            prepared = prepare(request, (), resources, run_progress(to=SILENT))
+            prepared = prepare(trainer.checked(), data, (), resources, run_progress(to=SILENT))
             spec = prepared.spec.change(snapshots_per_epoch=marks)
             prepared.settings = msgspec.structs.replace(prepared.settings, spec=spec)
             centers = _execute(prepared)

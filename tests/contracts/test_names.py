@@ -20,7 +20,7 @@ PARTICIPLES = {"told", "given", "found", "kept", "held", "said", "seen", "dealt"
 #: format of a data set; the other is a field of a run's specification.
 TERMS = {"held_out", "kept_limit"}
 #: Packages in which such variables are still to be renamed.
-OPEN = {f"distkeras_grid/{name}" for name in ("parameter_server", "trainers", "worker")}
+OPEN = {f"distkeras_grid/{name}" for name in ("parameter_server", "worker")}
 #: Words that stood for other things once.
 GONE = (
     *("mind", "telling", "hearing", "keeping", "gathering", "judging", "lingering", "meeting"),

@@ -1,18 +1,22 @@
 """What holds for every trainer."""
 
-import ast
 import inspect
 import json
+import math
 import re
 
+import msgspec
 import numpy as np
 import pytest
+from numpydoc.docscrape import NumpyDocString
 
 import distkeras_grid
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
 from distkeras_grid.rules import RULES, build_rule
-from distkeras_grid.spec import DraftSpec
+from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers import TRAINERS
+from distkeras_grid.trainers.config import TrainerConfig
+from tests.contracts import argument_table
 
 pytestmark = pytest.mark.tensorflow
 
@@ -73,39 +77,20 @@ def test_the_extras_are_what_the_constructor_adds_and_what_the_run_keeps(name, m
 @pytest.mark.parametrize("name", [*TRAINERS, *sorted(MODEL_PARALLEL)])
 def test_every_argument_is_documented_with_its_default(name):
     trainer = getattr(distkeras_grid, name)
-    check_documented(trainer, extras_of(trainer))
-    text = " ".join((inspect.getdoc(trainer) or "").split())
-    assert name == "SingleTrainer" or "The window is" in text or "their window is" in text
-
-
-def test_the_common_arguments_are_documented_with_their_defaults():
-    from distkeras_grid.trainers.base import CommonArguments, Trainer
-
-    parameters = inspect.signature(Trainer.__init__).parameters
-    check_documented(Trainer, {name: parameters[name] for name in CommonArguments.__annotations__})
-
-
-def check_documented(trainer, parameters):
-    """Each has a line of its own, ``name : type, default value``, or ``optional`` for None."""
-    lines = (inspect.getdoc(trainer) or "").splitlines()
-    for name, parameter in parameters.items():
-        (line,) = [
-            line for line in lines if " : " in line and name in line.split(" : ")[0].split(", ")
-        ]
-        if parameter.default is None:
-            assert line.endswith("optional"), line
-        else:
-            assert ast.literal_eval(line.split(" default ")[1]) == parameter.default, line
+    section = NumpyDocString(inspect.getdoc(trainer))["Parameters"]
+    assert [each.name for each in section] == list(inspect.signature(trainer).parameters)
+    for each in section:
+        default = trainer.parameters[each.name].default_text.removeprefix(", ")
+        assert each.type.endswith(default), each
+        assert " ".join(each.desc).endswith("."), each
+    text = " ".join(inspect.getdoc(trainer).split())
+    assert "The window is" in text
 
 
 def extras_of(trainer):
-    """The keyword arguments that a trainer's own constructor adds; it may have none."""
-    from distkeras_grid.trainers.base import Trainer
-
-    if trainer.__init__ is Trainer.__init__:
-        return {}
-    own = inspect.signature(trainer.__init__).parameters.values()
-    return {p.name: p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    """The keyword arguments that only this trainer has, or a few."""
+    common = TrainerConfig.parameters
+    return {n: p for n, p in trainer.parameters.items() if p.kw_only and n not in common}
 
 
 def test_the_table_of_the_guide_has_every_trainer(project):
@@ -114,15 +99,9 @@ def test_the_table_of_the_guide_has_every_trainer(project):
     assert {*re.findall(r"^\| `(\w+)", table, re.MULTILINE)} == {*TRAINERS, *MODEL_PARALLEL}
 
 
-def test_the_table_of_the_guide_has_every_argument(project):
-    from distkeras_grid.trainers.base import CommonArguments
-
-    text = (project / "distkeras_grid/trainers/README.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"\| argument \| default \|\n(.*?)\n\n", text, re.DOTALL)
-    names = {*TRAINERS, *MODEL_PARALLEL}
-    extras = {extra for name in names for extra in extras_of(getattr(distkeras_grid, name))}
-    for argument in {*CommonArguments.__annotations__, *extras}:
-        assert f"`{argument}`" in table, argument
+def test_the_page_of_arguments_is_that_of_the_classes():
+    """`make argument-table` writes it."""
+    assert argument_table.PAGE.read_text(encoding="utf-8") == argument_table.page()
 
 
 @pytest.mark.parametrize(
@@ -166,8 +145,7 @@ def test_commits_of_whatever_is_adam_are_scaled(optimizer, scale):
 
     net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     net.compile(optimizer(keras), "mse")
-    method = build("DOWNPOUR", net).request("tiles").method
-    assert rule_for(method, WORKERS, net).parameters() == {"commit_scale": scale}
+    assert rule_for(build("DOWNPOUR", net), WORKERS, net).parameters() == {"commit_scale": scale}
 
 
 # Of each argument a value of its own kind, and an object that is nobody else's.
@@ -196,7 +174,7 @@ def test_several_servers_are_taken_where_workers_go_on_from_the_center(name, mod
             build(name, model, num_servers=2)
         return
     trainer = build(name, model, num_servers=np.int64(2), optimizer_state="reset")
-    assert trainer.draft().exchange.servers == 2
+    assert trainer.checked().num_servers == 2
     for given in ({"validate": distkeras_grid.Outliers()}, {"on_nonfinite": "skip"}):
         with pytest.raises(ConfigurationError, match=next(iter(given))):
             build(name, model, num_servers=2, **given)
@@ -231,40 +209,41 @@ def test_arguments_that_are_not_given_are_kept_as_their_defaults(name, model):
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_a_trainer_shows_all_its_arguments(name):
-    from distkeras_grid.trainers.base import CommonArguments
-
-    kind = getattr(distkeras_grid, name)
-    shown = set(inspect.signature(kind).parameters)
-    assert shown == {"keras_model", *CommonArguments.__annotations__, *extras_of(kind)}
-
-
-@pytest.mark.parametrize("name", TRAINERS)
 def test_numbers_of_numpy_are_numbers(name, model):
+    from distkeras_grid.trainers.base import training_data
+
     counts = ("batch_size", "num_epoch", "num_workers", "communication_window", "master_port")
-    found = build(name, model, **{count: np.int32(1) for count in counts}).request(
-        "tiles", seed=np.int64(7)
-    )
-    pace = found.draft.pace
-    numbers = pace.batch_size, pace.num_epoch, pace.num_workers, pace.communication_window
-    assert {type(n) for n in (*numbers, found.server.port, found.data.seed)} == {int}
-    assert json.loads(json.dumps(found.draft.to_json())) == found.draft.to_json()
+    config = build(name, model, **{count: np.int32(1) for count in counts}).checked()
+    seed = training_data("tiles", shuffle=True, seed=np.int64(7)).seed
+    assert {type(n) for n in (seed, *(getattr(config, count) for count in counts))} == {int}
+    fields = {**config.spec_fields(), **config.arguments()}
+    assert json.loads(json.dumps(fields)) == fields
     momentum = {"EAMSGD": "momentum", "GEM": "momentum", "StalenessADAG": "gamma"}.get(name)
     if momentum:
         build(name, model, **{momentum: np.float32(0.5)})
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_the_draft_of_a_run_follows_the_arguments_and_nothing_else(name, model):
-    trainer, same = (build(name, model, batch_size=8) for _ in range(2))
-    assert trainer.draft() == same.draft() == DraftSpec.from_json(trainer.draft().to_json())
-    assert trainer.draft().algorithm.trainer == name
-    same.num_epoch = 7
-    assert same.draft().pace.num_epoch == 7
-    assert same.draft() != trainer.draft()
-    same.num_epoch = 0
+def test_arguments_are_checked_as_they_are_when_training_begins(name, model):
+    trainer = build(name, model, batch_size=8)
+    trainer.num_epoch = np.int64(7)
+    config = trainer.checked()
+    assert (config.num_epoch, config.batch_size, config.trainer_name) == (7, 8, name)
+    trainer.num_epoch = 0
     with pytest.raises(ConfigurationError, match="num_epoch"):
-        same.train("tiles")
+        trainer.train("tiles")
+
+
+@pytest.mark.parametrize("name", [*TRAINERS, *sorted(MODEL_PARALLEL)])
+def test_a_parameter_becomes_a_field_of_the_specification_of_its_type(name):
+    types = {
+        field.name: field.type
+        for section in msgspec.structs.fields(RunSpec)
+        for field in msgspec.structs.fields(section.type)
+    }
+    for parameter in getattr(distkeras_grid, name).parameters.values():
+        if parameter.field:
+            assert types[parameter.field] == parameter.type, parameter
 
 
 def test_a_rate_without_an_optimizer_that_takes_it_is_refused_at_once(model):
@@ -287,6 +266,20 @@ def test_values_out_of_range_are_refused_at_once(wrong, model):
     (name,) = wrong
     with pytest.raises(ConfigurationError, match=f"{name} must be"):
         build("ADAG", model, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "value"),
+    [
+        *(("DOWNPOUR", "commit_scale", value) for value in (None, "half", 0, -1.0, math.inf)),
+        *(("AEASGD", "alpha", value) for value in (0.0, "0.5", math.nan)),
+        *(("EASGD", "rho", "5"), ("GEM", "kappa", "1"), ("GEM", "exclude_own_commit", 0)),
+        *(("EnsembleTrainer", each, "all") for each in ("data", "initial", "combine")),
+    ],
+)
+def test_own_arguments_out_of_range_are_refused_at_once(name, argument, value, model):
+    with pytest.raises(ConfigurationError, match=f"{argument} must be"):
+        build(name, model, **{argument: value})
 
 
 def test_the_ports_of_all_servers_must_exist(model):

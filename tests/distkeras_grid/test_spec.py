@@ -17,13 +17,11 @@ from distkeras_grid.spec import (
     AlgorithmSpec,
     CompressionSpec,
     DataSpec,
-    DraftSpec,
     ExchangeSpec,
     LayoutSpec,
     LimitsSpec,
     LocalSpec,
     Outliers,
-    PaceSpec,
     PreviousProgress,
     RuleSpec,
     RunSpec,
@@ -286,11 +284,6 @@ def test_the_longest_window(change, steps):
 @pytest.mark.parametrize(
     ("build", "field"),
     [
-        (lambda: PaceSpec.checked(batch_size="8"), "batch_size"),
-        (lambda: PaceSpec.checked(num_epoch=True), "num_epoch"),
-        (lambda: PaceSpec.checked(num_workers=0), "num_workers"),
-        (lambda: PaceSpec.checked(communication_window="day"), "communication_window"),
-        (lambda: PaceSpec.checked(communication_window=np.int64(0)), "communication_window"),
         (lambda: AlgorithmSpec.checked(rule=RuleSpec(name="r"), jit=1), "jit"),
         (lambda: LimitsSpec.checked(round_timeout="1"), "round_timeout"),
         (lambda: RunSpec.from_json({**make_spec().to_json(), "layout": 3}), "layout"),
@@ -309,55 +302,7 @@ def make_from(section, **changes):
 
 
 def test_what_a_user_gives_may_be_numbers_of_numpy():
-    pace = PaceSpec.checked(batch_size=np.int32(8), communication_window="once")
-    assert (pace, type(pace.batch_size)) == (
-        PaceSpec(batch_size=8, communication_window="once"),
-        int,
-    )
     assert type(LimitsSpec.checked(start_timeout=np.float32(2)).start_timeout) is float
-
-
-@pytest.fixture
-def draft():
-    return DraftSpec(
-        algorithm=AlgorithmSpec(rule=RuleSpec(name="elastic"), trainer="AEASGD", quorum=0.8),
-        pace=PaceSpec(batch_size=8, num_epoch=3),
-        exchange=ExchangeSpec(compression=CompressionSpec(name="bfloat16")),
-        limits=LimitsSpec(round_timeout=5.0),
-        share="bootstrap",
-    )
-
-
-def test_a_draft_is_completed_by_what_is_found(draft):
-    assert DraftSpec.from_json(json.loads(json.dumps(draft.to_json()))) == draft
-    rule, layout = RuleSpec(name="elastic", parameters={"alpha": 0.1}), LayoutSpec(trainable_size=9)
-    spec = draft.complete(
-        rule=rule,
-        layout=layout,
-        schedule=draft.schedule(rows=100, workers=4, window=2, shuffle=False, seed=7),
-        compiled={"optimizer": "sgd"},
-        data=DataSpec(source="tiles"),
-        threads=2,
-    )
-    assert spec == RunSpec(
-        algorithm=AlgorithmSpec(
-            rule=rule, trainer="AEASGD", quorum=0.8, compile={"optimizer": "sgd"}
-        ),
-        layout=layout,
-        schedule=ScheduleSpec(
-            **{"rows": 100, "workers": 4, "batch_size": 8, "window": 2, "epochs": 3},
-            **{"shuffle": False, "seed": 7, "bootstrap": True},
-        ),
-        exchange=draft.exchange,
-        data=DataSpec(source="tiles", share="bootstrap"),
-        limits=LimitsSpec(round_timeout=5.0, threads=2),
-    )
-
-
-def test_who_exchanges_once_has_a_window_of_all_epochs(draft):
-    schedule = draft.schedule(rows=100, workers=4, window=None, once=True)
-    assert (schedule.epochs_per_window, schedule.communication_window) == (3, "once")
-    assert draft.schedule(rows=100, workers=4, window=None).communication_window == "epoch"
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

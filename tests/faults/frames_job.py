@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from distkeras_grid.rules import build_rule
-from distkeras_grid.trainers.checkpoint_writer import CheckpointInterval
+from distkeras_grid.trainers.arguments import CheckpointInterval
 from tests.distkeras_grid.parameter_server.relay import Moment, Relay
 from tests.distkeras_grid.trainers.test_checkpointed_run import Execution, windows_of
 from tests.invariants.test_fault_product import FAMILIES

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from distkeras_grid.trainers.checkpoint_writer import CheckpointInterval
+from distkeras_grid.trainers.arguments import CheckpointInterval
 from tests.distkeras_grid.parameter_server.relay import Moment, Relay
 from tests.distkeras_grid.trainers.test_checkpointed_run import EPOCHS, surviving, windows_of
 from tests.faults.counting import lives

@@ -9,7 +9,6 @@ from datetime import datetime
 import pytest
 
 from distkeras_grid.checkpoints import Driver
-from distkeras_grid.cli import train
 from distkeras_grid.cli.retrain import (
     LEFTOVER,
     Latest,
@@ -25,6 +24,7 @@ from distkeras_grid.cli.retrain import (
     read_latest,
     train_flags,
 )
+from distkeras_grid.cli.trainer_options import trainer_arguments
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.storage import Storage
@@ -219,7 +219,7 @@ def saving(night, monkeypatch):
     night.saved = []
 
     def training(flags):
-        folder = train.trainer_arguments(flags)["checkpoint_dir"]
+        folder = trainer_arguments(flags)["checkpoint_dir"]
         night.saved.append((folder, flags.data_version, flags.where))
         CheckpointStore(night, folder, Driver("any")).check_new()
         night.write_text(f"{folder}/checkpoint-00000001/manifest.json", "{}")

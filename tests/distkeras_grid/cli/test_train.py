@@ -22,10 +22,9 @@ from distkeras_grid.cli.train import (
     local_sets,
     main,
     numbered,
-    parse_settings,
     read_data,
-    trainer_arguments,
 )
+from distkeras_grid.cli.trainer_options import parse_settings, trainer_arguments
 from distkeras_grid.errors import ConfigurationError, NoSpaceError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.trainers import preparation
@@ -111,7 +110,7 @@ def test_local_sets_are_those_that_the_flags_name():
     ],
 )
 def test_what_does_not_go_with_local_sets_is_refused(flags):
-    with pytest.raises(ConfigurationError, match=r"--local-sets|num_epoch"):
+    with pytest.raises(ConfigurationError, match=r"--local-sets|iterations"):
         check_local_sets(flags_of(*flags))
 
 

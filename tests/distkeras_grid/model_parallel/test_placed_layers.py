@@ -31,7 +31,7 @@ def net(*layers):
 def test_the_trainer_tells_its_arguments():
     trainer = PlacedLayers(net(), "adam", "mse", cuts=["one"], micro_batches=4)
     assert trainer.arguments() == {"micro_batches": 4, "cuts": ["one"], "memory_limit": None}
-    assert trainer.draft().pace.num_workers == 1
+    assert trainer.workers_asked == 1
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,16 @@ from distkeras_grid.parameter_server.messages import CenterUpdate, SeatStatus
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.spark.checkpoints import Checkpoint, CheckpointStore
 from distkeras_grid.trainers import checkpoint_writer
+from distkeras_grid.trainers.arguments import (
+    CHECKPOINT_SECONDS,
+    CheckpointInterval,
+    checked_every,
+)
 from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
-    CheckpointInterval,
     ResumedRun,
     RunFingerprint,
     SavedDriver,
-    checked_every,
 )
 from tests.distkeras_grid.trainers.test_run import window
 from tests.local_files import LocalFiles
@@ -42,7 +45,7 @@ def test_other_intervals_are_refused(value):
 
 def test_intervals():
     assert checked_every("epochs") == checked_every("1 epoch") == CheckpointInterval(epochs=1)
-    assert checked_every(None).seconds == checkpoint_writer.DEFAULT_SECONDS
+    assert checked_every(None).seconds == CHECKPOINT_SECONDS
 
 
 class Server:

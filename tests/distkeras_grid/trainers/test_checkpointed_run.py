@@ -21,9 +21,9 @@ from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import build_rule, rule_of
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spec import LayoutSpec
+from distkeras_grid.trainers.arguments import CheckpointInterval
 from distkeras_grid.trainers.checkpoint_writer import (
     Checkpointer,
-    CheckpointInterval,
     ResumedRun,
     RunFingerprint,
 )

@@ -39,12 +39,6 @@ def test_commit_scale(given, optimizer, scale):
     assert choose_commit_scale(given, optimizer, 4) == scale
 
 
-@pytest.mark.parametrize("scale", [None, "half", 0, -1.0, float("inf")])
-def test_scales_out_of_range(scale):
-    with pytest.raises(ConfigurationError, match="commit_scale must be"):
-        choose_commit_scale(scale, "SGD", 4)
-
-
 @pytest.mark.tensorflow
 def test_all_optimizers_of_keras_but_sgd_are_adaptive():
     import keras
@@ -63,9 +57,6 @@ def test_alpha():
     assert choose_alpha(None, None, None, 4) == pytest.approx(0.225)
     assert choose_alpha(0.5, None, None, 4) == 0.5
     assert choose_alpha(None, 5.0, 0.1, 4) == 0.5
-    for wrong in (
-        *((0.5, 5.0, 0.1), (None, 5.0, None), (1.5, None, None), (0.0, None, None)),
-        *(("0.5", None, None), (None, "5", 0.1)),
-    ):
+    for wrong in ((0.5, 5.0, 0.1), (None, 5.0, None), (1.5, None, None)):
         with pytest.raises(ConfigurationError):
             choose_alpha(*wrong, 4)

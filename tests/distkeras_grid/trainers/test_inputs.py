@@ -21,6 +21,7 @@ from distkeras_grid.errors import (
 from distkeras_grid.progress import SILENT
 from distkeras_grid.spark.dataframes import read_tiles
 from distkeras_grid.trainers import preflight
+from distkeras_grid.trainers.base import training_data
 from distkeras_grid.trainers.preparation import prepare
 from distkeras_grid.trainers.run_status import run_progress
 
@@ -250,16 +251,17 @@ def prepared(name, frame, **arguments):
     import distkeras_grid
 
     trainer = getattr(distkeras_grid, name)(build(), batch_size=8, progress=False, **arguments)
-    return prepare(trainer.request(frame, seed=5), (), ExitStack(), run_progress(to=SILENT))
+    data = training_data(frame, shuffle=True, seed=5)
+    return prepare(trainer.checked(), data, (), ExitStack(), run_progress(to=SILENT))
 
 
 def test_what_a_run_asks_of_the_network_is_one_way_where_replies_are_empty(frame):
     megabytes = 4 * (WIDTH * CLASSES + CLASSES) / 1e6
     single = prepared("SingleTrainer", frame)
-    assert f"({megabytes:.3g} MB to the driver)" in single.checked.notes[0]
+    assert f"({megabytes:.3g} MB to the driver)" in single.notes[0]
     assert single.network()(window_seconds=1.0).bytes_per_second == megabytes * 1e6
     two = prepared("ADAG", frame, num_workers=2)
-    assert f"({megabytes:.3g} MB each way)" in two.checked.notes[1]
+    assert f"({megabytes:.3g} MB each way)" in two.notes[1]
     assert two.network()(window_seconds=1.0).bytes_per_second == 4 * megabytes * 1e6
 
 

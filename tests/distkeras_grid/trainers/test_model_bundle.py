@@ -28,8 +28,8 @@ def travelled(model, **arguments):
     from distkeras_grid.engine.model_loader import load_engine
     from distkeras_grid.trainers.model_bundle import compiled_copy
 
-    source = ADAG(model, **arguments).request("tiles").source
-    compiled = compiled_copy(source)
+    config = ADAG(model, **arguments).checked()
+    compiled = compiled_copy(config)
     load_engine(compiled.archive, custom_objects=compiled.objects)
     worker = model_from_bytes(compiled.archive, compiled.objects)
     assert worker.get_compile_config() == compiled.model.get_compile_config()
@@ -114,9 +114,9 @@ def test_what_is_registered_travels_though_workers_register_nothing():
     from distkeras_grid import ADAG
     from distkeras_grid.trainers.model_bundle import compiled_copy
 
-    source = ADAG(build(), loss=doubled, worker_optimizer="sgd").request("tiles").source
+    config = ADAG(build(), loss=doubled, worker_optimizer="sgd").checked()
     with keras.saving.custom_object_scope({"doubled": doubled}):
-        assert compiled_copy(source).objects == {"doubled": doubled}
+        assert compiled_copy(config).objects == {"doubled": doubled}
 
 
 def net_class(*, described):

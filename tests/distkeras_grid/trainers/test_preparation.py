@@ -61,7 +61,7 @@ def test_a_center_that_is_folded_by_half_is_no_model_and_the_error_says_so(monke
     (dismissed,) = core.handle(sent, 0.0)
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)
-    run = TrainingJob(settings, None, {}, observer, history, {}, 0.0)
+    run = TrainingJob(None, settings, None, [], observer, history, {}, 0.0)
     with pytest.raises(ParameterServerError) as raised, run._leaving(Server(core)):
         raise dismissed.error
     assert run.left is None
@@ -74,7 +74,7 @@ def failing_run():
     settings, history = make_settings(rows=1), History()
     history.add(WINDOW)
     observer = SimpleNamespace(take_over=lambda center: center)
-    return TrainingJob(settings, None, {}, observer, history, {}, 0.0)
+    return TrainingJob(None, settings, None, [], observer, history, {}, 0.0)
 
 
 def test_the_center_is_kept_if_only_a_worker_could_not_reach_the_server(failing_run):
@@ -106,7 +106,7 @@ def test_what_fails_after_the_training_does_not_take_the_trained_model_away(monk
         observer.end = fail
     else:
         monkeypatch.setattr(TrainingJob, "_describe", fail)
-    run = TrainingJob(settings, None, {}, observer, History(), {}, 0.0)
+    run = TrainingJob(None, settings, None, [], observer, History(), {}, 0.0)
     center = np.ones(settings.spec.size, np.float32)
     with pytest.raises(ValueError, match=fails):
         run._conclude(center, [], 0, None)

@@ -7,24 +7,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distkeras_grid import AveragingTrainer, SingleTrainer
+from distkeras_grid import AveragingTrainer, PlacedLayers, SingleTrainer
 from distkeras_grid.checkpoints import FORMAT, CheckpointManifest
 from distkeras_grid.errors import ConfigurationError, OutputExistsError
 from distkeras_grid.spec import (
     CompressionSpec,
-    DraftSpec,
     LocalSpec,
-    PaceSpec,
     PreviousProgress,
     RuleSpec,
 )
+from distkeras_grid.trainers.config import TrainingData
 from distkeras_grid.trainers.resume import (
     change_of_workers,
     check_same_run,
     resumed_spec,
     with_saved_settings,
 )
-from distkeras_grid.trainers.run_request import AlgorithmFactory, DataRequest, RunRequest
 from tests.distkeras_grid.spark.test_file_splits import small_cuts, write_files  # noqa: F401 - a fixture
 from tests.distkeras_grid.trainers.small import CLASSES, WIDTH, weights
 from tests.faults.counting import counting_data, from_epoch
@@ -35,6 +33,12 @@ from tests.specs import make_spec
 
 EPOCHS = 12
 SPEC = make_spec(workers=3, seed=11, batch_size=8, source="hdfs:///then")
+
+
+class AnyModel:
+    """Stands for a model whose arguments are checked without it."""
+
+    get_config = fit = None
 
 
 def checkpoint(spec=SPEC, cuts=None):
@@ -76,26 +80,6 @@ def test_another_run_is_refused_by_the_name_of_what_differs(changes):
         check_same_run(SPEC.change(**changes), checkpoint())
 
 
-def test_a_setting_that_was_not_given_makes_no_other_run():
-    """Version 0.1.0 had one more, which nobody gave."""
-    then = SPEC.change(compile={"loss": "mse", "metrics": None, "weighted_metrics": None})
-    now = SPEC.change(compile={"loss": "mse", "metrics": None})
-    check_same_run(now, checkpoint(then))
-    with pytest.raises(ConfigurationError, match="compile"):
-        check_same_run(now.change(compile={"loss": "mse", "metrics": ["mae"]}), checkpoint(then))
-
-
-def test_labels_that_were_not_described_are_the_same_columns_by_name():
-    """Version 0.1.0 kept their names alone."""
-    described = {"name": "kind", "distkeras_grid": {"version": 1, "shape": [], "dtype": "int64"}}
-    now = SPEC.change(labels=(described, None))
-    check_same_run(now, checkpoint(SPEC.change(labels=("kind", None))))
-    wide = described | {"distkeras_grid": {"version": 1, "shape": [3], "dtype": "int64"}}
-    for other in (("size", None), ("kind", "size"), ("kind",), (wide, None)):
-        with pytest.raises(ConfigurationError, match="labels"):
-            check_same_run(now, checkpoint(SPEC.change(labels=other)))
-
-
 def test_another_number_of_workers_is_the_same_run_with_its_own_window_and_numbers():
     rule = RuleSpec(name=SPEC.rule.name, parameters={"commit_scale": 0.25})
     check_same_run(SPEC.change(workers=4, window=9, rule=rule), checkpoint())
@@ -130,24 +114,21 @@ def test_workers_that_have_taken_over_keep_what_was_trained_before():
 @pytest.mark.parametrize(("asked", "workers"), [(None, 3), (5, 5)])
 @pytest.mark.parametrize(("given", "seed"), [(False, 11), (True, 7)])
 def test_what_a_run_has_chosen_itself_it_keeps(asked, workers, given, seed):
-    draft = DraftSpec(algorithm=SPEC.algorithm, pace=PaceSpec(num_workers=asked))
-    data = DataRequest(None, "features", "label", True, seed=7, seed_given=given)
-    request = RunRequest(draft, None, None, data, None, None)
-    found = with_saved_settings(request, checkpoint())
-    assert (found.draft.pace.num_workers, found.data.seed) == (workers, seed)
+    config = AveragingTrainer(AnyModel(), num_workers=asked).checked()
+    data = TrainingData(None, shuffle=True, seed=7, seed_chosen=given)
+    config, data = with_saved_settings(config, data, checkpoint())
+    assert (config.num_workers, data.seed) == (workers, seed)
 
 
 @pytest.mark.parametrize(
     ("asked", "cuts", "found"),
-    [(0, ["one", "two"], 3), (0, [], 1), (4, ["one", "two"], 4), (0, None, 0), (1, None, 1)],
+    [(None, ["one", "two"], 3), (None, [], 1), (4, ["one", "two"], 4), (None, None, 0)],
 )
 def test_a_run_in_stages_has_those_with_which_it_began(asked, cuts, found):
-    draft = DraftSpec(algorithm=SPEC.algorithm, pace=PaceSpec(num_workers=1))
-    method = AlgorithmFactory(None, None, "", stages=asked, devices=asked)
-    data = DataRequest(None, "features", "label", True, seed=7, seed_given=True)
-    request = RunRequest(draft, None, method, data, None, None)
-    method = with_saved_settings(request, checkpoint(cuts=cuts)).method
-    assert (method.stages, method.devices) == (found, found)
+    config = PlacedLayers(AnyModel(), num_workers=asked).checked()
+    data = TrainingData(None, shuffle=True, seed=7)
+    config, _ = with_saved_settings(config, data, checkpoint(cuts=cuts))
+    assert (config.stages, config.devices, config.workers_asked) == (found, found, 1)
 
 
 def build(seed=2):
