@@ -5,7 +5,6 @@ state: it shows itself as the last line of a notebook's cell, and ``figure.savef
 it. Matplotlib is imported when the first figure is drawn.
 """
 
-from distkeras_grid.plots.batches import by_batch
 from distkeras_grid.plots.images import (
     angle_wheel,
     confusion_matrix,
@@ -23,7 +22,6 @@ from distkeras_grid.plots.runs import (
 
 __all__ = [
     "angle_wheel",
-    "by_batch",
     "confusion_matrix",
     "contact_sheet",
     "curves",

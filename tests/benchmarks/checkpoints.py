@@ -53,27 +53,16 @@ def add_wide() -> None:
 
 @dataclass
 class Way:
-    """One way to train, and what it took.
+    """One way to train, and what it took."""
 
-    Parameters
-    ----------
-    title : str
-        For the table.
-    every : float or None
-        ``checkpoint_every`` [s]; None for the trainer's default.
-    seconds : list of float
-        Of an epoch, by repetition.
-    returns : list of float
-        From the last fold until ``train`` returned [s].
-    counts, sizes : list of int
-        Checkpoints that a run wrote before the one at its end, and bytes of the last one.
-    """
-
-    title: str
-    every: float | None = None
-    seconds: list[float] = field(default_factory=list)
+    title: str  # For the table
+    every: float | None = None  # ``checkpoint_every`` [s]; None for the trainer's default
+    seconds: list[float] = field(default_factory=list)  # Of an epoch, by repetition
+    # From the last fold until ``train`` returned [s]
     returns: list[float] = field(default_factory=list)
+    # Checkpoints that a run wrote before the one at its end, and bytes of the last one
     counts: list[int] = field(default_factory=list)
+    # Checkpoints that a run wrote before the one at its end, and bytes of the last one
     sizes: list[int] = field(default_factory=list)
 
     def run(self, cluster: Cluster, net: str, trainer: str, seed: int) -> None:

@@ -40,15 +40,7 @@ class Examiner:
 
 
 class Curve:
-    """Accuracies of one run, each computed when it is asked for.
-
-    Parameters
-    ----------
-    examiner : Examiner
-        Computes them.
-    points : sequence
-        Samples, seconds and weights at each mark.
-    """
+    """Accuracies of one run, each computed when it is asked for."""
 
     def __init__(self, examiner: Examiner, points: Sequence[Point]) -> None:
         self._examiner = examiner

@@ -25,42 +25,19 @@ ANSWER_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Setup:
-    """What a side runs.
+    """What a side runs."""
 
-    Parameters
-    ----------
-    net : str
-        Key of `NETS`.
-    folder : Path
-        Folder of the IDX files.
-    batch : int
-        Rows in a batch.
-    window : int
-        Batches in one call of the window loop; 0 for ``fit``.
-    threads : int or None
-        Threads of TensorFlow; None for its own choice, all cores.
-    onednn : bool
-        TF_ENABLE_ONEDNN_OPTS.
-    steps_per_execution : int
-        Of ``fit``.
-    backend : str
-        Keras backend.
-    part : tuple of int
-        (number, count): this process trains each count-th row, from row number on.
-    split : str
-        See `fashion.read`.
-    """
-
-    net: str
-    folder: Path
-    batch: int
-    window: int = 0
-    threads: int | None = None
-    onednn: bool = True
-    steps_per_execution: int = 1
-    backend: str = "tensorflow"
+    net: str  # Key of `NETS`
+    folder: Path  # Folder of the IDX files
+    batch: int  # Rows in a batch
+    window: int = 0  # Batches in one call of the window loop; 0 for ``fit``
+    threads: int | None = None  # Threads of TensorFlow; None for its own choice, all cores
+    onednn: bool = True  # TF_ENABLE_ONEDNN_OPTS
+    steps_per_execution: int = 1  # Of ``fit``
+    backend: str = "tensorflow"  # Keras backend
+    # (number, count): this process trains each count-th row, from row number on
     part: tuple[int, int] = (0, 1)
-    split: str = "train"
+    split: str = "train"  # See `fashion.read`
 
     def environment(self) -> dict[str, str]:
         """Return what must be set before the first import."""
@@ -76,15 +53,7 @@ class Setup:
 
 
 class Side(processes.Side):
-    """The process of one side, as a context manager.
-
-    Attributes
-    ----------
-    setup : Setup
-        What it runs.
-    start_seconds : float
-        From the start of the process until it could train: imports, data, model, compiling.
-    """
+    """The process of one side, as a context manager."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(partial(build, setup), setup.environment())

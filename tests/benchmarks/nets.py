@@ -12,22 +12,11 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Net:
-    """A model and what belongs to it.
+    """A model and what belongs to it."""
 
-    Parameters
-    ----------
-    title : str
-        For the tables.
-    shape : tuple of int
-        Shape of one image.
-    jit : bool
-        Whether XLA compiles a window: it does well with dense layers, and on a CPU very badly with
-        convolutions in a loop.
-    net : tests.benchmarks.studies.nets.Net
-    """
-
-    title: str
-    shape: tuple[int, ...]
+    title: str  # For the tables
+    shape: tuple[int, ...]  # Shape of one image
+    # XLA does well with dense layers, and on a CPU very badly with convolutions in a loop.
     jit: bool
     net: nets.Net
 

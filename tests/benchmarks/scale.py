@@ -61,21 +61,12 @@ PARTS = ("nights", "tenfold", "planning", "likeness")
 
 @dataclass
 class Cost:
-    """What something took.
+    """What something took."""
 
-    Parameters
-    ----------
-    seconds : float
-        Wall time.
-    processor : float
-        Seconds of all cores, of this process and those below it.
-    memory : int
-        Most bytes at a moment, of all these processes. Pages that several share count once (Linux'
-        PSS): the JVM forks to run commands, and would count twice.
-    """
-
-    seconds: float = 0.0
-    processor: float = 0.0
+    seconds: float = 0.0  # Wall time
+    processor: float = 0.0  # Seconds of all cores, of this process and those below it
+    # Most bytes at a moment, of all these processes. Pages that several share count once (Linux'
+    # PSS): the JVM forks to run commands, and would count twice.
     memory: int = 0
 
     def __str__(self) -> str:

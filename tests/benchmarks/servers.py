@@ -59,27 +59,14 @@ Watch: TypeAlias = Callable[[Sequence[int], Sequence[int]], AbstractContextManag
 
 @dataclass(frozen=True)
 class Load:
-    """What is measured.
+    """What is measured."""
 
-    Parameters
-    ----------
-    megabytes : int
-        Size of the vector [MB].
-    clients, servers : int
-    road : str
-        One of `ROADS`.
-    seconds : float
-        How long each client exchanges [s].
-    least : int, default 2
-        Exchanges of each client at least, however long they take.
-    """
-
-    megabytes: int
+    megabytes: int  # Size of the vector [MB]
     clients: int
     servers: int
-    road: str
-    seconds: float
-    least: int = 2
+    road: str  # One of `ROADS`
+    seconds: float  # How long each client exchanges [s]
+    least: int = 2  # Exchanges of each client at least, however long they take
 
     @property
     def size(self) -> int:
@@ -195,15 +182,7 @@ def unwatched(servers: Sequence[int], clients: Sequence[int]) -> Iterator[None]:
 
 
 def measure(load: Load, watch: Watch = unwatched) -> Found:
-    """Let all clients exchange with all servers at once.
-
-    Parameters
-    ----------
-    load : Load
-    watch : callable, optional
-        Gets the numbers of the servers' and of the clients' processes when all have started, and
-        returns a context manager that is left before they end.
-    """
+    """Let all clients exchange with all servers at once."""
     key = new_key()
     settings = make_settings(
         run="bench",

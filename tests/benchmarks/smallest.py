@@ -32,22 +32,15 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Smallest:
-    """How a benchmark becomes small.
+    """How a benchmark becomes small."""
 
-    Parameters
-    ----------
-    words : tuple of str
-        Its arguments.
-    constants : dict of str to dict
-        New values of constants, by module and name.
-    """
-
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # Its arguments
+    # New values of constants, by module and name
     constants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-# A word that names a folder of two small images, one of each class.
-IMAGES = "{images}"
+# Paths: a folder of two small images, one of each class; the four IDX files; a new file.
+IMAGES, IDX, OUTPUT = "{images}", "{idx}", "{output}"
 EPOCHS = {"EPOCHS": 2}
 SMALLEST = {
     "exchange": Smallest(
@@ -155,6 +148,13 @@ SMALLEST = {
             }
         },
     ),
+    "studies.compare_trainers": Smallest(
+        (
+            *("--fashion-mnist", IDX, "--output", OUTPUT, "--rows", "200", "--epochs", "2"),
+            *("--models", "mlp", "--batches", "16", "--seeds", "1", "--trainers", "local,DOWNPOUR"),
+        )
+    ),
+    "studies.study_convolution_split": Smallest(("--kernels", "4:8,8:8", "--batch", "2")),
     "scale planning": Smallest(("--planned", "60", "--part", "planning")),
     "scale likeness": Smallest(("--planned", "60", "--part", "likeness")),
 }
@@ -169,9 +169,13 @@ def run(name: str, folder: Path) -> int:
             # One that is not there any more would be changed in vain.
             getattr(changed, constant)
         vars(changed).update(constants)
-    os.environ[fashion.VARIABLE] = str(_write_idx(folder / "idx", random))
-    images = _write_images(folder / "images", random)
-    words = [str(images) if word == IMAGES else word for word in smallest.words]
+    paths = {
+        IDX: _write_idx(folder / "idx", random),
+        IMAGES: _write_images(folder / "images", random),
+        OUTPUT: folder / "output",
+    }
+    os.environ[fashion.VARIABLE] = str(paths[IDX])
+    words = [str(paths.get(word, word)) for word in smallest.words]
     module = importlib.import_module(f"tests.benchmarks.{name.partition(' ')[0]}")
     return int(module.main(*([words] if words else [])) or 0)
 

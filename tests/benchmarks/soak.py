@@ -55,32 +55,16 @@ VECTOR = PayloadKind.VECTOR
 
 @dataclass(frozen=True)
 class Sample:
-    """What server and driver hold at a moment.
+    """What server and driver hold at a moment."""
 
-    Parameters
-    ----------
-    seconds : float
-        Since all workers had started.
-    server_mb, driver_mb : float
-        Resident memory [MB].
-    threads, descriptors : int
-        Those of the server.
-    windows : int
-        Windows in the driver's history.
-    history_mb : float
-        What their records take in the driver [MB].
-    losses : int
-        Attempts that have come for workers whose connection broke.
-    """
-
-    seconds: float
-    server_mb: float
-    driver_mb: float
-    threads: int
-    descriptors: int
-    windows: int
-    history_mb: float
-    losses: int
+    seconds: float  # Since all workers had started
+    server_mb: float  # Resident memory [MB]
+    driver_mb: float  # Resident memory [MB]
+    threads: int  # Those of the server
+    descriptors: int  # Those of the server
+    windows: int  # Windows in the driver's history
+    history_mb: float  # What their records take in the driver [MB]
+    losses: int  # Attempts that have come for workers whose connection broke
 
     @property
     def driver_rest_mb(self) -> float:
@@ -139,21 +123,7 @@ def work_many(
 def soak(
     seconds: float, workers: int, size: int, every: float, say: Callable[[Sample], object]
 ) -> list[Sample]:
-    """Let workers exchange and die for a while.
-
-    Parameters
-    ----------
-    seconds : float
-        How long, from the moment that all have started [s].
-    workers : int
-    size : int
-        Scalars of the vector.
-    every : float
-        Seconds between two samples.
-    say : callable
-        Receives each sample when it is taken. The first is taken before any worker has come, the
-        last after all have gone.
-    """
+    """Let workers exchange and die for a while."""
     key = new_key()
     settings = make_settings(run="soak", seats=workers, trainable_size=size, rows=ROWS * workers)
     context = multiprocessing.get_context("spawn")

@@ -39,20 +39,11 @@ MASTER = f"local[{WORKERS},4]"
 
 @dataclass(frozen=True)
 class Choice:
-    """A trainer and its settings.
+    """A trainer and its settings."""
 
-    Parameters
-    ----------
-    trainer : str
-        Name of its class.
-    batch : int
-        Rows in a batch of each worker.
-    arguments : dict
-        Further ones of the trainer; its own defaults hold for all others.
-    """
-
-    trainer: str
-    batch: int
+    trainer: str  # Name of its class
+    batch: int  # Rows in a batch of each worker
+    # Further ones of the trainer; its own defaults hold for all others
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def build(self, net: str, seed: int, epochs: int) -> Any:
@@ -69,34 +60,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Trained:
-    """What one run took [s].
+    """What one run took [s]."""
 
-    Parameters
-    ----------
-    window : int
-        Batches between two exchanges, as the trainer chose.
-    epoch_seconds : float
-        First batch to last fold, divided by the epochs.
-    start_seconds : float
-        From the call to the first batch.
-    return_seconds : float
-        From the last fold until the call returned.
-    exchange_share : float
-        Part of a worker's time between its first batch and its last fold in which it computed
-        nothing: exchanges and waiting in them.
-    compile_seconds : float
-        Those of the slower worker, a part of `start_seconds`: its model and its compiled window.
-    points : list
-        The center at each mark.
-    """
-
-    window: int
-    epoch_seconds: float
-    start_seconds: float
-    return_seconds: float
+    window: int  # Batches between two exchanges, as the trainer chose
+    epoch_seconds: float  # First batch to last fold, divided by the epochs
+    start_seconds: float  # From the call to the first batch
+    return_seconds: float  # From the last fold until the call returned
     exchange_share: float
+    # Those of the slower worker, a part of `start_seconds`: its model and its compiled window
     compile_seconds: float
-    points: list[Point] = field(default_factory=list, repr=False)
+    points: list[Point] = field(default_factory=list, repr=False)  # The center at each mark
 
 
 class OnBackend(Side):
@@ -178,13 +151,7 @@ class Cluster:
 
 
 class SnapshotServer(ServerProcess):
-    """Fetches each snapshot when the driver's loop asks for news.
-
-    Attributes
-    ----------
-    centers : list of ndarray
-        The snapshots, in order.
-    """
+    """Fetches each snapshot when the driver's loop asks for news."""
 
     def __init__(self, settings: ServerSettings, *parts: Any, **more: Any) -> None:
         super().__init__(settings, *parts, **more)

@@ -43,45 +43,19 @@ Window = Callable[[], object]
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a step.
+    """One way to run a step."""
 
-    Parameters
-    ----------
-    title : str
-        For the table.
-    net : str
-        Key of `NETS`.
-    batch : int
-        Rows in a batch.
-    window : int
-        Steps in one compiled call.
-    jit : bool or "auto"
-        Whether XLA compiles it.
-    onednn : bool
-        TF_ENABLE_ONEDNN_OPTS.
-    policy : str
-        Keras' policy of types.
-    graph_bfloat16 : bool
-        Whether TensorFlow's graph is rewritten to bfloat16, by oneDNN.
-    channels_first : bool
-        Whether convolutions take ``(channels, height, width)``.
-    optimizer : str
-        "adam", or "flat adam" with one variable for each of its slots.
-    flat : bool
-        Whether weights and Adam's state are flat in a loop of its own.
-    """
-
-    title: str
-    net: str
-    batch: int
-    window: int = WINDOW
-    jit: Any = "auto"
-    onednn: bool = True
-    policy: str = "float32"
-    graph_bfloat16: bool = False
-    channels_first: bool = False
-    optimizer: str = "adam"
-    flat: bool = False
+    title: str  # For the table
+    net: str  # Key of `NETS`
+    batch: int  # Rows in a batch
+    window: int = WINDOW  # Steps in one compiled call
+    jit: Any = "auto"  # Whether XLA compiles it
+    onednn: bool = True  # TF_ENABLE_ONEDNN_OPTS
+    policy: str = "float32"  # Keras' policy of types
+    graph_bfloat16: bool = False  # Whether TensorFlow's graph is rewritten to bfloat16, by oneDNN
+    channels_first: bool = False  # Whether convolutions take ``(channels, height, width)``
+    optimizer: str = "adam"  # "adam", or "flat adam" with one variable for each of its slots
+    flat: bool = False  # Whether weights and Adam's state are flat in a loop of its own
 
     def environment(self) -> dict[str, str]:
         """Return what must be set before the first import."""
@@ -269,21 +243,12 @@ def flat_window(variant: Variant, model: Any, images: Any, labels: Any) -> Windo
 
 @dataclass
 class Row:
-    """A variant, and what was measured.
-
-    Parameters
-    ----------
-    variant : Variant
-    clock, processor : list of float
-        Microseconds of a step, by turn.
-    failure : str
-        Why there is nothing.
-    """
+    """A variant, and what was measured."""
 
     variant: Variant
-    clock: list[float] = field(default_factory=list)
-    processor: list[float] = field(default_factory=list)
-    failure: str = ""
+    clock: list[float] = field(default_factory=list)  # Microseconds of a step, by turn
+    processor: list[float] = field(default_factory=list)  # Microseconds of a step, by turn
+    failure: str = ""  # Why there is nothing
 
 
 def measure(chosen: Sequence[Variant], seconds: float, repetitions: int) -> list[Row]:

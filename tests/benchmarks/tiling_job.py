@@ -84,17 +84,7 @@ def cut(images: list[Pixels], spec: TileSpec) -> int:
 
 
 class Job:
-    """The second pass over images that the first pass has seen.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    root : Path
-        A folder for images and tiles.
-    images : list of array
-    spec : TileSpec
-        How they are cut.
-    """
+    """The second pass over images that the first pass has seen."""
 
     def __init__(self, spark: Any, root: Path, images: list[Pixels], spec: TileSpec) -> None:
         channels = images[0].shape[2]

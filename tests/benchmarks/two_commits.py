@@ -48,21 +48,12 @@ PARTS = ("driver", "server", "worker", "JVM")
 
 @dataclass
 class Row:
-    """What one commit took for one row, by repetition.
+    """What one commit took for one row, by repetition."""
 
-    Parameters
-    ----------
-    seconds : list of float
-        Of an epoch.
-    peaks : dict
-        The largest PSS by kind of process [MB]; of a worker it is that of the larger one.
-    failure : str
-        What a process said before it failed.
-    """
-
-    seconds: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # Of an epoch
+    # The largest PSS by kind of process [MB]; of a worker it is that of the larger one
     peaks: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    failure: str = ""
+    failure: str = ""  # What a process said before it failed
 
 
 def write_rows(folder: Path, target: Path, limit: int) -> None:

@@ -1,8 +1,13 @@
 """Trainers and plain Keras on one data set: time and accuracy against the batch size.
 
-Each cell of the grid (model x batch x trainer x workers x seed) is measured alone and kept in a
-file; a study that was broken off goes on where it was. At the end of each call there are
-results.csv, results.json, pictures and index.html in the output folder.
+Each cell of the grid (model x batch x trainer x workers x seed) is measured alone and appended to
+the output, one line of JSON each; a study that was broken off goes on where it was. At the end of
+each call a table of all is printed.
+
+All sides train the same rows for the same epochs, from the same initial weights for each seed, with
+the same optimizer. local is Keras' fit in a process of its own, with float32 arrays in memory and
+all cores; each worker has one core and reads Parquet through Spark. Time runs from the first batch
+to the last update. Choose by the accuracies on the validation split.
 """
 
 from __future__ import annotations
@@ -27,25 +32,24 @@ from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, run_command
 from distkeras_grid.engine.registry import current_backend
 from distkeras_grid.spark.interpreters import package_versions, training_packages
 from tests.benchmarks.studies.cells import LOCAL, grid
-from tests.benchmarks.studies.compare_findings import find_all
 from tests.benchmarks.studies.data import Data, load_data
 from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.studies.nets import NETS
-from tests.benchmarks.studies.page import write_report
-from tests.benchmarks.studies.results import Results
+from tests.benchmarks.studies.results import HEAD, Results, table
 from tests.benchmarks.studies.study import Regime, check_names, run_study
+from tests.benchmarks.tables import print_table
 
 TRAINERS = ("ADAG", "DOWNPOUR", "AEASGD", "AveragingTrainer", "SingleTrainer", LOCAL)
 EXAMPLES = """\
 examples:
   a quick look:
     python -m tests.benchmarks.studies.compare_trainers --fashion-mnist FOLDER --rows 2000 \\
-        --seeds 1 --epochs 1 --batches 32,128 --output look
+        --seeds 1 --epochs 1 --batches 32,128 --output look.jsonl
   photos, gray, as 28x28x1 principal components:
     distkeras-grid ingest --format images --input photos --output data --size 128 \\
         --split folder --gray --pca
     python -m tests.benchmarks.studies.compare_trainers --data data \\
-        --title 'photos (gray, PCA)' --output study
+        --title 'photos (gray, PCA)' --output study.jsonl
 
 """
 
@@ -71,8 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
         "tenth of train is for validation",
     )
     add = parser.add_argument
-    add("--output", required=True, type=Path, metavar="FOLDER", help="local; made, or gone on with")
-    add("--title", metavar="TEXT", help="what the data are called on the page (from the path)")
+    add("--output", required=True, type=Path, metavar="FILE", help="local; made, or gone on with")
+    add("--title", metavar="TEXT", help="what the data are called (from the path)")
     add("--rows", type=int, metavar="N", help="train on N rows only, always the same (all)")
     add("--epochs", type=int, default=3, help="passes over the rows (3)")
     add(
@@ -96,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def compare(flags: argparse.Namespace) -> ExitCode:
-    """Measure what is missing, and write the report of all that is there."""
+    """Measure what is missing, and print all that is there."""
     alone = check_names(flags.trainers, flags.models)
     regime = Regime(flags.epochs, flags.optimizer, flags.learning_rate)
     regime.build_optimizer()
@@ -110,10 +114,9 @@ def compare(flags: argparse.Namespace) -> ExitCode:
         stack.callback(data.train.unpersist)
         results = Results(flags.output, conditions(flags, data))
         run_study(cells, data, results, regime, _say)
-        outcomes = results.read()
-        page = write_report(flags.output, outcomes, results.conditions, find_all)
-    _say(f"wrote {page}")
-    return ExitCode.TRAINING if any(outcome.error for outcome in outcomes) else ExitCode.OK
+    print_table(HEAD, table(results.outcomes))
+    failed = any(outcome.error for outcome in results.outcomes)
+    return ExitCode.TRAINING if failed else ExitCode.OK
 
 
 def conditions(flags: argparse.Namespace, data: Data) -> dict[str, object]:

@@ -30,59 +30,24 @@ HELD_OUT = 10
 
 @dataclass(frozen=True)
 class Data:
-    """Rows to train with, to compare by, and to test with at the end.
+    """Rows to train with, to compare by, and to test with at the end."""
 
-    Parameters
-    ----------
-    train : DataFrame
-        For the trainers.
-    folder : Path
-        The same rows as ``.npy`` files, for ``fit``.
-    rows : int
-        How many.
-    validation, test : ArraySource
-        As stored.
-    field : Field
-        The column of images.
-    classes : int
-    fingerprint : str
-        Text that identifies the training rows, whatever their order.
-    """
-
-    train: DataFrame
-    folder: Path
-    rows: int
-    validation: ArraySource
-    test: ArraySource
-    field: Field
+    train: DataFrame  # For the trainers
+    folder: Path  # The same rows as ``.npy`` files, for ``fit``
+    rows: int  # How many
+    validation: ArraySource  # As stored
+    test: ArraySource  # As stored
+    field: Field  # The column of images
     classes: int
-    fingerprint: str
+    fingerprint: str  # Text that identifies the training rows, whatever their order
 
 
 def load_data(path: str, rows: int | None, scratch: Path) -> Data:
     """Read the splits of a data set of tiles or of images.
 
     Of images that have no split ``validation``, a tenth of ``train`` takes its place: always the
-    same one, whatever `rows` is.
-
-    Parameters
-    ----------
-    path : str
-        Any Hadoop path.
-    rows : int, optional
-        Take no more rows of ``train``: always the same ones, from all of it.
-    scratch : Path
-        A local folder for the rows as arrays.
-
-    Returns
-    -------
-    Data
-
-    Raises
-    ------
-    GridError
-        If the path holds no such data set, one of tiles that has no split ``validation``, or one
-        of so few images that a split has none.
+    same one, whatever `rows` is. `rows` takes no more of ``train``: always the same ones, from all
+    of it. Training rows are also stored as arrays in `scratch`, a local folder.
     """
     from pyspark.sql import functions as F
 

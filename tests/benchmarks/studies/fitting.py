@@ -18,16 +18,7 @@ TRIAL_BATCHES = 20
 
 
 def compile_ahead(model: Any, images: NDArray[Any], labels: NDArray[Any], batch: int) -> None:
-    """Let ``fit`` trace its step for whole batches and for the last one, and undo the training.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    images, labels : ndarray
-        All rows.
-    batch : int
-    """
+    """Let ``fit`` trace its step for whole batches and for the last one, and undo the training."""
     model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
     state = [np.asarray(variable).copy() for variable in variables]
@@ -52,20 +43,6 @@ def timed_fit(
     first batch: there TensorFlow drops the old iterator of the rows, and now and then waits for its
     tuning thread (tf.data), asleep for up to 17 s in epochs of 25 s (seen with 2.21 on two cores).
     That is neither training nor a thing that happens each time.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled; see `compile_ahead`.
-    images : ndarray of float32
-    labels : ndarray
-    batch, epochs : int
-    marks : int, default 1
-
-    Returns
-    -------
-    list of (int, float, ndarray)
-        Samples, seconds, weights.
     """
     points: list[Point] = []
     steps = -(-len(images) // batch)

@@ -12,21 +12,11 @@ from distkeras_grid.feeding.schema import Field
 
 @dataclass(frozen=True)
 class Net:
-    """A net for images of any shape and number of classes.
+    """A net for images of any shape and number of classes."""
 
-    Parameters
-    ----------
-    title : str
-        For tables and pictures.
-    flat : bool
-        Whether it takes an image as one row of numbers.
-    layers : callable
-        Returns the layers for so many classes.
-    """
-
-    title: str
-    flat: bool
-    layers: Callable[[int], list[Any]]
+    title: str  # For tables and pictures
+    flat: bool  # Whether it takes an image as one row of numbers
+    layers: Callable[[int], list[Any]]  # Returns the layers for so many classes
 
     def field(self, field: Field) -> Field:
         """Return the image column in the shape that the net takes."""
@@ -41,21 +31,7 @@ class Net:
         optimizer: Any = "adam",
         steps_per_execution: int = 1,
     ) -> Any:
-        """Return the compiled model with the initial weights of a seed.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Shape of one image, as `field` gives it.
-        classes, seed : int
-        optimizer : str or keras.optimizers.Optimizer, default "adam"
-        steps_per_execution : int, default 1
-            As of ``keras.Model.compile``.
-
-        Returns
-        -------
-        keras.Model
-        """
+        """Return the compiled model with the initial weights of a seed."""
         import keras
 
         keras.utils.set_random_seed(seed)

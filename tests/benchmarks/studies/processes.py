@@ -20,25 +20,7 @@ STOP_SECONDS = 10.0
 
 
 class Side:
-    """An object that lives in a process of its own; a context manager.
-
-    Parameters
-    ----------
-    build : callable
-        Makes the object, there. A function of a module, or a ``functools.partial`` of one.
-    environment : mapping of str to str
-        Set before anything is imported there.
-
-    Attributes
-    ----------
-    start_seconds : float
-        From the start of the process until the object was there.
-
-    Raises
-    ------
-    TrainingError
-        If the process does not start in time, dies, or raises; with what it said.
-    """
+    """An object that lives in a process of its own; a context manager."""
 
     def __init__(self, build: Callable[[], Any], environment: Mapping[str, str]) -> None:
         self._build = build

@@ -1,88 +1,81 @@
-"""The folder of a comparison, with one file for each cell, so that it can be resumed."""
+"""The results of a comparison: a file with a line for each cell, and a table of all."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from distkeras_grid import fsync
-from distkeras_grid.errors import UNREADABLE, ConfigurationError, DataError, StorageError
-from tests.benchmarks.studies.cells import Cell, Outcome
+import msgspec
 
-CONDITIONS = "conditions.json"
+from distkeras_grid.errors import ConfigurationError
+from tests.benchmarks.studies.cells import LOCAL, Cell, Outcome
+
+HEAD = (
+    *("model", "batch", "side", "window", "seeds", "failed", "start-up s"),
+    *("s after epoch 1", "accuracy after epoch 1", "s at the end", "accuracy at the end"),
+    "test accuracy",
+)
+FIGURES = {
+    "start_seconds": 1,
+    "first_seconds": 2,
+    "first_accuracy": 4,
+    "end_seconds": 2,
+    "end_accuracy": 4,
+    "test_accuracy": 4,
+}
 
 
 class Results:
-    """Results of cells in a local folder, made if it is missing.
+    """Lines of JSON, of which the first says what all cells have in common."""
 
-    Parameters
-    ----------
-    folder : Path
-    conditions : mapping
-        What all cells have in common, JSON types.
-
-    Raises
-    ------
-    ConfigurationError
-        If the folder holds results of other conditions.
-    StorageError
-        If the folder cannot be made.
-    """
-
-    def __init__(self, folder: Path, conditions: Mapping[str, Any]) -> None:
-        self.folder = folder
-        self.conditions = dict(conditions)
-        self._cells = folder / "cells"
-        try:
-            self._cells.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"{folder} cannot be made: {error}. Choose another.") from error
-        path = folder / CONDITIONS
+    def __init__(self, path: Path, conditions: Mapping[str, Any]) -> None:
+        self._path = path
         if not path.exists():
-            write_whole(path, self.conditions)
-            return
-        before = _read(path)
-        for name in sorted({*before, *self.conditions}):
-            if before.get(name) != self.conditions.get(name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(conditions) + "\n", encoding="utf-8")
+        head, *lines = path.read_text(encoding="utf-8").splitlines()
+        before = json.loads(head)
+        for name in sorted({*before, *conditions}):
+            if before.get(name) != conditions.get(name):
                 raise ConfigurationError(
-                    f"The results in {folder} were measured with {name} {before.get(name)!r}. "
-                    f"Received: {self.conditions.get(name)!r}. Give the same, or another --output."
+                    f"The results in {path} were measured with {name} {before.get(name)!r}. "
+                    f"Received: {conditions.get(name)!r}. Give the same, or another --output."
                 )
+        self.outcomes = [msgspec.json.decode(line, type=Outcome) for line in lines]
 
     def __contains__(self, cell: Cell) -> bool:
-        return (self._cells / cell.file_name).exists()
+        return any(outcome.cell == cell for outcome in self.outcomes)
 
     def add(self, outcome: Outcome) -> None:
-        """Store the result of a cell, whole or not at all."""
-        write_whole(self._cells / outcome.cell.file_name, outcome.to_json())
-
-    def read(self) -> list[Outcome]:
-        """Return all results, by the names of their files.
-
-        Raises
-        ------
-        DataError
-            Names a file that is none.
-        """
-        paths = sorted(self._cells.glob("*.json"))
-        return [Outcome.from_json(_read(path), str(path)) for path in paths]
+        """Append a line."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(outcome) + b"\n")
+        self.outcomes.append(outcome)
 
 
-def write_whole(path: Path, content: object) -> None:
-    """Write JSON to a temporary file, and rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    fsync.replace(temporary, path)
+def table(outcomes: Sequence[Outcome]) -> list[list[object]]:
+    """Return a row for each model, batch and side, ``local`` first: mean (lowest to highest)."""
+    sides: dict[tuple[object, ...], list[Outcome]] = {}
+    for each in outcomes:
+        cell = each.cell
+        key = (cell.model, cell.batch, cell.trainer != LOCAL, cell.side)
+        sides.setdefault(key, []).append(each)
+    rows: list[list[object]] = []
+    for (model, batch, _, side), group in sorted(sides.items()):
+        good = [each for each in group if not each.error]
+        row = [model, batch, side, good[0].window if good else "", len(good)]
+        row.append(len(group) - len(good))
+        for name, digits in FIGURES.items():
+            row.append(_spread([getattr(each, name) for each in good], digits))
+        rows.append(row)
+    return rows
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except UNREADABLE as error:
-        raise DataError(f"{path} is not JSON ({error}). Delete it.") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is not a JSON object. Delete it.")
-    return content
+def _spread(values: Sequence[float], digits: int) -> str:
+    if not values:
+        return ""
+    middle, low, high = (f"{v:.{digits}f}" for v in (mean(values), min(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"

@@ -39,29 +39,15 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class SplitSetup:
-    """A net of two convolutions, and a batch, as source 002 has them.
+    """A net of two convolutions, and a batch."""
 
-    Parameters
-    ----------
-    kernels : tuple of int
-        Kernels of the first and of the second convolution.
-    batch : int
-        Rows of a batch.
-    slowdowns : tuple of float, default ()
-        For each device beside the master, how many times as long it takes as this machine's core.
-    shape : tuple of int, default (32, 32, 3)
-        Shape of a row.
-    classes : int, default 10
-        Classes of the labels.
-    folder : Path, optional
-        Where `load_data` has put the rows; otherwise they are random numbers.
-    """
-
-    kernels: tuple[int, int]
-    batch: int
+    kernels: tuple[int, int]  # Kernels of the first and of the second convolution
+    batch: int  # Rows of a batch
+    # For each device beside the master, how many times as long it takes as this machine's core
     slowdowns: tuple[float, ...] = ()
-    shape: tuple[int, int, int] = (32, 32, 3)
-    classes: int = 10
+    shape: tuple[int, int, int] = (32, 32, 3)  # Shape of a row
+    classes: int = 10  # Classes of the labels
+    # Where `load_data` has put the rows; otherwise they are random numbers
     folder: Path | None = None
 
     @property
@@ -72,28 +58,16 @@ class SplitSetup:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Measured and predicted seconds of a batch.
+    """Measured and predicted seconds of a batch."""
 
-    Parameters
-    ----------
-    setup : SplitSetup
-        What was measured.
-    one_core, all_cores : float
-        The whole model in the window loop, on one core and on all cores of this machine.
-    divided : float
-        The divided model: one core for the master and one for each device.
-    plan : Plan
-        As predicted before.
-    link : Link
-        As measured before.
-    """
-
-    setup: SplitSetup
+    setup: SplitSetup  # What was measured
+    # The whole model in the window loop, on one core and on all cores of this machine
     one_core: float
+    # The whole model in the window loop, on one core and on all cores of this machine
     all_cores: float
-    divided: float
-    plan: SplitPlan
-    link: NetworkLink
+    divided: float  # The divided model: one core for the master and one for each device
+    plan: SplitPlan  # As predicted before
+    link: NetworkLink  # As measured before
 
     @property
     def error(self) -> float:
@@ -122,18 +96,7 @@ def network(setup: SplitSetup) -> Any:
 
 
 def measure(setup: SplitSetup) -> SplitResult:
-    """Measure a setup on this machine.
-
-    Parameters
-    ----------
-    setup : SplitSetup
-        What to measure.
-
-    Raises
-    ------
-    TrainingError
-        If one of the processes fails.
-    """
+    """Measure a setup on this machine."""
     with Side(partial(_Whole, setup, 0), _environment()) as side:
         side.ask("seconds")
         all_cores = side.answer(ANSWER_SECONDS)

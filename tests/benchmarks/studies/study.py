@@ -41,25 +41,11 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Regime:
-    """How all sides train.
-
-    Parameters
-    ----------
-    epochs : int
-    optimizer : str, default "adam"
-        A name that Keras knows.
-    learning_rate : float, optional
-        Default: the optimizer's own.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such optimizer, or a number is out of its range.
-    """
+    """How all sides train."""
 
     epochs: int
-    optimizer: str = "adam"
-    learning_rate: float | None = None
+    optimizer: str = "adam"  # A name that Keras knows
+    learning_rate: float | None = None  # Default: the optimizer's own
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -115,13 +101,7 @@ def trainer_classes() -> dict[str, Any]:
 
 
 def check_names(trainers: Sequence[str], models: Sequence[str]) -> list[str]:
-    """Refuse unknown names; return the trainers with one worker.
-
-    Raises
-    ------
-    ConfigurationError
-        Names what is known.
-    """
+    """Refuse unknown names; return the trainers with one worker."""
     from distkeras_grid.trainers.single import SingleTrainer
 
     known = {LOCAL: None, **trainer_classes()}
@@ -144,20 +124,6 @@ def run_study(cells: Sequence[Cell], data: Data, results: Results, regime: Regim
 
     A training that diverges is a result, too: its cell keeps the error. Anything else (a process
     that died, too little memory) ends the study, and the next call goes on with that cell.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    data : Data
-    results : Results
-    regime : Regime
-    say : callable
-        Receives a line a cell.
-
-    Returns
-    -------
-    int
-        Cells measured now.
     """
     left = [cell for cell in cells if cell not in results]
     say(f"{len(cells)} cells, {len(cells) - len(left)} of them measured before")
@@ -187,12 +153,7 @@ def measure(cell: Cell, data: Data, regime: Regime) -> Measured:
 
 
 class Examiner:
-    """Finds the accuracy of weights, apart from all clocks.
-
-    Parameters
-    ----------
-    data : Data
-    """
+    """Finds the accuracy of weights, apart from all clocks."""
 
     def __init__(self, data: Data) -> None:
         self._data = data
@@ -242,7 +203,7 @@ def _train(cell: Cell, data: Data, regime: Regime) -> Measured:
     trainer = trainer_classes()[cell.trainer](
         regime.build(cell, data.field, data.classes),
         num_workers=cell.workers,
-        batch_size=cell.worker_batch,
+        batch_size=cell.batch // cell.workers,
         num_epoch=regime.epochs,
         features_col=NETS[cell.model].field(data.field),
         label_col=LABEL,

@@ -1,9 +1,8 @@
 """Convolutions over several devices: real runs on this machine, and a time model beyond it.
 
-Varies the kernels of a net of two convolutions, the batch, the bandwidth, and the number and the
-speed of the devices. Two processes of one core each train for real, one of them slowed down in half
-of the runs; larger clusters are computed by the time model, with its error stated. The pictures and
-index.html are in the output folder.
+Varies the kernels of a net of two convolutions. Two processes of one core each train for real, one
+of them slowed down in half of the runs; larger clusters and other networks are computed by the time
+model, with its error stated.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from distkeras_grid.cli.exit_codes import ExitCode, exit_codes_help, run_command
 from tests.benchmarks.studies.data import load_data
 from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.studies.split_runs import SplitResult, SplitSetup, measure
-from tests.benchmarks.studies.split_study import SIZES, write_study
+from tests.benchmarks.studies.split_study import SIZES, print_study
 
 EXAMPLES = """\
 examples:
   random numbers in the shape of CIFAR-10:
-    python -m tests.benchmarks.studies.study_convolution_split --output split-study
+    python -m tests.benchmarks.studies.study_convolution_split
   CIFAR-10 itself, from the folder of its binary version:
     distkeras-grid ingest --format cifar10 --input cifar-10-batches-bin --output cifar10
-    python -m tests.benchmarks.studies.study_convolution_split --data cifar10 --output split-study
+    python -m tests.benchmarks.studies.study_convolution_split --data cifar10
   a quick look:
-    python -m tests.benchmarks.studies.study_convolution_split --kernels 8:32,16:64 --output look
+    python -m tests.benchmarks.studies.study_convolution_split --kernels 8:32,16:64
 
 """
 
@@ -46,7 +45,6 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--output", required=True, type=Path, metavar="FOLDER", help="local; made if necessary")
     add("--data", metavar="URI", help="data set of `ingest` with splits train and test (random)")
     add(
         "--kernels",
@@ -65,8 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def study(flags: argparse.Namespace) -> ExitCode:
-    """Measure, and write the page."""
-    flags.output.mkdir(parents=True, exist_ok=True)
+    """Measure and print."""
     with ExitStack() as stack:
         setup = SplitSetup((1, 1), flags.batch)
         if flags.data:
@@ -84,8 +81,7 @@ def study(flags: argparse.Namespace) -> ExitCode:
             for slowdown in flags.slowdowns
         ]
     machine = f"{processor_name()}, {os.cpu_count()} cores"
-    page = write_study(flags.output, results, machine, flags.data or "random numbers")
-    print(f"wrote {page}", flush=True)
+    print_study(results, machine, flags.data or "random numbers")
     return ExitCode.OK
 
 
