@@ -10,9 +10,7 @@ import subprocess
 import sys
 
 NAMES = (
-    "exchange",
     "servers",
-    "large",
     "feeding",
     "encodings",
     "tiling",

@@ -1,7 +1,7 @@
-"""Model parallelism on this machine: divided convolutions, and towers, beside what else one can do.
+"""Towers on two workers of this machine, beside averaging and ``fit`` with all cores.
 
-On the cores of one machine neither is faster than ``fit`` with all cores; the rows say by how much.
-``python -m tests.benchmarks.model_parallel``
+``python -m tests.benchmarks.model_parallel``; the study of convolutions is
+``tests.benchmarks.studies.study_convolution_split``.
 """
 
 from __future__ import annotations
@@ -15,30 +15,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from tests.benchmarks.studies.machine import processor_name
-from tests.benchmarks.studies.split_runs import SplitSetup, measure
 
-SETUPS = (
-    SplitSetup((16, 64), 16, (1.0,)),
-    SplitSetup((50, 200), 16, (1.0,)),
-    SplitSetup((50, 200), 16, (2.0,)),
-)
 ROWS, BATCH, WIDTH, EPOCHS = 4096, 128, 768, 3
 #: Batches between two exchanges. Without an argument a run of so few rows would take windows of 1.
 WINDOWS = (1, 16)
-
-
-def convolutions() -> None:
-    """Print measured and predicted times of a batch, divided over two processes."""
-    print("divided convolutions, seconds a batch (5x5 kernels, 32x32x3, master and one device)")
-    print("kernels  batch  device  one core  all cores  divided  predicted  error")
-    for setup in SETUPS:
-        found = measure(setup)
-        kernels = ":".join(map(str, setup.kernels))
-        print(
-            f"{kernels:>7}  {setup.batch:5}  1/{setup.slowdowns[0]:<4g}  {found.one_core:8.3f}  "
-            f"{found.all_cores:9.3f}  {found.divided:7.3f}  {found.plan.divided:9.3f}  "
-            f"{found.error:+5.0%}"
-        )
 
 
 def towers() -> None:
@@ -98,9 +78,8 @@ def towers() -> None:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the table."""
     print(processor_name())
-    convolutions()
     towers()
 
 

@@ -1,6 +1,7 @@
 """Exchanges per second with one parameter server, and with several that share the center.
 
-    python -m tests.benchmarks.servers [--clients 1 64] [--servers 1 4] [--roads tcp]
+    python -m tests.benchmarks.servers [--megabytes 2 20] [--clients 1 64] [--servers 1 4]
+        [--roads tcp] [--memory]
 
 An exchange is one commit up and one reply down; both ways together are counted in GB/s. Each server
 is a process, and clients are processes, too, up to eight; more of them are threads in these. A run
@@ -10,8 +11,10 @@ the server maps no more than its limit of them, and the other workers use the so
 "lent" says how many did lend. The rate is that of the time in which all clients exchange and each
 has made its first exchange: that one also maps and touches the memory of both ends. Several servers
 pay where one has no core left, on a host that has more, so the cores that all servers and all
-clients use are in the table: their number on this host is the limit. Sides take turns, and figures
-are medians of the repetitions.
+clients use are in the table: their number on this host is the limit. What a road carries one way is
+measured in the same run. Sides take turns, and figures are medians of the repetitions. With
+--memory there are the peaks of each process, too: resident memory (RSS), and proportional memory
+(PSS), in which a page that two processes have mapped counts half in each.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from statistics import median
 from typing import TypeAlias
@@ -42,19 +47,25 @@ from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedCli
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spec import RunSpec
-from tests.benchmarks.exchange import PROCESSES, ROADS, fits
+from tests.benchmarks.roads import ROADS, measure_limit
 from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.tables import print_table
 from tests.specs import make_settings
 
-MEGABYTES = 20
+# More clients than this share processes, as threads that spend their time in the kernel.
+PROCESSES = 8
+# Of the memory of this machine, for clients of four vectors and the server's one more for each.
+MEMORY_SHARE = 0.4
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 SERVERS = (1, 2, 4)
 SECONDS = 6.0
+EVERY = 0.25  # s between two looks at the memory
 ROWS = 1_000_000
 # What a client sends: not zero, since untouched pages of zeros are all one page in the cache.
 SMALL = np.float32(1e-6)
 Watch: TypeAlias = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
+#: RSS and PSS by process [MB].
+Peaks: TypeAlias = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -150,15 +161,7 @@ def run_clients(job: Job, seats: range, pipe: Connection) -> None:
 def steady_rate(ends: Sequence[Sequence[float]]) -> float:
     """Return the exchanges per second of all clients while each is between its first and last one.
 
-    Parameters
-    ----------
-    ends : sequence of sequences of float
-        When the exchanges of each client ended [s], at least two of each.
-
-    Examples
-    --------
-    >>> steady_rate([[1.0, 2.0, 3.0, 4.0], [2.0, 3.0, 4.0, 9.0]])
-    2.0
+    `ends` tells when the exchanges of each client ended [s], at least two of each.
     """
     since, until = max(each[0] for each in ends), min(each[-1] for each in ends)
     if until <= since:
@@ -179,6 +182,38 @@ def seconds_of(pids: Sequence[int]) -> float:
 def unwatched(servers: Sequence[int], clients: Sequence[int]) -> Iterator[None]:
     """Look at no process."""
     yield
+
+
+@contextmanager
+def watching(peaks: Peaks, servers: Sequence[int], clients: Sequence[int]) -> Iterator[None]:
+    """Keep the peaks of all processes, and of their sum."""
+    names = {os.getpid(): "driver"}
+    names |= {pid: f"server {number}" for number, pid in enumerate(servers)}
+    names |= {pid: f"worker {number}" for number, pid in enumerate(clients)}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(EVERY):
+            memory = {each: psutil.Process(pid).memory_full_info() for pid, each in names.items()}
+            now = {name: (each.rss / 1e6, each.pss / 1e6) for name, each in memory.items()}
+            now["all"] = (sum(rss for rss, _ in now.values()), sum(pss for _, pss in now.values()))
+            for name, each in now.items():
+                before = peaks.get(name, (0.0, 0.0))
+                peaks[name] = (max(before[0], each[0]), max(before[1], each[1]))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def fits(load: Load) -> bool:
+    """Whether all vectors fit the share of the memory that the benchmark allows itself."""
+    memory = psutil.virtual_memory().total
+    return 5 * load.megabytes * 10**6 * load.clients < MEMORY_SHARE * memory
 
 
 def measure(load: Load, watch: Watch = unwatched) -> Found:
@@ -223,19 +258,29 @@ def measure(load: Load, watch: Watch = unwatched) -> Found:
     )
 
 
-def _told(load: Load, found: Sequence[Found], alone: float | None) -> tuple[str, ...]:
+def _row(load: Load, found: Sequence[Found], alone: float | None, limit: float) -> tuple[str, ...]:
     """Return the row of one load; `alone` is the rate of a single client."""
-    rate = median(each.rate for each in found)
-    lowest, highest = min(each.rate for each in found), max(each.rate for each in found)
-    connections = load.clients * load.servers
+    rates = [each.rate for each in found]
+    carried = 2e6 * load.megabytes * median(rates)
     return (
-        *(str(load.clients), str(load.servers), f"{rate:.1f}", f"{lowest:.1f} to {highest:.1f}"),
-        f"{2 * load.megabytes * 1e6 * rate / 1e9:.2f}",
-        "" if alone is None else f"{rate / alone:.2f}",
+        *map(str, (load.megabytes, load.clients, load.servers)),
+        *(f"{median(rates):.1f}", f"{min(rates):.1f} to {max(rates):.1f}"),
+        f"{load.clients / median(rates):.3f}",
+        *(f"{carried / 1e9:.2f}", f"{carried / limit:.0%}"),
+        "" if alone is None else f"{median(rates) / alone:.2f}",
         f"{median(each.server_cores for each in found):.2f}",
         f"{median(each.client_cores for each in found):.2f}",
-        f"{min(each.lent for each in found)} of {connections}",
+        f"{min(each.lent for each in found)} of {load.clients * load.servers}",
     )
+
+
+def _memory_row(load: Load, peaks: Peaks) -> tuple[str, ...]:
+    def told(start: str) -> str:
+        found = [each for name, each in peaks.items() if name.startswith(start)]
+        return "; ".join(f"{rss:,.0f} / {pss:,.0f}" for rss, pss in found)
+
+    head = (load.road, *map(str, (load.megabytes, load.clients, load.servers)))
+    return (*head, *map(told, ("driver", "server", "worker", "all")))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -243,58 +288,69 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
     parser.add_argument("--clients", nargs="+", type=int, default=CLIENTS)
     parser.add_argument("--servers", nargs="+", type=int, default=SERVERS)
-    parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="of the vector (20)")
+    parser.add_argument("--megabytes", nargs="+", type=int, default=[20], help="of the vector (20)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each client (6)")
+    parser.add_argument("--least", type=int, default=2, help="exchanges of each client (2)")
     parser.add_argument("--repetitions", type=int, default=1, help="sides take turns (1)")
+    parser.add_argument("--memory", action="store_true", help="print peaks of all processes")
     return parser
 
 
 def main(words: Sequence[str] = ()) -> None:
     """Print the tables."""
     options = _parser().parse_args(words)
-    size = options.megabytes
     print(
         f"{processor_name()}, {os.cpu_count()} cores, load before the start "
-        f"{os.getloadavg()[0]:.2f}; vectors of {size} MB, {options.seconds:g} s of exchanges, "
+        f"{os.getloadavg()[0]:.2f}; {options.seconds:g} s of exchanges, "
         f"medians of {options.repetitions}"
     )
-    most = LENT_LIMIT // (size * 10**6)
     print(
-        f"A server maps {LENT_LIMIT} bytes of workers' vectors at most: those of {most} workers "
-        f"with {size} MB on one server. Those that come later use the Unix socket."
+        f"A server maps {LENT_LIMIT} bytes of workers' vectors at most. Workers that come later "
+        "use the Unix socket."
     )
     loads = [
-        Load(size, clients, servers, road, options.seconds)
-        for road in options.roads
+        Load(megabytes, clients, servers, road, options.seconds, options.least)
+        for megabytes in options.megabytes
         for clients in options.clients
         for servers in options.servers
-        if fits(size, clients)
+        for road in options.roads
     ]
-    found: dict[Load, list[Found]] = {load: [] for load in loads}
+    found: dict[Load, list[Found]] = {load: [] for load in loads if fits(load)}
+    peaks: dict[Load, Peaks] = {load: {} for load in found}
     for _ in range(options.repetitions):
-        for load in loads:
-            found[load].append(measure(load))
+        for load, results in found.items():
+            watch = partial(watching, peaks[load]) if options.memory else unwatched
+            results.append(measure(load, watch))
+    alone = {
+        replace(load, clients=1): median(each.rate for each in found[load])
+        for load in found
+        if load.clients == 1
+    }
     for road in options.roads:
-        print(f"\n{road}{', encrypted' if road == 'tcp' else ''}")
-        alone = {
-            load.servers: median(each.rate for each in found[load])
-            for load in loads
-            if load.road == road and load.clients == 1
-        }
+        limit = measure_limit(road)
+        told = ", encrypted" if road == "tcp" else ""
+        print(f"\n{road}{told}: limit {limit / 1e9:.2f} GB/s one way")
+        rows = (
+            _row(load, found[load], alone.get(replace(load, clients=1)), limit)
+            for load in found
+            if load.road == road
+        )
         print_table(
             (
-                *("clients", "servers", "exchanges/s", "range", "GB/s both ways", "of one client"),
-                *("server cores", "client cores", "connections that lent memory"),
+                *("MB", "clients", "servers", "exchanges/s", "range", "s for one of a client"),
+                *("GB/s both ways", "of the limit", "of one client", "server cores"),
+                *("client cores", "connections that lent memory"),
             ),
-            (
-                _told(load, found[load], alone.get(load.servers))
-                for load in loads
-                if load.road == road
-            ),
+            rows,
         )
-    left_out = [clients for clients in options.clients if not fits(size, clients)]
-    if left_out:
-        print(f"\nLeft out, for they do not fit this machine's memory: {left_out} clients.")
+    if options.memory:
+        print("\nPeak memory, RSS / PSS, MB")
+        print_table(
+            *(("road", "MB", "clients", "servers", "driver", "server", "worker", "all together"),),
+            (_memory_row(*each) for each in peaks.items()),
+        )
+    for load in [each for each in loads if each not in found]:
+        print(f"left out, for it does not fit this machine's memory: {load}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from data_prep import TileSpec
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import fashion
-from tests.benchmarks.studies.split_runs import SplitSetup
 
 #: More than the rows on which targets are chosen.
 TRAINING_ROWS = fashion.VALIDATION_ROWS + 1024
@@ -43,17 +42,16 @@ class Smallest:
 IMAGES, IDX, OUTPUT = "{images}", "{idx}", "{output}"
 EPOCHS = {"EPOCHS": 2}
 SMALLEST = {
-    "exchange": Smallest(
-        constants={"exchange": {"MEGABYTES": (1,), "CLIENTS": (1,), "LIMIT_BYTES": 10**6}}
-    ),
     "servers": Smallest(
         (
             *("--megabytes", "1", "--clients", "1", "2", "--servers", "1", "2"),
-            *("--seconds", "0.1"),
-        )
+            *("--seconds", "0.5", "--memory"),
+        ),
+        {"roads": {"LIMIT_BYTES": 10**6}},
     ),
-    "large": Smallest(
-        ("--clients", "2", "--servers", "1", "2", "--seconds", "0.5"), {"large": {"MEGABYTES": 2}}
+    "servers one": Smallest(
+        ("--megabytes", "1", "--clients", "1", "--servers", "1", "--seconds", "0.1"),
+        {"roads": {"LIMIT_BYTES": 10**6}},
     ),
     "feeding": Smallest(constants={"feeding": {"ROWS": 200, "RUNS": 1}}),
     "tiling": Smallest(
@@ -117,7 +115,6 @@ SMALLEST = {
     "model_parallel": Smallest(
         constants={
             "model_parallel": {
-                "SETUPS": (SplitSetup((2, 4), 4, (1.0,)),),
                 "ROWS": 256,
                 "WIDTH": 8,
                 "EPOCHS": 1,

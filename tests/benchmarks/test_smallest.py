@@ -13,7 +13,7 @@ from tests.benchmarks.smallest import names
 #: These need neither a JVM nor TensorFlow.
 QUICK = ("fuzz", "scale likeness", "tiling")
 # This one starts a server.
-STARTING = ("exchange",)
+STARTING = ("servers one",)
 SLOW = [pytest.param(name, marks=pytest.mark.full) for name in STARTING]
 FULL = [
     pytest.param(name, marks=[pytest.mark.full, pytest.mark.spark, pytest.mark.tensorflow])
