@@ -14,12 +14,9 @@ class Stop(Exception):
 
 
 class LocalFiles:
-    """What `CheckpointStore` uses of `Storage`.
+    """What is used of `Storage`.
 
-    Parameters
-    ----------
-    stop_at : int, optional
-        The operation that is not done any more; a file may be written by half.
+    `stop_at`: the operation that is not done any more; a file may be written by half.
     """
 
     def __init__(self, stop_at=None):
@@ -53,6 +50,20 @@ class LocalFiles:
         self._do("write", uri)
         Path(uri).write_bytes(content)
 
+    def read_text(self, uri):
+        return self.read_bytes(uri).decode()
+
+    def write_in_place(self, uri, content):
+        Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        Path(uri).write_text(content)
+
+    def delete_empty(self, uri):
+        try:
+            Path(uri).rmdir()
+        except OSError:
+            return False
+        return True
+
     def sha256(self, uri):
         return hashlib.sha256(self.read_bytes(uri)).hexdigest()
 
@@ -69,7 +80,6 @@ class LocalFiles:
         return True
 
     def rename(self, source, target, *, overwrite=False):
-        assert not overwrite
-        assert not Path(target).exists()
+        assert overwrite or not Path(target).exists()
         self._do("rename", source)
         Path(source).rename(target)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from PIL import Image
+
 from data_prep import TilingSettings, update_tiles
 from data_prep.dataset.update import UpdateResult
 
@@ -17,23 +20,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def draw(path: Path, seed: int) -> None:
+    """Write a picture of 64 x 32 pixels, which two tiles of 32 cover."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (32, 64), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
 @dataclass(frozen=True)
 class FirstNight:
-    """Images, and their data set.
+    """Images, and their data set."""
 
-    Parameters
-    ----------
-    settings : TilingSettings
-        Input and output are read only.
-    done : Update
-        What the night said.
-    said : list of str
-        Its lines.
-    """
-
-    settings: TilingSettings
-    done: UpdateResult
-    said: list[str]
+    settings: TilingSettings  # Input and output are read only
+    done: UpdateResult  # What the night said
+    said: list[str]  # Its lines
 
     @classmethod
     def of(cls, settings: TilingSettings, spark: SparkSession) -> FirstNight:

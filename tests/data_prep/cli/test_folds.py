@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.folds import main, make_folds
-from data_prep.spark.leak_check import check_leaks_of
 from distkeras_grid import AccuracyEvaluator, catalogue_tiles
-from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError, SplitLeakError
+from distkeras_grid.errors import DataError, PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
-from tests.data_prep.first_night import FirstNight
+from tests.data_prep.first_night import FirstNight, draw
 
 pytestmark = pytest.mark.spark
 
 ALL = ("train", "validation", "test")
-
-
-def draw(path, seed):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (48, 64), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
 
 
 @pytest.fixture(scope="module")
@@ -94,56 +84,6 @@ def test_images_of_later_nights_get_folds_and_change_none(spark, settings):
     train, validation = read_tiles(settings.output, splits=ALL[:2], fold=first.columns[0])
     assert sources(validation) == {p for p, f in first.held_out.items() if f == first.columns[0]}
     assert sources(train).isdisjoint(sources(validation))
-
-
-@pytest.mark.full
-def test_specimens_that_share_a_picture_are_held_out_together(spark, settings):
-    """A picture of one specimen was trained on where this specimen was held out."""
-    first = make_folds(settings.output, "group", name="specimen", spark=spark)
-    one, other = sorted(path for path in first.held_out if path[0] == "a" and path[-5] == "0")[:2]
-    with Image.open(Path(settings.input) / one) as picture:
-        picture.save(Path(settings.input) / other.replace("_0.png", "_copy.tif"))
-    update_tiles(settings, spark=spark)
-    with pytest.raises(SplitLeakError):
-        read_tiles(settings.output, splits=ALL, fold=first.columns[0])
-    (leak,) = check_leaks_of(settings.output, spark=spark, near_duplicates=False).leaks
-    assert {each.split for each in leak.pictures} == {first.held_out[p] for p in (one, other)}
-    later = make_folds(settings.output, "group", name="specimen", overwrite=True, spark=spark)
-    assert f"specimen_{one[:4]}+{other[:4]}" in later.columns
-    read_tiles(settings.output, splits=ALL, fold=later.columns[0])
-    assert check_leaks_of(settings.output, spark=spark, near_duplicates=False).leaks == []
-
-
-@pytest.mark.full
-def test_a_group_that_was_corrected_after_the_folds_were_made_is_not_torn(
-    spark, settings, tmp_path
-):
-    table = tmp_path / "labels.csv"
-
-    def write(groups):
-        lines = [
-            f"{label}/S{i}_{j}.png,{label},{groups.get((label, i), f'{label}{i}')}"
-            for label in "ab"
-            for i in range(5)
-            for j in range(2)
-        ]
-        table.write_text("\n".join(["file,label,group", *lines]))
-
-    write({})
-    output = str(tmp_path / "tabled")
-    tabled = replace(settings, output=output, labels=str(table), group=None)
-    update_tiles(tabled, spark=spark)
-    folds = make_folds(output, "2", spark=spark)
-    read_tiles(output, splits=ALL[:2], fold="fold_0")
-    held_out = {(path[0], int(path[3])): fold for path, fold in folds.held_out.items()}
-    one = next(key for key, fold in held_out.items() if fold == "fold_0")
-    other = next(key for key, fold in held_out.items() if fold == "fold_1")
-    write({one: "the same", other: "the same"})
-    update_tiles(tabled, spark=spark)
-    with pytest.raises(SplitLeakError):
-        read_tiles(output, splits=ALL[:2], fold="fold_0")
-    make_folds(output, "2", overwrite=True, allow_empty=True, spark=spark)
-    read_tiles(output, splits=ALL[:1], fold="fold_0")
 
 
 def test_a_notebook_sees_the_specimens_of_a_fold_and_of_a_version(spark, settings):

@@ -6,9 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.folds import make_folds
@@ -16,15 +14,9 @@ from data_prep.cli.revise import main
 from data_prep.spark.leak_check import check_leaks_of
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles
-from tests.data_prep.first_night import FirstNight
+from tests.data_prep.first_night import FirstNight, draw
 
 pytestmark = pytest.mark.spark
-
-
-def draw(path, seed):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (32, 64), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
 
 
 def files(data):
@@ -133,31 +125,3 @@ def test_the_verb_revises_tables_and_nights_keep_what_it_says(spark, settings, t
     assert told(data, "train", "test", version=0) == before
     assert files(data) == stored
     assert main(flags) == 2
-
-
-@pytest.mark.full
-def test_what_the_verb_said_stands_if_files_are_saved_again(spark, settings, tmp_path, capsys):
-    """The excluded image was trained on again, and the other one had its former label."""
-    data = settings.output
-    first = told(data, "train", "test")
-    corrected = next(path for path, row in first.items() if row[::2] == ("train", "a"))
-    (tmp_path / "labels.csv").write_text(f"file,label\n{corrected},b\n")
-    # The only one of its class and split.
-    (blurred,) = [path for path, row in first.items() if row[::2] == ("test", "b")]
-    (tmp_path / "bad.csv").write_text(f"file,reason\n{blurred},blurred\n")
-    assert main(["--data", data, "--exclude", str(tmp_path / "bad.csv")]) == 0
-    assert "class b has no tile in test" in capsys.readouterr().out
-    assert main(["--data", data, "--labels", str(tmp_path / "labels.csv")]) == 0
-    before = told(data, "train", "test")
-    draw(Path(settings.input) / corrected, 98)
-    draw(Path(settings.input) / blurred, 99)
-    said = []
-    night = update_tiles(settings, spark=spark, say=said.append)
-    assert (night.changed, night.tiles) == (2, 4)
-    assert told(data, "train", "test") == before
-    assert [line for line in said if blurred in line and "excluded" in line]
-    assert [line for line in said if "class b has no tile in test" in line]
-    again = update_tiles(settings, spark=spark)
-    assert (again.changed, again.relabelled) == (0, 0)
-    assert main(["--data", data, "--include", str(tmp_path / "bad.csv")]) == 0
-    assert set(told(data, "train", "test")) == {*before, blurred}

@@ -7,23 +7,16 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.versions import card_of, list_versions, main
 from distkeras_grid.errors import PathNotFoundError, SchemaError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.dataframes import read_parquet, read_tiles, version_of
+from tests.data_prep.first_night import draw
 
 pytestmark = pytest.mark.spark
-
-
-def draw(path, seed):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (32, 64), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
 
 
 def rows_of(path, **more):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.compact import main
@@ -18,6 +16,7 @@ from data_prep.dataset.shards import SHARD_BYTES
 from distkeras_grid.errors import NoSpaceError, OutputExistsError
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.storage import Storage
+from tests.data_prep.first_night import draw
 
 MB = 1 << 20
 
@@ -64,12 +63,6 @@ def test_files_with_former_labels_are_copied_where_that_is_wanted():
     nights = [held(0, 80, 190, stale=True), held(1, 80, 190)]
     assert numbers(choose_shards(nights)) == []
     assert numbers(choose_shards(nights, stale=True)) == [[0]]
-
-
-def draw(path, seed):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (32, 64), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
 
 
 def rows_of(spark, data):

@@ -15,7 +15,7 @@ import pytest
 
 from data_prep.dataset.commit import new_name
 from data_prep.dataset.dataset_lock import DatasetLock
-from distkeras_grid.errors import BusyError, PathNotFoundError, StorageError
+from distkeras_grid.errors import BusyError, StorageError
 from distkeras_grid.spark import folder_lease
 from distkeras_grid.spark.folder_lease import (
     LeaseRecord,
@@ -25,50 +25,9 @@ from distkeras_grid.spark.folder_lease import (
     read_sign,
     this_machine,
 )
+from tests.local_files import LocalFiles
 
 DEAD = "d" * 32
-
-
-class Folder:
-    """Local files, as `Storage` has them."""
-
-    def exists(self, uri):
-        return Path(uri).exists()
-
-    def list_names(self, uri):
-        try:
-            return sorted(os.listdir(uri))
-        except FileNotFoundError as error:
-            raise PathNotFoundError(uri) from error
-
-    def read_text(self, uri):
-        try:
-            return Path(uri).read_text()
-        except FileNotFoundError as error:
-            raise PathNotFoundError(uri) from error
-
-    def write_in_place(self, uri, content):
-        Path(uri).parent.mkdir(parents=True, exist_ok=True)
-        Path(uri).write_text(content)
-
-    def rename(self, source, target, *, overwrite=False):
-        assert overwrite or not Path(target).exists()
-        Path(source).rename(target)
-
-    def delete(self, uri):
-        import shutil
-
-        if not Path(uri).exists():
-            return False
-        shutil.rmtree(uri) if Path(uri).is_dir() else Path(uri).unlink()
-        return True
-
-    def delete_empty(self, uri):
-        try:
-            Path(uri).rmdir()
-        except OSError:
-            return False
-        return True
 
 
 @pytest.fixture
@@ -77,7 +36,7 @@ def root(tmp_path):
 
 
 def own(root, said=None, files=None):
-    return DatasetLock(files or Folder(), str(root), (said if said is not None else []).append)
+    return DatasetLock(files or LocalFiles(), str(root), (said if said is not None else []).append)
 
 
 def leave(root, sign, owner=DEAD):
@@ -122,7 +81,7 @@ def test_who_was_swept_does_not_come_back(root, monkeypatch):
     monkeypatch.setattr(folder_lease, "BEAT_SECONDS", 0.01)
     with own(root) as owner:
         owner._stopped.wait(0.05)
-        Folder().delete(root / owner_name(owner.id))
+        LocalFiles().delete(root / owner_name(owner.id))
         owner._thread.join(5)
         assert not owner._thread.is_alive()
         assert list(root.iterdir()) in ([], [root / owner_name(owner.id)])
@@ -132,7 +91,7 @@ def test_a_sign_that_took_long_to_write_does_not_outlive_its_run(root, monkeypat
     """A process that lives on, such as a notebook's, kept all others from the data set by it."""
     monkeypatch.setattr(folder_lease, "BEAT_SECONDS", 0.01)
 
-    class Slow(Folder):
+    class Slow(LocalFiles):
         begun, goes_on = threading.Event(), threading.Event()
 
         def write_in_place(self, uri, content):
@@ -175,7 +134,7 @@ def test_a_killed_process_of_this_machine_is_dead_at_once(root):
 
 
 def test_a_run_of_this_process_that_is_over_is_dead(root):
-    class Refuses(Folder):
+    class Refuses(LocalFiles):
         refused = False
 
         def delete(self, uri):
@@ -215,7 +174,7 @@ def test_a_run_elsewhere_is_dead_when_it_was_silent_for_long(root, quick, sign):
 def test_a_run_elsewhere_that_gives_signs_lives(root, quick):
     leave(root, {"machine": "elsewhere"})
 
-    class Beats(Folder):
+    class Beats(LocalFiles):
         looks = 0
 
         def read_text(self, uri):
@@ -253,7 +212,7 @@ def test_a_run_that_ends_while_it_is_watched_is_not_waited_for(root, quick, monk
     monkeypatch.setattr(folder_lease, "LOOKS", 10**6)
     leave(root, {"machine": "elsewhere"})
 
-    class Ends(Folder):
+    class Ends(LocalFiles):
         looks = 0
 
         def read_text(self, uri):
@@ -270,7 +229,7 @@ def test_a_run_that_ends_while_it_is_watched_is_not_waited_for(root, quick, monk
 def test_a_run_that_ends_between_two_questions_is_gone(root, name):
     """It was listed, and its file went before it was read: that was an error of storage."""
 
-    class Ends(Folder):
+    class Ends(LocalFiles):
         looks = 0
 
         def list_names(self, uri):

@@ -16,7 +16,6 @@ from data_prep.dataset.diff import (
     mark_failed,
     names_of,
     new_pictures,
-    quarantine,
     splits_of,
     with_zones,
 )
@@ -134,13 +133,13 @@ def test_other_content_replaces_tiles():
 
 def test_a_changed_image_keeps_its_name_beside_a_copy_of_it():
     """The copy came first by its name: the old image was left out, and lost tiles and split."""
-    there = ["a/9", "a/copy", "b/copy"]
+    there = ["a/9", "a/0", "b/0"]
     night = Night([tiled("a/9", split="test")], there, stamps={"a/9": 2})
     changes = night.decide(*(seen(path, "changed") for path in there))
     assert changes.work == changes.replaced() == ["a/9"]
     assert night.splits({"train": 1.0}) == {"a/9": "test"}
-    assert changes.entries["a/copy"].reason == "the same bytes as a/9"
-    assert "keep the right one" in changes.problems["b/copy"]
+    assert changes.entries["a/0"].reason == "the same bytes as a/9"
+    assert "keep the right one" in changes.problems["b/0"]
 
 
 @pytest.mark.parametrize("touched", [False, True])
@@ -165,26 +164,6 @@ def test_a_copy_whose_original_is_labelled_otherwise_now_is_told():
     night = Night([tiled("b/0", "S", label="a"), copy], ["a/1", "b/0"])
     changes = night.decide(seen("a/1", "S"))
     assert (changes.relabelled, set(changes.problems)) == ({"b/0"}, {"a/1"})
-
-
-def test_copies_are_tiled_once_and_tiled_when_the_original_goes():
-    night = Night([tiled("a/5", "S")], ["a/1", "a/5", "a/9"])
-    changes = night.decide(seen("a/1", "S"), seen("a/9", "T"))
-    assert changes.work == ["a/9"]
-    copy = changes.entries["a/1"]
-    assert (copy.status, copy.reason) == (LEFT_OUT, "the same bytes as a/5")
-    assert changes.problems == {}
-
-    entries = [tiled("a/5", "S"), copy]
-    assert Night(entries, ["a/1", "a/5"]).comparison.candidates == ()
-    assert Night(entries, ["a/1"]).comparison.candidates == ()
-    # Its tiles are there, so they are not cut again.
-    pruned = Night(entries, ["a/1"], prune=True)
-    assert pruned.comparison.candidates == ("a/1",)
-    changes = pruned.decide(seen("a/1", "S"))
-    assert (changes.work, changes.dropped, changes.moved) == ([], [], {"a/5": "a/1"})
-    changed = Night(entries, ["a/1", "a/5"], stamps={"a/5": 2})
-    assert changed.decide(seen("a/1", "S"), seen("a/5", "U")).work == ["a/1", "a/5"]
 
 
 def test_what_cannot_be_tiled_is_listed_and_tried_again():
@@ -213,18 +192,6 @@ def test_a_tiled_image_that_had_lost_its_label_is_as_before_when_it_has_it_again
     assert found.decide(seen("a/0")).entries == {"a/0": entry}
 
 
-def test_pruned_images_leave_their_split_behind():
-    night = Night([tiled("a/0", "S", "test"), tiled("a/1")], ["a/1"], prune=True)
-    changes = night.decide()
-    assert [entry.source for entry in changes.dropped] == ["a/0"]
-    gone = changes.entries["a/0"]
-    assert (gone.status, gone.split, gone.tiles) == (REMOVED, "test", 0)
-    later = Night(changes.entries.values(), ["a/1", "a/renamed"])
-    assert later.decide(seen("a/renamed", "S")).work == ["a/renamed"]
-    assert later.splits() == {"a/renamed": "test"}
-    assert later.changes.entries["a/0"] == gone
-
-
 def pruned_specimen():
     """Entries after an image of train, of the group g, was pruned."""
     gone = Night([tiled("a/0", "S", group="g"), tiled("a/1")], ["a/1"], prune=True)
@@ -232,31 +199,6 @@ def pruned_specimen():
 
 
 MOSTLY_TEST = {"train": 0.01, "test": 0.99}
-
-
-@pytest.mark.parametrize("problem", ["empty", "broken", "no label", "quarantined"])
-def test_a_pruned_image_of_train_comes_back_to_train_also_after_a_broken_upload(problem):
-    """It came back in test: the broken file took the place of what was remembered of it."""
-    known = ["empty", "no label"]
-    problems = {"a/0": problem} if problem in known else {}
-    night = Night(pruned_specimen().values(), ["a/0", "a/1"], problems=problems)
-    changes = night.decide(*([] if problems else [seen("a/0", error=problem)]))
-    if problem == "quarantined":
-        quarantine(changes, night.listed, {"a/0"})
-    for _ in range(2):
-        assert night.splits(MOSTLY_TEST) == {}
-        assert set(changes.entries) == {"a/0", "a/1", f"a/0#{'pixels of S':.16}"}
-        night = Night(changes.entries.values(), ["a/0", "a/1"], problems=problems)
-        found = [] if problems else [seen("a/0", error=problem)]
-        changes = night.decide(*found[: len(night.comparison.candidates)])
-    later = Night(
-        changes.entries.values(),
-        ["a/0", "a/1", "a/2"],
-        stamps={"a/0": 2},
-        groups={"a/0": "g", "a/2": "g"},
-    )
-    later.decide(seen("a/0", "S"), seen("a/2"))
-    assert later.splits(MOSTLY_TEST) == {"a/0": "train", "a/2": "train"}
 
 
 def test_a_pruned_image_that_is_lost_while_it_is_cut_is_remembered():
@@ -280,17 +222,6 @@ def test_a_copy_whose_file_broke_still_counts_for_its_group():
     )
     later.decide(seen("a/copy", error="broken"), seen("a/2"))
     assert later.splits(MOSTLY_TEST) == {"a/2": "train"}
-
-
-def test_a_picture_that_was_removed_under_two_labels_ends_no_night():
-    old = [
-        ImageRecord("a/0#x", REMOVED, sha256="S", pixel_sha256="P", label="a", split="train"),
-        ImageRecord("b/9", REMOVED, sha256="S", pixel_sha256="P", label="b", split="train"),
-        tiled("a/1"),
-    ]
-    night = Night(old, ["a/1", "a/2"])
-    night.decide(seen("a/2"))
-    assert night.splits({"train": 1.0}) == {"a/2": "train"}
 
 
 AS_DECIDED = {"set_aside": "blurred", "by_hand": ("label", "group")}
@@ -355,16 +286,6 @@ def test_images_behind_a_link_without_a_target_are_not_pruned(link):
     assert (changes.work, changes.moved, set(changes.problems)) == ([], {}, {"b/2"})
     back = Night(changes.entries.values(), ["a/0", "b/1"])
     assert back.comparison.unchanged == ("a/0", "b/1")
-
-
-def test_two_files_that_change_places_take_their_splits_along():
-    night = Night(
-        [tiled("a/0", "S"), tiled("a/1", "T", "test")],
-        ["a/0", "a/1"],
-        stamps={"a/0": 2, "a/1": 2},
-    )
-    night.decide(seen("a/0", "T"), seen("a/1", "S"))
-    assert night.splits() == {"a/0": "test", "a/1": "train"}
 
 
 @pytest.mark.parametrize("prune", [False, True])
@@ -612,30 +533,6 @@ def test_the_group_of_a_copy_counts():
     assert night.splits({"train": 0.01, "test": 0.99}) == {"a/2": "train"}
 
 
-def test_a_picture_whose_file_was_overwritten_is_remembered():
-    night = Night([tiled("a/0", "S", "test"), tiled("a/1")], ["a/0", "a/1"], stamps={"a/0": 2})
-    changes = night.decide(seen("a/0", "T"))
-    assert night.splits() == {"a/0": "test"}
-    tonight = {**changes.entries, "a/0": tiled("a/0", "T", "test", modified=2)}
-    later = Night(tonight.values(), ["a/0", "a/1", "a/9"], stamps={"a/0": 2})
-    assert later.comparison.removed == ()
-    later.decide(seen("a/9", "S"))
-    assert later.splits() == {"a/9": "test"}
-
-
-def test_the_same_pixels_in_another_format_are_a_copy():
-    night = Night([tiled("a/5.png", "S", "test")], ["a/1.tif", "a/5.png"])
-    changes = night.decide(seen("a/1.tif", "T", pixels="pixels of S"))
-    copy = changes.entries["a/1.tif"]
-    assert (changes.work, copy.status) == ([], LEFT_OUT)
-    assert copy.reason == "the same pixels as a/5.png"
-    later = Night(changes.entries.values(), ["a/1.tif", "a/5.png"])
-    assert later.comparison.candidates == ()
-    pruned = Night(changes.entries.values(), ["a/1.tif"], prune=True)
-    pruned.decide(seen("a/1.tif", "T", pixels="pixels of S"))
-    assert pruned.splits() == {"a/1.tif": "test"}
-
-
 def test_an_image_whose_pixel_digest_is_not_known_is_looked_at_once_and_not_tiled_again():
     night = Night([tiled("a/0", pixel_sha256=None)], ["a/0"])
     assert night.comparison.candidates == ("a/0",)
@@ -777,49 +674,9 @@ def test_places_that_only_the_new_picture_of_a_file_shows_are_not_those_of_its_f
     assert night.splits({"train": 1.0}, [("a/0", "a/y")]) == {"a/y": "test"}
 
 
-def remembered_split(changes, sha):
-    """The splits that the entries tell of a picture."""
-    return {e.split for e in changes.entries.values() if e.sha256 == sha and e.split}
-
-
 PRUNED = ImageRecord(
     "a/1", REMOVED, sha256="S", pixel_sha256="pixels of S", label="a", split="test"
 )
-
-
-@pytest.mark.parametrize(
-    ("old", "there", "found"),
-    [
-        # It comes back under two names, and the other one is tiled.
-        ([], ["a/0", "a/1"], [seen("a/0", "S"), seen("a/1", "S")]),
-        # The same, with two labels.
-        ([], ["a/1", "b/0", "a/0"], [seen("a/0", "S"), seen("b/0", "S"), seen("a/1", "S")]),
-        # Another image has its name now.
-        ([tiled("a/2", "T")], ["a/1"], [seen("a/1", "T")]),
-    ],
-)
-def test_the_split_of_a_pruned_image_is_remembered_until_its_picture_is_tiled(old, there, found):
-    """A night that was killed, or lost the image, forgot it: an image of test came back in train.
-
-    So did one in which another image had been renamed to its name.
-    """
-    night = Night([PRUNED, *old], there)
-    changes = night.decide(*found)
-    assert remembered_split(changes, "S") == {"test"}
-    # The next night, if this one has tiled nothing.
-    again = Night(changes.entries.values(), ["a/3"])
-    again.decide(seen("a/3", "S"))
-    assert again.splits({"train": 1.0}) == {"a/3": "test"}
-
-
-def test_an_image_that_is_tiled_anew_keeps_its_split_beside_a_copy_that_comes_before_it():
-    """Its zones have changed."""
-    zoned = tiled("a/1", "S", split="test", zones="former")
-    night = Night([zoned], ["a/0", "a/1"], stamps={"a/1": 2})
-    changes = night.decide(seen("a/0", "S"), seen("a/1", "S"))
-    assert (changes.work, changes.dropped) == (["a/1"], [zoned])
-    assert night.splits() == {"a/1": "test"}
-    assert changes.entries["a/0"].reason == "the same bytes as a/1"
 
 
 def test_no_more_is_remembered_than_must_be():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -13,23 +12,16 @@ from data_prep.dataset.edit import publish_tables
 from data_prep.dataset.hugging_face import CARD
 from data_prep.dataset.readme_card import FILE as PAGE
 from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
-from tests.data_prep.dataset.test_dataset_lock import Folder
+from tests.local_files import LocalFiles
 
 
-class Disk(Folder):
+class Disk(LocalFiles):
     def resolve(self, uri):
         return uri
 
     def write_text(self, uri, content, *, overwrite=False):
         assert overwrite
         self.write_in_place(uri, content)
-
-    def make_dirs(self, uri):
-        Path(uri).mkdir(exist_ok=True)
-
-    def rename(self, source, target, *, overwrite=False):
-        assert overwrite or not self.exists(target)
-        Path(source).replace(target)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from PIL import Image
 from data_prep import TilingSettings, tile_images, update_tiles
 from data_prep.images.open_image import decode_image
 from data_prep.ingest import IngestSettings, ingest_folder, ingest_images
-from data_prep.ingest.cifar import CLASSES
 from distkeras_grid import read_tiles
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.errors import (
@@ -112,29 +111,6 @@ def test_idx(spark, idx_settings, numbers):
     assert left_behind(idx_settings) == ["a folder", "data"]
 
 
-@pytest.mark.full
-def test_cifar_10(spark, tmp_path):
-    rng = np.random.default_rng(3)
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    records = rng.integers(0, 256, (3, 20, 3073), dtype=np.uint8)
-    records[:, :, 0] = np.arange(20) % 10
-    for name, batch in zip(("data_batch_1", "data_batch_2", "test_batch"), records, strict=True):
-        (folder / f"{name}.bin").write_bytes(batch.tobytes())
-    settings = IngestSettings("cifar10", str(folder), str(tmp_path / "data"))
-    manifest = ingest_images(settings, spark=spark)
-    train, test = read_tiles(settings.output)
-    planes = records[:2, :, 1:].reshape(40, 3, 32, 32)
-    images, labels = arrays(train)
-    np.testing.assert_array_equal(images, planes.transpose(0, 2, 3, 1))
-    assert labels == [i % 10 for i in range(20)] * 2
-    assert test.where("label = 9").first().label_name == "truck"
-    assert manifest["classes"] == list(CLASSES)
-    (folder / "data_batch_2.bin").write_bytes(records[1].tobytes()[:-1])
-    with pytest.raises(DataError, match=r"data_batch_2\.bin has 61,459 bytes"):
-        ingest_images(replace(settings, output=str(tmp_path / "other")), spark=spark)
-
-
 def test_photos(spark, photo_settings):
     said = []
     hidden = Path(photo_settings.input) / "train/boot/_new.png"
@@ -196,29 +172,6 @@ def test_standardised_by_the_training_split(spark, photo_settings):
     with np.load(Path(settings.output) / "_transform.npz") as fitted:
         expected = (pixels.reshape(4, -1) - fitted["mean"]) / fitted["deviation"]
     np.testing.assert_allclose(test.reshape(4, -1), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.full
-def test_principal_components_of_the_training_split(spark, idx_settings, numbers):
-    settings = replace(idx_settings, gray=True, pca=True)
-    ingest_images(settings, spark=spark)
-    train, test = (arrays(frame)[0] for frame in read_tiles(settings.output))
-    assert (train.shape, train.dtype, test.shape) == (
-        (2300, 28, 28, 1),
-        np.float32,
-        (50, 28, 28, 1),
-    )
-    rows = numbers["train"][0].reshape(2300, -1) / 255.0
-    # All 784 components of 784 pixels are a rotation: distances stay, variances fall.
-    np.testing.assert_allclose(
-        (train.reshape(2300, -1) ** 2).sum(axis=1), ((rows - rows.mean(axis=0)) ** 2).sum(axis=1),
-        rtol=1e-3,
-    )  # fmt: skip
-    variances = train.reshape(2300, -1).var(axis=0)
-    assert (np.diff(variances) < 1e-6).all()
-    exact = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1]
-    np.testing.assert_allclose(variances, exact, rtol=0.01)
-    assert "_transform.npz" in {path.name for path in Path(settings.output).iterdir()}
 
 
 def test_a_file_of_no_bytes_is_an_error_and_leaves_nothing(spark, photo_settings):

@@ -20,7 +20,6 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
-from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.storage import Storage
 from tests.data_prep.first_night import FirstNight
@@ -207,30 +206,6 @@ def test_datasets_of_hugging_face_open_the_tiles_as_they_lie(
 
 
 @pytest.mark.full
-def test_differences_give_the_same_pixels_to_every_reader(spark, settings, tmp_path):
-    """The project's, and others by the line of the guide."""
-    smaller = replace(settings, encoding="difference", output=str(tmp_path / "smaller"))
-    manifest = tile_images(smaller, spark=spark)
-    field = Field.from_metadata("image", manifest["image"])
-    assert field.encoding == "difference"
-    tile_images(settings, spark=spark)
-    keys = ["source", "angle", "x", "y"]
-    raw, found = (
-        spark.read.parquet(output).orderBy(*keys).select(*keys, "image", "encoding").toArrow()
-        for output in (settings.output, smaller.output)
-    )
-    assert raw.select(keys).equals(found.select(keys))
-    expected = [
-        np.frombuffer(each, np.uint8).reshape(field.shape) for each in raw["image"].to_pylist()
-    ]
-    decoded = features_from_arrow(found["image"].combine_chunks(), field)
-    np.testing.assert_array_equal(decoded, expected)
-    assert found["encoding"].unique().to_pylist() == ["difference"]
-    stored = np.frombuffer(found["image"][0].as_py(), np.uint8).reshape(field.shape)
-    np.testing.assert_array_equal(stored.cumsum(axis=0, dtype=np.uint8), expected[0])
-
-
-@pytest.mark.full
 def test_planes_are_chosen_or_refused(spark, settings, folder):
     stack = np.random.default_rng(2).integers(0, 65536, (3, 2, 80, 100), dtype=np.uint16)
     for label in "ab":
@@ -252,22 +227,6 @@ def test_planes_are_chosen_or_refused(spark, settings, folder):
     np.testing.assert_array_equal(pixels, expected)
 
 
-# Also in test_zoned_job.py.
-@pytest.mark.full
-def test_12_bits_in_16_reach_the_model_from_0_to_1(spark, settings, folder):
-    for seed, path in enumerate(sorted(folder.glob("*/*.png"))):
-        pixels = np.random.default_rng(seed).integers(0, 4096, (80, 100), dtype=np.uint16)
-        Image.fromarray(pixels).save(path)
-    manifest = tile_images(settings, spark=spark)
-    assert manifest["significant_bits"] == 12
-    assert {each["bits"] for each in manifest["sources"] if each["status"] == "tiled"} == {12}
-    frame = spark.read.parquet(settings.output)
-    field = Field.from_metadata("image", frame.schema["image"].metadata)
-    rows = frame.select("image", "bg_fraction").collect()
-    assert 0.9 < max(np.frombuffer(row.image, "<u2").max() for row in rows) * field.scale <= 1
-    assert {row.bg_fraction for row in rows} == {0}
-
-
 def test_identical_files_are_one_source(spark, varied):
     settings, manifest = varied.settings, varied.done.manifest
     left_out = {e["source"]: e["reason"] for e in manifest["sources"] if e["status"] != "tiled"}
@@ -286,17 +245,6 @@ def test_groups_stay_together(spark, varied):
         assert splits.setdefault(row.source[-5:], row.split) == row.split
 
 
-# Also in test_update.py.
-@pytest.mark.full
-def test_labels_and_splits_from_a_table(spark, settings, folder, tmp_path):
-    lines = ["file,label,split"]
-    lines += [f"{p.parent.name}/{p.name},{int(p.stem) % 3},train" for p in folder.glob("*/*.png")]
-    (tmp_path / "labels.csv").write_text("\n".join(lines))
-    manifest = tile_images(replace(settings, labels=str(tmp_path / "labels.csv")), spark=spark)
-    assert manifest["classes"] == ["0", "1", "2"]
-    assert set(manifest["counts"]) == {"train"}
-
-
 @pytest.mark.full
 def test_16_bits_are_kept(spark, settings, folder):
     rng = np.random.default_rng(1)
@@ -311,18 +259,6 @@ def test_16_bits_are_kept(spark, settings, folder):
     np.testing.assert_array_equal(pixels, source[row.y : row.y + 32, row.x : row.x + 32])
     with pytest.raises(ImageError, match=r"16 bits.*--encoding raw"):
         tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("manifest")
-def test_an_existing_output_is_replaced_only_on_demand(spark, settings):
-    with pytest.raises(OutputExistsError, match="--overwrite"):
-        tile_images(settings, spark=spark)
-    smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
-    manifest = tile_images(smaller, spark=spark)
-    assert spark.read.parquet(settings.output).count() == manifest["tiles"]
-    assert left_behind(settings) == ["raw images", "tiles"]
-    assert names_in(settings) == ["_dataset.json", "shard=1"]
 
 
 @pytest.mark.parametrize(
@@ -354,6 +290,8 @@ def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
 @pytest.mark.usefixtures("manifest")
 def test_a_data_set_with_a_file_of_the_user_is_never_replaced(spark, settings):
     notes = Path(settings.output) / "thesis.txt"
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        tile_images(settings, spark=spark)
     notes.write_text("x")
     with pytest.raises(OutputExistsError, match=r"but holds thesis\.txt, too"):
         tile_images(replace(settings, overwrite=True), spark=spark)

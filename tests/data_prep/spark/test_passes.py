@@ -32,7 +32,7 @@ from data_prep.images.intensity import count_values, normalise, parse_normalisin
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.images.preprocess import prepare
-from data_prep.spark.driver import executor_errors, load_contents
+from data_prep.spark.driver import load_contents
 from data_prep.spark.passes import (
     ImageScan,
     Reader,
@@ -191,20 +191,6 @@ def test_both_ways_of_reading_see_the_same(spark, paths, kind):
     assert found[f"file:{paths[1]}"].error
     # Spark tells nothing of a file that is gone.
     assert (f"file:{paths[2]}" in found) == (kind == "file")
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.parametrize("kind", ["file", "spark"])
-def test_an_image_that_is_not_what_it_was_is_left_out_or_ends_the_job(spark, paths, kind):
-    units = [TaskAssignment(planned(path), 0) for path in paths]
-    Image.fromarray(np.full((24, 24), 99, np.uint8)).save(paths[3])
-    tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
-    left = {row.source for row in tiles.select("source").collect()}
-    assert left == {path.name for path in paths} - {paths[3].name}
-    strict = tile_frame(spark, units, reader(spark, kind, tolerant=False), FIELD, CUTTING)
-    with pytest.raises(ImageError), executor_errors(spark, "tiles", "tiling to"):
-        strict.collect()
 
 
 @pytest.mark.full

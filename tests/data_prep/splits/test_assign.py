@@ -74,15 +74,6 @@ def test_of_copies_one_is_counted():
     assert Counter(assigned[f"{i}"] for i in range(89, 99)) == {"train": 5, "test": 5}
 
 
-def test_linked_sources_go_together():
-    sources = some(30, "a")
-    links = [(sources[i].path, sources[i + 1].path) for i in range(0, 30, 2)]
-    for seed in range(20):
-        assigned = assign_splits(sources, parse_fractions("0.5:0.5"), seed, links=links)
-        assert all(assigned[one] == assigned[other] for one, other in links)
-        assert Counter(assigned.values())["train"] in (14, 16)
-
-
 def test_depends_on_seed_and_bytes_only():
     sources = some(50, "a")
     assigned = assign_splits(sources, FRACTIONS, seed=1)
@@ -101,42 +92,23 @@ def test_depends_on_seed_and_bytes_only():
         ),
         max_size=60,
     ),
+    st.lists(st.tuples(st.integers(0, 59), st.integers(0, 59)), max_size=3),
     st.integers(0, 5),
 )
-def test_never_leaks(rows, seed):
-    labels = {}
-    sources = [
-        SplitSource(f"{i}.png", str(content), labels.setdefault(content, label), group)
-        for i, (content, label, group) in enumerate(rows)
-    ]
-    assigned = assign_splits(sources, FRACTIONS, seed)
+def test_never_leaks(rows, links, seed):
+    """What has a group, bytes or pixels in common, or a link, is in one split."""
+    labels, sources = {}, []
+    for i, (content, label, group) in enumerate(rows):
+        # Two contents have the pixels of one picture, in two formats.
+        shown = labels.setdefault(content // 2, label)
+        more = {"pixel_sha256": f"p{content // 2}"}
+        sources.append(SplitSource(f"{i}.png", str(content), shown, group, **more))
+    links = [(f"{i}.png", f"{j}.png") for i, j in links if max(i, j) < len(rows)]
+    assigned = assign_splits(sources, FRACTIONS, seed, links=links)
     assert set(assigned) == {source.path for source in sources}
     check_leaks((assigned[s.path], s.sha256, s.group) for s in sources)
-
-
-def test_identical_bytes_join_their_groups():
-    sources = [
-        SplitSource("1", "x", "a", "g"),
-        SplitSource("2", "x", "a", "h"),
-        SplitSource("3", "y", "a", "h"),
-        *some(30, "a"),
-    ]
-    for seed in range(20):
-        assigned = assign_splits(sources, parse_fractions("0.5:0.5"), seed)
-        assert len({assigned["1"], assigned["2"], assigned["3"]}) == 1
-
-
-def test_the_same_pixels_in_two_formats_are_never_separated():
-    pairs = [
-        [
-            SplitSource(f"{i}.{kind}", f"{kind}{i}", "a", pixel_sha256=f"p{i}")
-            for kind in ("png", "tif")
-        ]
-        for i in range(24)
-    ]
-    for seed in range(200):
-        assigned = assign_splits([each for pair in pairs for each in pair], FRACTIONS, seed)
-        assert all(assigned[png.path] == assigned[tif.path] for png, tif in pairs)
+    check_leaks((assigned[s.path], s.pixel_sha256, s.group) for s in sources)
+    assert all(assigned[one] == assigned[other] for one, other in links)
 
 
 def test_the_same_bytes_or_pixels_with_two_labels_are_an_error():

@@ -6,62 +6,35 @@
 from __future__ import annotations
 
 import os
-import shutil
-from pathlib import Path
 
 import pytest
 
 from distkeras_grid.cli.retrain import ModelRuns
 from distkeras_grid.errors import BusyError
 from distkeras_grid.spark.folder_lease import FolderLease, owner_name, owner_of, this_machine
+from tests.local_files import LocalFiles
 
 OLD, HEX = "2026-11-21T060000Z", "0" * 32
-
-
-class Folder:
-    """Local files, as `Storage` has them."""
-
-    def exists(self, uri):
-        return Path(uri).exists()
-
-    def list_names(self, uri):
-        return sorted(os.listdir(uri))
-
-    def read_text(self, uri):
-        return Path(uri).read_text()
-
-    def write_in_place(self, uri, content):
-        Path(uri).parent.mkdir(parents=True, exist_ok=True)
-        Path(uri).write_text(content)
-
-    def delete(self, uri):
-        if not Path(uri).exists():
-            return False
-        shutil.rmtree(uri) if Path(uri).is_dir() else Path(uri).unlink(missing_ok=True)
-        return True
-
-    def delete_empty(self, uri):
-        return not any(Path(uri).iterdir()) and not Path(uri).rmdir()
 
 
 @pytest.mark.skipif(not this_machine(), reason="the system does not tell when a process began")
 def test_a_second_training_leaves_what_a_living_one_writes_alone(tmp_path):
     """It deleted the run that the first was writing."""
     root = tmp_path / "runs"
-    with ModelRuns(Folder(), str(root), print) as first:
+    with ModelRuns(LocalFiles(), str(root), print) as first:
         (root / f"_{OLD}.{HEX}.tmp").mkdir()
-        with pytest.raises(BusyError), ModelRuns(Folder(), str(root), print):
+        with pytest.raises(BusyError), ModelRuns(LocalFiles(), str(root), print):
             pass
         assert sorted(os.listdir(root)) == [f"_{OLD}.{HEX}.tmp", owner_name(first.id)]
     # The first was killed while it wrote: the next one sweeps.
     (root / "thesis").mkdir()
-    with ModelRuns(Folder(), str(root), print) as third:
+    with ModelRuns(LocalFiles(), str(root), print) as third:
         assert sorted(os.listdir(root)) == [owner_name(third.id), "thesis"]
     assert os.listdir(root) == ["thesis"]
 
 
 def test_a_folder_in_which_nothing_came_about_goes(tmp_path):
-    with FolderLease(Folder(), str(tmp_path / "runs"), print) as owner:
+    with FolderLease(LocalFiles(), str(tmp_path / "runs"), print) as owner:
         assert owner.owners() == {owner.id}
     assert not (tmp_path / "runs").exists()
 

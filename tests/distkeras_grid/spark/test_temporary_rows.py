@@ -11,7 +11,7 @@ import pytest
 from distkeras_grid.spark import folder_lease
 from distkeras_grid.spark.folder_lease import LeaseRecord, owner_name, this_machine
 from distkeras_grid.spark.temporary_rows import ScratchRows, scratch_folder
-from tests.distkeras_grid.spark.test_folder_lease import Folder
+from tests.local_files import LocalFiles
 
 OTHER = "a" * 32
 
@@ -27,9 +27,9 @@ def leave(root, machine, process=2**31):
 
 def test_two_runs_at_once_have_rows_of_their_own_and_leave_nothing(tmp_path):
     root = tmp_path / "rows"
-    with ScratchRows(Folder(), str(root), print) as first:
+    with ScratchRows(LocalFiles(), str(root), print) as first:
         os.makedirs(first.folder)
-        with ScratchRows(Folder(), str(root), print) as second:
+        with ScratchRows(LocalFiles(), str(root), print) as second:
             assert second.folder != first.folder
             os.makedirs(second.folder)
         assert os.path.exists(first.folder)
@@ -41,7 +41,7 @@ def test_two_runs_at_once_have_rows_of_their_own_and_leave_nothing(tmp_path):
 def test_rows_of_a_run_that_died_on_this_machine_are_deleted_at_once(tmp_path):
     root = tmp_path / "rows"
     leave(root, this_machine())
-    with ScratchRows(Folder(), str(root), print) as run:
+    with ScratchRows(LocalFiles(), str(root), print) as run:
         assert os.listdir(root) == [owner_name(run.id)]
 
 
@@ -52,7 +52,7 @@ def test_a_run_on_another_machine_is_dead_if_it_is_silent_all_the_time(
     monkeypatch.setattr(folder_lease, "BEAT_SECONDS", 0.01)
     root = tmp_path / "rows"
     leave(root, "elsewhere")
-    with ScratchRows(Folder(), str(root), print) as run:
+    with ScratchRows(LocalFiles(), str(root), print) as run:
         assert (root / f"rows-{OTHER}").exists()
         if lives:
             leave_sign = LeaseRecord("host", "elsewhere", 2**31, "1", 4)
@@ -67,7 +67,7 @@ def test_a_run_on_another_machine_is_dead_if_it_is_silent_all_the_time(
 def test_a_short_run_proves_nothing_about_others(tmp_path):
     root = tmp_path / "rows"
     leave(root, "elsewhere")
-    with ScratchRows(Folder(), str(root), print):
+    with ScratchRows(LocalFiles(), str(root), print):
         pass
     assert (root / f"rows-{OTHER}" / "part").exists()
 
