@@ -1,9 +1,12 @@
-"""Devices in threads of this process, behind real lines in memory."""
+"""Devices in threads of this process, behind real lines in memory, and models of towers."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+
+import numpy as np
+import pytest
 
 from distkeras_grid.model_parallel.device import ConvolutionWorker, serve
 from distkeras_grid.model_parallel.devices import Devices
@@ -104,6 +107,57 @@ def planning(**shares):
         LayerPlan(layer=name, shares=each, whole=0.5, divided=0.25, moved=1)
         for name, each in shares.items()
     )
-    return lambda *_, rest, baseline_seconds, **__: SplitPlan(
-        layers=layers, rest=rest, baseline_seconds=baseline_seconds
-    )
+    return lambda *_, rest, unsplit, **__: SplitPlan(layers=layers, rest=rest, unsplit=unsplit)
+
+
+NAMES = ("left", "middle", "right")
+
+
+def tower(name, width=6):
+    import keras
+
+    layers = [
+        keras.Input((5,)),
+        keras.layers.Dense(width, activation="relu", use_bias=False),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.2, seed=width),
+        keras.layers.Dense(4, name=f"{name}_out"),
+    ]
+    return keras.Sequential(layers, name=name)
+
+
+def head(inputs=12, several=0):
+    import keras
+
+    if several:
+        given = [keras.Input((4,)) for _ in range(several)]
+        outputs = keras.layers.Dense(3, activation="softmax")(keras.layers.Add()(given))
+        return keras.Model(given, outputs, name="head")
+    layers = [keras.Input((inputs,)), keras.layers.Dense(3, activation="softmax")]
+    return keras.Sequential(layers, name="head")
+
+
+def wide(optimizer="adam", count=3, several=False):
+    import keras
+
+    from distkeras_grid.model_parallel.tower_model import stack
+
+    keras.utils.set_random_seed(3)
+    names = NAMES[:count]
+    towers = [tower(name, 5 + n) for n, name in enumerate(names)]
+    model = stack(towers, head(4 * count, several=count if several else 0))
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model, names
+
+
+def check_trained_as_fit(spark, trainer, expected):
+    """Train for two epochs by Spark's tasks, and by ``fit`` on one process: the same comes out."""
+    random = np.random.default_rng(2)
+    x, y = random.random((90, 5), np.float32), np.arange(90) % 3
+    history = expected.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    table = [(row.tolist(), int(label)) for row, label in zip(x, y, strict=True)]
+    rows = spark.createDataFrame(table, "x array<float>, label int").coalesce(1)
+    model = trainer.train(rows, shuffle=False, validation_data=rows, seed=1)
+    for one, other in zip(expected.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert trainer.history.history["accuracy"] == pytest.approx(history.history["accuracy"])

@@ -9,6 +9,7 @@ from distkeras_grid import plots
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.model_parallel.pipeline_partition import find_cuts
 from distkeras_grid.model_parallel.placed_layers import PlacedLayers
+from tests.distkeras_grid.model_parallel.helpers import check_trained_as_fit
 
 pytestmark = pytest.mark.tensorflow
 
@@ -112,8 +113,6 @@ def test_models_and_optimizers_that_cannot_be_in_stages_are_refused(spark):
 def test_stages_on_workers_are_trained_as_fit_trains_the_whole(spark, settings):
     import keras
 
-    random = np.random.default_rng(2)
-    x, y = random.random((90, 5), np.float32), np.arange(90) % 3
     given = net()
     trainer = PlacedLayers(
         given,
@@ -133,13 +132,7 @@ def test_stages_on_workers_are_trained_as_fit_trains_the_whole(spark, settings):
         "sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
-    history = expected.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
-    table = [(row.tolist(), int(label)) for row, label in zip(x, y, strict=True)]
-    rows = spark.createDataFrame(table, "x array<float>, label int").coalesce(1)
-    model = trainer.train(rows, shuffle=False, validation_data=rows, seed=1)
-    for one, other in zip(expected.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-    assert trainer.history.history["accuracy"] == pytest.approx(history.history["accuracy"])
+    check_trained_as_fit(spark, trainer, expected)
     assert trainer.history.params["cuts"] == settings.get("cuts", trainer.history.params["cuts"])
     told = trainer.run["devices"]
     assert any("moved" in line for line in told)

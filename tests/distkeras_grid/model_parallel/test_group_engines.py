@@ -1,4 +1,4 @@
-"""A model in stages on several devices equals the model on one process, step by step."""
+"""Towers, and stages, on several devices equal the model that they are on one process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.model_parallel.schedule import bubble_share
 from distkeras_grid.spec import LimitsSpec
-from tests.distkeras_grid.model_parallel.engines import placed_engine
-from tests.distkeras_grid.model_parallel.helpers import again
+from tests.distkeras_grid.model_parallel.engines import placed_engine, towers_engine
+from tests.distkeras_grid.model_parallel.helpers import PATIENT, again, wide
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,6 +48,36 @@ def residual():
     return model
 
 
+class Stages:
+    """A model cut after two layers; the device that is lost is the second one."""
+
+    device = 2
+    build = staticmethod(deep)
+
+    @staticmethod
+    def open(model, limits=PATIENT):
+        return placed_engine(model, ("one", "two"), limits=limits)
+
+
+class TwoTowers:
+    """A model of two towers, with normalization and dropout; one is on another device."""
+
+    device = 1
+
+    @staticmethod
+    def build(optimizer="adam"):
+        return wide(optimizer, count=2)[0]
+
+    @staticmethod
+    def open(model, limits=PATIENT):
+        return towers_engine(model_to_bytes(model), ("left", "middle"), limits)
+
+
+@pytest.fixture(params=[Stages, TwoTowers])
+def kind(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def blocks():
     random = np.random.default_rng(1)
@@ -56,10 +86,10 @@ def blocks():
     return lambda: source.blocks([np.arange(40).reshape(4, 10), np.arange(40, 47).reshape(1, 7)])
 
 
-def whole_engine(archive):
+def whole_engine(model):
     from distkeras_grid.engine.tensorflow import TensorFlowEngine
 
-    return TensorFlowEngine(model_from_bytes(archive), jit=False)
+    return TensorFlowEngine(model_from_bytes(model_to_bytes(model)), jit=False)
 
 
 def trained(engine, blocks, windows=2):
@@ -73,12 +103,19 @@ def trained(engine, blocks, windows=2):
     return before, results
 
 
-def check_same(model, names, blocks, micro_batches):
-    weights, results = trained(whole_engine(model_to_bytes(model)), blocks)
-    with placed_engine(model, names, micro_batches) as engine:
+def check_same(model, opened, blocks, moves=True):
+    whole = whole_engine(model)
+    whole.set_learning_rate(0.02)
+    weights, results = trained(whole, blocks)
+    with opened as engine:
         assert engine.layout.size == weights.size
+        engine.set_learning_rate(0.02)
         found, others = trained(engine, blocks)
-        assert (engine.members.moved > 0) == bool(names)
+        assert (engine.members.moved > 0) == moves
+        # Also of other weights than those of the last window.
+        tested = 0.5 * weights
+        expected = whole.evaluate(tested, blocks())
+        assert engine.evaluate(tested, blocks()) == pytest.approx(expected, rel=1e-4)
     np.testing.assert_allclose(found, weights, rtol=1e-4, atol=1e-5)
     for one, other in zip(results, others, strict=True):
         assert (one.steps, one.samples) == (other.steps, other.samples)
@@ -86,9 +123,20 @@ def check_same(model, names, blocks, micro_batches):
         assert one.metrics == pytest.approx(other.metrics)
 
 
-def test_windows_give_the_weights_and_metrics_of_one_process(blocks):
-    """Three stages, and batches that are no multiple of the micro-batches."""
-    check_same(deep(), ("one", "two"), blocks, 3)
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("sgd", marks=pytest.mark.full)])
+def test_windows_give_the_weights_and_metrics_of_one_process(kind, optimizer, blocks):
+    model = kind.build(optimizer)
+    check_same(model, kind.open(model), blocks)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "settings", [{"several": True}, {"count": 1}, {"optimizer": "adagrad", "count": 3}]
+)
+def test_other_towers_too(settings, blocks):
+    model, names = wide(**settings)
+    opened = towers_engine(model_to_bytes(model), names)
+    check_same(model, opened, blocks, moves=len(names) > 1)
 
 
 @pytest.mark.full
@@ -102,9 +150,10 @@ def test_windows_give_the_weights_and_metrics_of_one_process(blocks):
         (residual, ("add0",), 16),
     ],
 )
-def test_other_models_cuts_and_optimizers_too(model, names, micro_batches, blocks):
+def test_other_stages_too(model, names, micro_batches, blocks):
     """One stage; normalization and dropout with whole batches; more micro-batches than rows."""
-    check_same(model(), names, blocks, micro_batches)
+    built = model()
+    check_same(built, placed_engine(built, names, micro_batches), blocks, moves=bool(names))
 
 
 @pytest.mark.full
@@ -113,7 +162,8 @@ def test_weights_of_samples_count_as_in_one_process():
     weight = random.random(24).astype(np.float32)
     arrays = [random.random((24, 5), np.float32)], [np.arange(24) % 3]
     source = ArraySource(*arrays, weight)
-    check_same(deep("sgd"), ("one",), lambda: source.blocks([np.arange(24).reshape(3, 8)]), 3)
+    model, window = deep("sgd"), [np.arange(24).reshape(3, 8)]
+    check_same(model, placed_engine(model, ("one",), 3), lambda: source.blocks(window))
 
 
 def test_the_passes_of_a_batch_are_told_once_and_follow_each_other(blocks):
@@ -132,17 +182,17 @@ def test_the_passes_of_a_batch_are_told_once_and_follow_each_other(blocks):
     assert 0 <= bubble_share(passes) < 1
 
 
-def test_a_lost_stage_ends_the_attempt_and_the_next_goes_on_from_the_window_before(blocks):
+def test_a_lost_device_ends_the_attempt_and_the_next_goes_on_from_the_window_before(kind, blocks):
     """With the state that the server keeps, the weights are those of an undisturbed run."""
-    model = deep("adam")
-    weights, _ = trained(whole_engine(model_to_bytes(model)), blocks, windows=2)
-    with placed_engine(model, ("one", "two")) as engine:
+    model = kind.build("adam")
+    weights, _ = trained(whole_engine(model), blocks)
+    with kind.open(model) as engine:
         middle, _ = trained(engine, blocks, windows=1)
         state = engine.state()
         engine.members.drop(1, "a test")
         with pytest.raises(ServerUnreachableError, match="since the last window"):
             engine.run(middle, blocks(), np.empty_like(middle))
-    with placed_engine(model, ("one", "two")) as engine:
+    with kind.open(model) as engine:
         engine.warm_up(next(blocks()))
         assert engine.state().keys() == state.keys()
         engine.restore(state)
@@ -153,23 +203,22 @@ def test_a_lost_stage_ends_the_attempt_and_the_next_goes_on_from_the_window_befo
 
 @pytest.mark.full
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
-def test_a_stage_that_dies_within_a_batch_is_one_error_at_once(at, blocks):
-    with placed_engine(deep(), ("one", "two")) as engine:
-        trained(engine, blocks, windows=1)
-        before = engine.weights()
-        engine.computers[1].left = at
+def test_a_device_that_dies_within_a_window_is_one_error_at_once(kind, at, blocks):
+    with kind.open(kind.build()) as engine:
+        before, _ = trained(engine, blocks, windows=1)
+        engine.computers[-1].left = at
         with pytest.raises(ServerUnreachableError):
             engine.run(before, blocks(), np.empty_like(before))
 
 
-def test_a_window_that_fails_leaves_nothing_behind(blocks):
-    """The same window is the same again, though the stages have taken steps."""
+def test_a_window_that_fails_leaves_nothing_behind(kind, blocks):
+    """The same window is the same again, though the devices have taken steps."""
 
     def broken():
         yield next(blocks())
         raise ZeroDivisionError
 
-    with placed_engine(deep("sgd"), ("one", "two")) as engine:
+    with kind.open(kind.build("sgd")) as engine:
         before, _ = trained(engine, blocks, windows=1)
         state, found = engine.state(), []
         with pytest.raises(ZeroDivisionError):
@@ -181,17 +230,20 @@ def test_a_window_that_fails_leaves_nothing_behind(blocks):
     np.testing.assert_array_equal(*found)
 
 
-def test_a_stage_that_connects_again_does_not_go_on_with_its_first_weights(blocks):
+def test_a_device_that_connects_again_does_not_go_on_with_its_first_weights(kind, blocks):
     """Nothing was asked while it was away, so the master has no other sign of it."""
-    with placed_engine(deep(), ("one", "two")) as engine:
+    with kind.open(kind.build()) as engine:
         before, _ = trained(engine, blocks, windows=1)
+        state = engine.state()
         engine.members.drop(1, "a test")
         with pytest.raises(RefusedError):
             again(engine.members, 1, engine.computers[0])
         for act in (
             lambda: engine.run(before, blocks(), np.empty_like(before)),
             lambda: engine.evaluate(before, blocks()),
+            lambda: engine.warm_up(next(blocks())),
             engine.state,
+            lambda: engine.restore(state),
             engine.weights,
             lambda: engine.set_schedule_offset(3),
             lambda: engine.set_learning_rate(0.1),
@@ -200,41 +252,26 @@ def test_a_stage_that_connects_again_does_not_go_on_with_its_first_weights(block
                 act()
 
 
-def test_a_stage_that_hangs_after_the_warm_up_ends_the_attempt_within_the_time_of_a_window(blocks):
+def test_a_device_that_hangs_after_the_warm_up_ends_the_attempt_within_the_time_of_a_window(
+    kind, blocks
+):
     limits = LimitsSpec(start_timeout=60.0, round_timeout=0.1)
-    with placed_engine(deep(), ("one", "two"), limits=limits) as engine:
+    with kind.open(kind.build("sgd"), limits) as engine:
         engine.warm_up(next(blocks()))
         before = engine.weights()
-        engine.computers[1].left, engine.computers[1].silent = 0, True
-        with pytest.raises(ServerUnreachableError, match=r"device 2\b.*round_timeout"):
+        engine.computers[-1].left, engine.computers[-1].silent = 0, True
+        with pytest.raises(ServerUnreachableError, match=rf"device {kind.device}\b.*round_timeout"):
             engine.run(before, blocks(), np.empty_like(before))
 
 
-def test_where_schedules_go_on_the_optimizers_of_stages_stay_as_they_are(blocks):
-    with placed_engine(deep("adam"), ("two",)) as engine:
+@pytest.mark.parametrize(("kind", "part"), [(Stages, "stage 0"), (TwoTowers, "tower 1")])
+def test_where_schedules_go_on_the_optimizers_of_devices_stay_as_they_are(kind, part, blocks):
+    with kind.open(kind.build("adam")) as engine:
         trained(engine, blocks, windows=1)
         before = engine.state()
-        engine.set_schedule_offset(5)
-        after = engine.state()
-        held, now = unpack(before["stage 0"]), unpack(after["stage 0"])
+        engine.begin_after(5)
+        held, now = unpack(before[part]), unpack(engine.state()[part])
         changed = [key for key, array in held.items() if (array != now[key]).any()]
         # The place of schedules comes last.
         assert changed == list(held)[-1:]
         assert now[changed[0]] == 5
-
-
-def test_the_rate_that_is_set_is_that_of_all_stages(blocks):
-    model = deep("sgd")
-    whole = whole_engine(model_to_bytes(model))
-    whole.set_learning_rate(0.5)
-    weights, _ = trained(whole, blocks, windows=1)
-    with placed_engine(model, ("two",)) as engine:
-        engine.set_learning_rate(0.5)
-        found, _ = trained(engine, blocks, windows=1)
-        # Tests see all stages, too.
-        np.testing.assert_allclose(
-            engine.evaluate(found, blocks())["loss"],
-            whole.evaluate(weights, blocks())["loss"],
-            rtol=1e-4,
-        )
-    np.testing.assert_allclose(found, weights, rtol=1e-4, atol=1e-5)
