@@ -51,24 +51,6 @@ def test_a_command_that_is_interrupted_while_spark_writes_ends_in_few_words(
     assert {path.name for path in tmp_path.iterdir()} == {f"task-{n}" for n in range(TASKS)}
 
 
-def broken_by_an_interrupt():
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        raise Py4JNetworkError("Error while sending or receiving")  # noqa: B904
-
-
-def test_an_error_of_py4j_that_an_interrupt_has_caused_is_an_interrupt(capsys):
-    assert run_command(broken_by_an_interrupt) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-    def gone():
-        raise Py4JNetworkError("Answer from Java side is empty")
-
-    with pytest.raises(Py4JNetworkError):
-        run_command(gone)
-
-
 def interrupted_and_then(error):
     def command():
         try:
@@ -79,24 +61,23 @@ def interrupted_and_then(error):
     return command
 
 
-def test_what_spark_says_of_an_interrupted_job_is_an_interrupt(capsys):
-    assert run_command(interrupted_and_then(PySparkException("Job 3 cancelled"))) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+def test_what_spark_and_we_say_of_an_interrupted_job_is_an_interrupt(capsys):
+    cancelled, ours = PySparkException("Job 3 cancelled"), ClusterError("Spark gave up on the job")
+    ours.__cause__ = cancelled
+    for error in (cancelled, ours, Py4JNetworkError("Error while sending or receiving")):
+        assert run_command(interrupted_and_then(error)) == 130
+        assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_our_error_of_an_interrupted_job_is_an_interrupt(capsys):
-    error = ClusterError("Spark gave up on the job 'tiling to tiles'")
-    error.__cause__ = PySparkException("Job 3 cancelled")
-    assert run_command(interrupted_and_then(error)) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_a_defect_that_an_interrupt_has_brought_to_light_is_told():
+def test_what_else_an_interrupt_has_brought_to_light_is_told_with_its_own_code(capsys):
     with pytest.raises(TypeError):
         run_command(interrupted_and_then(TypeError("a defect")))
 
+    def gone():
+        raise Py4JNetworkError("Answer from Java side is empty")
 
-def test_what_could_not_be_stopped_is_told_with_its_own_code(capsys):
+    with pytest.raises(Py4JNetworkError):
+        run_command(gone)
     assert run_command(interrupted_and_then(ClusterError("It still runs."))) == ExitCode.CLUSTER
     assert capsys.readouterr().err == "ClusterError: It still runs.\n"
 

@@ -63,18 +63,14 @@ def test_each_help_has_examples_defaults_and_exit_codes(verb, capsys):
     assert "  4  a path cannot be read or written" in told
 
 
-@pytest.mark.parametrize("verb", JOBS)
+@pytest.mark.parametrize("verb", VERBS)
 def test_each_flag_is_explained(verb):
     parser = VERBS[verb].load().build_parser()
-    assert [action.option_strings for action in parser._actions if not action.help] == []
-
-
-@pytest.mark.parametrize("verb", JOBS)
-def test_an_unknown_flag_is_a_usage_error(verb, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([verb, "--no-such-flag"])
-    assert ended.value.code == 2
-    assert "--no-such-flag" in capsys.readouterr().err
+    assert [
+        action.option_strings
+        for action in parser._actions
+        if action.option_strings and not action.help
+    ] == []
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -10,9 +10,7 @@ import pytest
 
 from distkeras_grid import progress
 from distkeras_grid.cli import evaluate, predict
-from distkeras_grid.errors import StorageError
 from distkeras_grid.spark import dataframes
-from distkeras_grid.spark.storage import Storage
 from distkeras_grid.spec import (
     AlgorithmSpec,
     DataSpec,
@@ -141,29 +139,6 @@ def test_what_is_no_set_of_predictions_is_never_replaced(spark, data, model, tmp
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.full
-def test_predictions_are_not_lost_when_the_last_step_fails(
-    spark, data, model, tmp_path, capsys, monkeypatch
-):
-    output = tmp_path / "predictions"
-    assert predicted(data=data, model=model, output=output) == 0
-    rename, refused = Storage.rename, []
-
-    def refuse_once(self, source, target, **options):
-        if target == str(output) and not refused:
-            refused.append(target)
-            raise StorageError("refused")
-        rename(self, source, target, **options)
-
-    monkeypatch.setattr(Storage, "rename", refuse_once)
-    flags = ("--overwrite", "--split", "test")
-    assert predicted(*flags, data=data, model=model, output=output) == 4
-    assert spark.read.parquet(str(output)).count() == 20
-    error = capsys.readouterr().err
-    assert "StorageError: refused; the new set of predictions is complete in file:" in error
-    assert spark.read.parquet(error.strip().split("complete in ")[1]).count() == 5
-
-
 def test_the_data_are_opened_once(data, model, tmp_path, monkeypatch):
     opened, read = [], dataframes._read_files
     monkeypatch.setattr(
@@ -197,13 +172,3 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert told in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.full
-def test_rows_that_cannot_be_predicted_leave_nothing(spark, model, tmp_path, capfd):
-    data = tmp_path / "data"
-    frame = spark.range(4).selectExpr("if(id = 3, array(1.0f), array(1.0f, 2.0f)) as features")
-    frame.coalesce(1).write.parquet(str(data))
-    assert predicted(data=str(data), model=model, output=tmp_path / "out") == 3
-    assert "SchemaError: " in capfd.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]

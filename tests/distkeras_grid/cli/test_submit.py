@@ -34,7 +34,7 @@ from distkeras_grid.errors import ClusterError, StorageError
 from distkeras_grid.submission import run_verb
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.command import Submission
-from distkeras_grid.submission.spark_submit import check_hadoop_settings, follow, hand_over
+from distkeras_grid.submission.spark_submit import follow, hand_over
 from distkeras_grid.webhdfs.addresses import Address
 from tests.distkeras_grid.submission.pages import RUNNING, app, pages, yarn_pages
 
@@ -192,10 +192,12 @@ def test_what_may_have_come_to_yarn_stays_in_the_lock_file(handing):
     assert handing.named == "application_17_0001"
 
 
-def test_what_never_came_to_yarn_frees_the_lock(handing):
+def test_what_never_came_to_yarn_frees_the_lock_and_names_nothing(handing):
     handing.ends = ClusterError("spark-submit ended with code 1")
-    with pytest.raises(ClusterError):
-        handing.submit()
+    for handing.locks in (False, True):
+        with pytest.raises(ClusterError) as raised:
+            handing.submit()
+        assert not hasattr(raised.value, "__notes__")
     assert handing.named is None
     handing.ends = KeyboardInterrupt()
     handing.flags.keep_running = True
@@ -229,13 +231,6 @@ def test_a_submission_that_fails_tells_what_yarn_has_of_it(handing, locks, silen
     assert (handing.tag if silent else "application_17_0001") in told
     if locks:
         assert handing.named == handing.tag
-
-
-def test_a_submission_that_never_came_to_yarn_names_nothing(handing):
-    handing.locks, handing.ends = False, ClusterError("spark-submit ended with code 1")
-    with pytest.raises(ClusterError) as raised:
-        handing.submit()
-    assert not hasattr(raised.value, "__notes__")
 
 
 def test_what_yarn_has_accepted_and_does_not_list_is_told_by_its_tag(handing):
@@ -444,14 +439,6 @@ def test_a_wrong_flag_of_the_verb_is_told_here_and_not_by_a_container(capsys):
     assert "--predicton" in line
 
 
-def test_without_the_cluster_s_configuration_one_sentence_says_so(monkeypatch, capsys):
-    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
-    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
-    assert main(EVALUATE) == ExitCode.USAGE
-    assert "HADOOP_CONF_DIR is not set" in capsys.readouterr().err
-    check_hadoop_settings({"YARN_CONF_DIR": "/conf"})
-
-
 def test_what_this_machine_needs_of_the_settings_to_reach_the_cluster():
     flags = build_parser().parse_args(
         [
@@ -482,10 +469,6 @@ def test_following_looks_until_it_is_enough(monkeypatch):
     command = [sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(7)"]
     assert follow(command, (), lambda: next(looks)) == 7
     assert next(looks, None) is None
-
-
-def test_following_gives_the_exit_code_of_what_ran():
-    assert follow([sys.executable, "-c", "raise SystemExit(7)"]) == 7
 
 
 def test_handing_over_is_not_silent_and_tells_why_it_failed(monkeypatch):

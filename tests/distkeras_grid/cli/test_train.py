@@ -153,13 +153,6 @@ def test_the_same_argument_as_flag_and_as_setting_is_refused():
         arguments_of("--batch-size", "4", "--set", "batch_size=8")
 
 
-def test_validation_from_two_places_is_a_usage_error(capsys):
-    with pytest.raises(SystemExit) as ended:
-        arguments_of("--validation-split", "test", "--validation-data", "more")
-    assert ended.value.code == 2
-    assert "not allowed with argument --validation-split" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("free", "local", "told"),
     [
