@@ -30,31 +30,17 @@ LENGTHS = random.integers(3, 13, ROWS)
 
 @dataclass(frozen=True)
 class Example:
-    """One example.
+    """One example."""
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-    columns : mapping of str to array or list
-        Columns of the DataFrame.
-    trainer, train : mapping
-        Arguments of the constructor and of `train`.
-    callbacks : sequence of keras.callbacks.Callback
-        For `train`.
-    predicts : bool
-        Whether the model's `call` gives predictions; a GAN's does not.
-    output_col : str or list of str
-        Columns of the predictions.
-    """
-
-    model: keras.Model
-    columns: Mapping[str, Any]
+    model: keras.Model  # Compiled
+    columns: Mapping[str, Any]  # Columns of the DataFrame
+    # Arguments of the constructor and of `train`
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    # Arguments of the constructor and of `train`
     train: Mapping[str, Any] = field(default_factory=dict)
-    callbacks: Sequence[keras.callbacks.Callback] = ()
-    predicts: bool = True
-    output_col: str | list[str] = "prediction"
+    callbacks: Sequence[keras.callbacks.Callback] = ()  # For `train`
+    predicts: bool = True  # Whether the model's `call` gives predictions; a GAN's does not
+    output_col: str | list[str] = "prediction"  # Columns of the predictions
 
 
 @dataclass(frozen=True)

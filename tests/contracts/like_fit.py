@@ -40,33 +40,22 @@ MISSING = np.where(random.random((ROWS, 2)) < 0.3, np.nan, PAIR).astype("float32
 
 @dataclass(frozen=True)
 class Run:
-    """One training, told to `fit` and to a trainer.
+    """One training, told to `fit` and to a trainer."""
 
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled, with the weights to start from.
-    x, y : array, or list or dict of arrays, or None
-        What `fit` takes.
-    columns : mapping of str to array, optional
-        The columns of the DataFrame; by default ``features`` and ``label`` from `x` and `y`.
-    trainer, train, fit : mapping
-        Arguments of the constructor, of `train` and of `fit`.
-    callbacks : callable, optional
-        Returns new callbacks, for each of both sides.
-    validation : bool
-        Whether both validate, on the same rows.
-    """
-
-    model: keras.Model
-    x: Any = None
-    y: Any = None
+    model: keras.Model  # Compiled, with the weights to start from
+    x: Any = None  # What `fit` takes
+    y: Any = None  # What `fit` takes
+    # The columns of the DataFrame; by default ``features`` and ``label`` from `x` and `y`
     columns: Mapping[str, Any] | None = None
+    # Arguments of the constructor, of `train` and of `fit`
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    # Arguments of the constructor, of `train` and of `fit`
     train: Mapping[str, Any] = field(default_factory=dict)
+    # Arguments of the constructor, of `train` and of `fit`
     fit: Mapping[str, Any] = field(default_factory=dict)
+    # Returns new callbacks, for each of both sides
     callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = list
-    validation: bool = False
+    validation: bool = False  # Whether both validate, on the same rows
 
     def rows(self) -> Mapping[str, Any]:
         """Return the columns of the DataFrame."""
@@ -77,29 +66,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the guide's table.
+    """A row of the guide's table."""
 
-    Parameters
-    ----------
-    topic, text : str
-        Part of the table, and what a user brings.
-    run : callable
-        Returns the `Run`; called twice, after the same seed.
-    tolerance : float
-        Largest difference of a weight or of a number of the history, in units of the number where
-        it is larger than 1; 0 for equal bits, with both sides compiled without XLA.
-    refused : str
-        A regular expression of the error, where a trainer refuses what `fit` takes.
-    note : str
-        What differs from `fit`, for the guide.
-    """
-
-    topic: str
-    text: str
-    run: Callable[[], Run]
+    topic: str  # Part of the table, and what a user brings
+    text: str  # Part of the table, and what a user brings
+    run: Callable[[], Run]  # Returns the `Run`; called twice, after the same seed
+    # Of a weight or a number of the history, relative above 1; 0 for equal bits, without XLA.
     tolerance: float = 1e-6
-    refused: str = ""
-    note: str = ""
+    refused: str = ""  # A regular expression of the error, where a trainer refuses what `fit` takes
+    note: str = ""  # What differs from `fit`, for the guide
 
     @property
     def name(self) -> str:

@@ -64,10 +64,18 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = distkeras_grid.Trainer3000
 
 
-def test_importing_the_package_imports_no_framework():
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        ("distkeras_grid, data_prep, distkeras_grid.cli.main", "matplotlib pandas"),
+        ("distkeras_grid.simulation.run, distkeras_grid.simulation.learners", "pyarrow"),
+        ("distkeras_grid.webhdfs.upload, distkeras_grid.webhdfs.download", "hdfs requests numpy"),
+    ],
+)
+def test_importing_the_package_imports_no_framework(names, more):
     code = (
-        "import distkeras_grid, data_prep, distkeras_grid.cli.main, sys;"
-        "heavy = {'tensorflow', 'keras', 'pyspark', 'matplotlib', 'pandas'} & set(sys.modules);"
+        f"import {names}, sys; heavy = {{'tensorflow', 'keras', 'pyspark'}};"
+        f"heavy = (heavy | set('{more}'.split())) & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run(

@@ -26,22 +26,12 @@ from tests.contracts.like_fit import (
 
 @dataclass(frozen=True)
 class Refusal:
-    """A row of the guide's table.
+    """A row of the guide's table."""
 
-    Parameters
-    ----------
-    text, remedy : str
-        What a user brings, and what to do instead.
-    run : callable
-        Returns the `Run`.
-    error : str
-        Regular expression of the message.
-    """
-
-    text: str
-    remedy: str
-    run: Callable[[], Run]
-    error: str
+    text: str  # What a user brings, and what to do instead
+    remedy: str  # What a user brings, and what to do instead
+    run: Callable[[], Run]  # Returns the `Run`
+    error: str  # Regular expression of the message
 
 
 REFUSALS: list[Refusal] = []

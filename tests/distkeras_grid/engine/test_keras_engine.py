@@ -236,17 +236,6 @@ def test_frozen_layers_stay_and_are_not_in_the_vector():
     assert all(np.array_equal(a, b) for a, b in zip(frozen, after, strict=True))
 
 
-def test_warm_up_changes_nothing():
-    engine = engine_for(compiled(cnn, "adam"), jit=False)
-    cold = engine_for(compiled(cnn, "adam"), jit=False)
-    engine.warm_up(blocks_of(images(), 0, 7 * BATCH)[0])
-    assert np.array_equal(engine.weights(), cold.weights())
-    warm_weights, warm = train(engine, images(rows=150))
-    cold_weights, results = train(cold, images(rows=150))
-    assert np.array_equal(warm_weights, cold_weights)
-    assert warm == results
-
-
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("jit", [True, False])
 def test_memory_of_the_caller_is_neither_written_nor_kept(aligned, jit):
@@ -262,33 +251,6 @@ def test_memory_of_the_caller_is_neither_written_nor_kept(aligned, jit):
     assert np.array_equal(engine.weights(), after)
 
 
-def test_starts_from_the_weights_it_is_given():
-    engine = engine_for(compiled(mlp, "sgd"), jit=False)
-    other = engine_for(compiled(mlp, "sgd"), jit=False)
-    blocks = blocks_of(images(), 0, 7 * BATCH)
-    start = engine.weights()
-    first, second, after = (np.empty_like(start) for _ in range(3))
-    engine.run(start, blocks, first)
-    engine.run(start, blocks, after)
-    other.run(start, blocks, second)
-    assert np.array_equal(first, after)
-    assert np.array_equal(first, second)
-
-
-def test_learning_rate_takes_effect_from_the_next_window_on():
-    import keras
-
-    engine = engine_for(compiled(mlp, keras.optimizers.SGD(0.5)), jit=True)
-    blocks = blocks_of(images(), 0, 7 * BATCH)
-    start = engine.weights()
-    after = np.empty_like(start)
-    engine.run(start, blocks, after)
-    assert not np.array_equal(after, start)
-    engine.set_learning_rate(0.0)
-    engine.run(start, blocks, after)
-    assert np.array_equal(after, start)
-
-
 def test_schedule_counts_the_workers_own_steps_and_cannot_be_set():
     import keras
 
@@ -302,16 +264,6 @@ def test_schedule_counts_the_workers_own_steps_and_cannot_be_set():
     assert_equals_fit(weights, reference)
     with pytest.raises(ConfigurationError, match="schedule"):
         engine.set_learning_rate(0.1)
-
-
-def test_seeds_differ_between_seats_and_repeat():
-    def run(seed):
-        engine = engine_for(compiled(cnn, "sgd"))
-        engine.set_seed(seed)
-        return train(engine, images(rows=80))[0]
-
-    assert np.array_equal(run((1, 0)), run((1, 0)))
-    assert not np.array_equal(run((1, 0)), run((1, 1)))
 
 
 def test_integer_inputs_arrive_as_integers():

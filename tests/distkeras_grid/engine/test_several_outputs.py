@@ -133,16 +133,3 @@ def test_with_xla_equals_fit():
     model = compiled("list", BY_NAME)
     weights, _ = run(model, STEPS, jit=True, block_shape=(STEPS, BATCH))
     assert np.linalg.norm(weights - flat(reference)) <= 1e-6 * np.linalg.norm(flat(reference))
-
-
-def test_warm_up_leaves_the_weights():
-
-    x, y = data()
-    engine = engine_of(compiled("list", BY_NAME), block_shape=(2, BATCH))
-    block = RowBlock(
-        tuple(a[: 2 * BATCH].reshape(2, BATCH, *a.shape[1:]) for a in x.values()),
-        tuple(a[: 2 * BATCH].reshape(2, BATCH, *a.shape[1:]) for a in y.values()),
-    )
-    before = engine.weights()
-    engine.warm_up(block)
-    assert np.array_equal(engine.weights(), before)

@@ -78,30 +78,3 @@ def test_it_computes_in_the_type_of_its_start():
     found, _ = train(learner(momentum=0.5, dtype=np.float32))
     assert found.dtype == np.float32
     assert learner(dtype=np.float32).weights().dtype == np.float32
-
-
-def test_a_rate_holds_until_the_state_before_comes_back():
-    which = learner()
-    first = which.state()
-    which.set_learning_rate(0.25)
-    slow, _ = train(which, targets=TARGETS[:1])
-    assert (slow == START - 0.25 * CURVATURE * (START - TARGETS[0])).all()
-    which.restore(first)
-    assert (train(which, targets=TARGETS[:1])[0] == train(learner(), targets=TARGETS[:1])[0]).all()
-
-
-def test_a_velocity_holds_until_the_state_before_comes_back():
-    which = learner(momentum=0.5)
-    state = which.state()
-    first, _ = train(which)
-    assert (train(which)[0] != first).any()
-    which.restore(state)
-    assert (train(which)[0] == first).all()
-
-
-def test_it_goes_on_from_its_state():
-    which, other = learner(momentum=0.5), learner(momentum=0.5)
-    which.set_learning_rate(0.25)
-    train(which)
-    other.restore(which.state())
-    assert (train(other)[0] == train(which)[0]).all()

@@ -1,8 +1,5 @@
 """What happens when, on a simulated cluster. The losses are parabolas; the times are exact."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -653,18 +650,6 @@ def test_sample_weights_travel_with_their_rows():
     found = Simulation(Cluster(1, batch_seconds=1.0), spec, [learner], [rows])
     found.run()
     assert found.center == 5.0
-
-
-def test_a_quadratic_needs_neither_tensorflow_nor_spark():
-    code = (
-        "import distkeras_grid.simulation.run, distkeras_grid.simulation.learners, sys;"
-        "heavy = {'tensorflow', 'keras', 'pyspark', 'pyarrow'} & set(sys.modules);"
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
 
 
 # -- what goes wrong ----------------------------------------------------------------------------

@@ -24,16 +24,6 @@ def launched(spark, task):
     return launch
 
 
-def passes(batches):
-    yield from batches
-
-
-def fails(batches):
-    for _ in batches:
-        raise ValueError("the fourth row is blue")
-    yield
-
-
 def sleeps(batches):
     import time
 
@@ -115,13 +105,6 @@ def test_an_error_of_ours_is_told_before_its_own_cause():
     assert str(error) == "A worker's rows do not fit on the disk of /disk1."
 
 
-@pytest.mark.spark
-def test_rows_come_back(spark):
-    launch = launched(spark, passes)
-    assert launch.wait(30)
-    assert sorted(row.id for row in launch.result()) == [0, 1]
-
-
 def counts(batches):
     import pyarrow as pa
 
@@ -137,14 +120,6 @@ def test_rows_come_in_small_pieces_and_the_setting_stays_the_users(spark):
     assert launch.wait(60)
     assert 8 << 20 < launch.result()[0].id < 17 << 20
     assert spark.conf.get(PIECE_SETTING) == before
-
-
-@pytest.mark.spark
-def test_a_failing_task_is_told_by_its_own_words(spark):
-    launch = launched(spark, fails)
-    assert launch.wait(60)
-    with pytest.raises(ClusterError, match="the fourth row is blue"):
-        launch.result()
 
 
 @pytest.mark.spark

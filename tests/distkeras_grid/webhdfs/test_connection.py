@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -271,16 +270,3 @@ def test_kerberos_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "requests_gssapi", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'distkeras_grid\[kerberos\]'"):
         WebHdfsConnection(Address(("http://localhost:1",), "ada", kerberos=True))
-
-
-def test_importing_the_client_imports_neither_spark_nor_a_slow_package() -> None:
-    code = (
-        "import distkeras_grid, sys;"
-        "distkeras_grid.upload, distkeras_grid.download, distkeras_grid.list_directory;"
-        "heavy = {'hdfs', 'requests', 'pyspark', 'numpy', 'keras'} & set(sys.modules);"
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
