@@ -76,7 +76,7 @@ class LocalFiles:
         path = Path(uri)
         if not path.exists():
             return False
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         return True
 
     def rename(self, source, target, *, overwrite=False):

@@ -430,8 +430,8 @@ def test_a_file_that_could_not_be_read_is_tried_again_by_who_quarantines(
     ("happens", "kind"),
     [
         ("goes", "file"),
-        pytest.param("changes", "file", marks=pytest.mark.slow),
-        pytest.param("spoils", "spark", marks=pytest.mark.slow),
+        pytest.param("changes", "file", marks=pytest.mark.full),
+        pytest.param("spoils", "spark", marks=pytest.mark.full),
         pytest.param("changes", "spark", marks=pytest.mark.full),
         pytest.param("spoils", "file", marks=pytest.mark.full),
         pytest.param("goes", "spark", marks=pytest.mark.full),
