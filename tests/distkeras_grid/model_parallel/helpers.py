@@ -107,7 +107,9 @@ def planning(**shares):
         LayerPlan(layer=name, shares=each, whole=0.5, divided=0.25, moved=1)
         for name, each in shares.items()
     )
-    return lambda *_, rest, unsplit, **__: SplitPlan(layers=layers, rest=rest, unsplit=unsplit)
+    return lambda *_, rest, baseline_seconds, **__: SplitPlan(
+        layers=layers, rest=rest, baseline_seconds=baseline_seconds
+    )
 
 
 NAMES = ("left", "middle", "right")

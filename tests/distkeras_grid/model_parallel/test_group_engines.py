@@ -269,7 +269,7 @@ def test_where_schedules_go_on_the_optimizers_of_devices_stay_as_they_are(kind, 
     with kind.open(kind.build("adam")) as engine:
         trained(engine, blocks, windows=1)
         before = engine.state()
-        engine.begin_after(5)
+        engine.set_schedule_offset(5)
         held, now = unpack(before[part]), unpack(engine.state()[part])
         changed = [key for key, array in held.items() if (array != now[key]).any()]
         # The place of schedules comes last.
