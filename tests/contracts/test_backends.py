@@ -74,11 +74,14 @@ def test_one_worker_equals_fit_and_two_learn(backend, tmp_path):
             f"{ENGINE}/test_{name}.py"
             for name in ("keras_engine", "metric_state", "several_outputs", "torch")
         ),
-        (f"{ENGINE}/test_local_steps.py", f"{ENGINE}/test_schedules.py"),
+        (f"{ENGINE}/test_local_optimizers.py", f"{ENGINE}/test_schedules.py"),
         (
-            *(f"{ENGINE}/test_{name}.py" for name in ("combination", "keras_model", "loading")),
+            *(
+                f"{ENGINE}/test_{name}.py"
+                for name in ("combination", "keras_model", "model_loader")
+            ),
             "distkeras_grid/simulation/test_keras_learners.py",
-            "distkeras_grid/worker/test_own_state.py",
+            "distkeras_grid/worker/test_worker_state.py",
             "distkeras_grid/worker/test_steps.py",
         ),
         (

@@ -205,11 +205,19 @@ def test_the_error_of_a_cancelled_job_is_told_as_the_interrupt(
         with executor_errors(spark, "somewhere", "sleeping in"):
             spark.range(2).mapInArrow(sleep, "id long").toArrow()
 
-    began = time.monotonic()
+    def interrupt() -> None:
+        # Before the job has begun there is nothing to cancel, and PySpark waits for its end.
+        tracker, deadline = spark.sparkContext.statusTracker(), time.monotonic() + 120
+        while not tracker.getActiveJobsIds() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        interrupted_at.append(time.monotonic())
+        os.kill(os.getpid(), number)
+
+    interrupted_at: list[float] = []
     with terminable():
-        timer = threading.Timer(2.0, os.kill, (os.getpid(), number))
-        timer.start()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
             work()
-        timer.join()
-    assert time.monotonic() - began < 30
+        thread.join()
+    assert time.monotonic() - interrupted_at[0] < 30

@@ -163,18 +163,12 @@ def test_callbacks_act_between_two_epochs_as_in_fit(ordered, arrays):
     np.testing.assert_allclose(weights(trainer.model), weights(theirs), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("AveragingTrainer", {}),
-        ("SynchronousSGD", {}),
-        pytest.param("EASGD", {}, marks=pytest.mark.full),
-    ],
-)
-def test_in_rounds_a_rate_rules_from_the_first_window_of_an_epoch_to_its_last(
-    ordered, name, arguments
-):
-    """The rate is almost 0 from the second epoch on, and the center does not move any more."""
+@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
+def test_in_rounds_a_rate_rules_from_the_first_window_of_an_epoch_to_its_last(ordered, name):
+    """The rate is almost 0 from the second epoch on, and the center does not move any more.
+
+    That of EASGD does: workers pull it towards their own weights, whatever the rate is.
+    """
     import keras
 
     seen = []
@@ -192,7 +186,6 @@ def test_in_rounds_a_rate_rules_from_the_first_window_of_an_epoch_to_its_last(
         batch_size=50,
         num_epoch=3,
         communication_window=1,
-        **arguments,
         train={"callbacks": [rate, Watch()]},
     )
     assert trainer.history.epochs()["learning_rate"].tolist() == pytest.approx([0.1, 1e-30, 1e-30])
