@@ -122,7 +122,7 @@ def through(kind: type[keras.Model], **compiled: Any) -> keras.Model:
     return model
 
 
-@example("guides/custom_train_step_in_tensorflow, first", quick=True)
+@example("guides/custom_train_step_in_tensorflow, first")
 def custom_train_step() -> Example:
     model = through(CustomModel, optimizer="adam", loss="mse", metrics=["mae"])
     columns = {"features": NUMBERS, "label": TARGET}
@@ -333,7 +333,7 @@ class RecommenderNet(keras.Model):
         return ops.nn.sigmoid(x)
 
 
-@example("structured_data/collaborative_filtering_movielens", quick=True)
+@example("structured_data/collaborative_filtering_movielens")
 def collaborative_filtering() -> Example:
     model = RecommenderNet(50, 50, 6)
     model.compile(
@@ -489,7 +489,7 @@ def named_entities() -> Example:
     return Example(model, columns, trainer)
 
 
-@example("generative/text_generation_with_miniature_gpt", quick=True)
+@example("generative/text_generation_with_miniature_gpt")
 def miniature_gpt() -> Example:
     inputs = keras.Input((12,), dtype="int32")
     embedded = layers.Embedding(50, 8)(inputs)
@@ -849,7 +849,7 @@ def vision_transformer() -> Example:
     return Example(model, columns, trainer)
 
 
-@example("vision/oxford_pets_image_segmentation", quick=True)
+@example("vision/oxford_pets_image_segmentation")
 def segmentation() -> Example:
     inputs = keras.Input(shape=(28, 28, 1))
     x = layers.Conv2D(4, 3, strides=2, padding="same")(inputs)

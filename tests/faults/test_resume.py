@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.tensorflow]
 KILLS = 4
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "server: killed, with checkpoints",
     "The run begins again from its newest checkpoint, with new tasks; exact.",

@@ -80,6 +80,7 @@ def test_a_silent_worker_is_started_again(spark, tmp_path):
     assert len(attempts(tmp_path, 0)) == 2
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "driver: busy for 10 s in a callback",
     "No window and no epoch is missing in the history.",
@@ -102,9 +103,8 @@ def test_a_busy_driver_misses_no_window_and_no_epoch(spark, tmp_path):
     assert trainer.history.samples == ROWS * 10
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("AveragingTrainer", marks=pytest.mark.full), "SynchronousSGD"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["AveragingTrainer", "SynchronousSGD"])
 @pytest.mark.promise(
     "worker: killed, in rounds",
     "The others wait; the weights are those of an undisturbed run, bit for bit with plain SGD.",

@@ -303,6 +303,7 @@ def test_a_file_that_changes_while_it_is_sent_never_appears(
     assert client.list(folder) == []
 
 
+@pytest.mark.full
 def test_a_killed_datanode_is_got_around(
     url: str, client: InsecureClient, folder: str, grid: Grid, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def path(spark, tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_both_sides_have_the_same_rows(spark, path, tmp_path):
     data = load_data(path, None, tmp_path)
@@ -166,6 +167,7 @@ def test_both_sides_have_the_same_rows(spark, path, tmp_path):
     assert load_data(path, 50, tmp_path).fingerprint == few.fingerprint
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_without_a_validation_split_a_fixed_part_of_train_is_held_out(spark, path, tmp_path):
     """The test split is looked at once, so that nobody chooses by it."""

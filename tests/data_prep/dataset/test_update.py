@@ -700,6 +700,7 @@ def killed_before(step: int, settings):
         os.kill(night.pid, signal.SIGKILL)
 
 
+@pytest.mark.full
 @pytest.mark.faults
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.full), 8])
 def test_a_killed_first_run_is_not_there_and_the_same_command_finishes_it(

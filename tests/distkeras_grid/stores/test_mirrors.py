@@ -151,6 +151,7 @@ def counting_server(folder, served, name):
     return http_server(folder, Counted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("down", [False, True], ids=["all up", "one down"])
 def test_M2_each_mirror_serves_its_share(folder, mirrors, down):
     """As servers count it; within five deviations, because the choice depends on their ports."""

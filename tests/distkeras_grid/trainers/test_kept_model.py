@@ -39,9 +39,9 @@ def test_own_classes_stay_with_the_model_of_any_end(monkeypatch, ending):
         lost_server=False,
         left=left,
         centers=(),
-        objects=own,
+        data=SimpleNamespace(compiled=SimpleNamespace(objects=own)),
     )
-    monkeypatch.setattr(base, "prepare", lambda *_: prepared)
+    monkeypatch.setattr(base, "prepare", lambda *_, **__: prepared)
     trainer = Stopped(Model(), custom_objects=own, progress=False)
     trainer.ending = ending
     if ending is None:
