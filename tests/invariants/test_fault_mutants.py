@@ -290,7 +290,6 @@ def passes(*scenario):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.full
 def test_a_mistake_is_noticed(monkeypatch, mistake):
     owner, name, method = MISTAKES[mistake][:3]
     act, *arguments = scenario_of(mistake)

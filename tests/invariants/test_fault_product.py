@@ -105,7 +105,6 @@ def goes_on_without(family, fault):
     return not in_rounds and fault != "rows changed"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("family", "kind", "fault"), MEANINGFUL)
 def test_whatever_dies_wherever_the_run_ends_as_promised(family, kind, fault):
     for point in MEANINGFUL[family, kind, fault]:
@@ -140,7 +139,6 @@ def test_the_product_is_whole_and_what_it_leaves_out_has_a_reason():
     assert STRUCK_SEQUENCE > 0
 
 
-@pytest.mark.full
 def test_faults_that_leave_the_worker_alive_leave_no_trace_in_rounds():
     """So that `exact` does not excuse what it must not."""
     for family in filter(whole_rounds, FAMILIES):
