@@ -27,7 +27,7 @@ from distkeras_grid.parameter_server.server_events import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    received,
+    message_event,
 )
 from distkeras_grid.parameter_server.spill import FileSnapshotStore
 from distkeras_grid.spec import RunSpec
@@ -103,7 +103,7 @@ class Coordinator:
         Then `wait` returns it. `bytes_up`: bytes of the frame.
         """
         # Outside the lock: it reads the whole section.
-        event = received(self._state_section, session, message, vector, bytes_up, state)
+        event = message_event(self._state_section, session, message, vector, bytes_up, state)
         with self._lock:
             answer = self._deliver(self._core.handle(event, self._now()), session)
         if isinstance(answer, RejectWaiter):

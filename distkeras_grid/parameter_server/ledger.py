@@ -111,7 +111,7 @@ class Ledger:
 
     def may_start(self, session: ConnectionId) -> bool:
         """Whether a ready seat may start. A seat without rows need not wait for the others."""
-        return self.members.started or self.stop or self.members.all[session.seat].rows == 0
+        return self.members.started or self.stop or self.members.seats[session.seat].rows == 0
 
     def start(self, session: ConnectionId) -> Start:
         """Let a seat start from the current center."""
@@ -227,7 +227,7 @@ class Ledger:
 
     def is_through(self, number: int) -> bool:
         """Whether a worker has no windows left: all its samples have come, or the run stops."""
-        due = (self.members.all[number].rows or 0) * self._epochs_left
+        due = (self.members.seats[number].rows or 0) * self._epochs_left
         return self.stop or self._trained(number) >= due
 
     def _trained(self, number: int) -> int:
@@ -237,7 +237,7 @@ class Ledger:
 
     def waits_for_driver(self, number: int) -> bool:
         """Whether a worker is at the end of an epoch after which callbacks have not acted yet."""
-        rows = self.members.all[number].rows
+        rows = self.members.seats[number].rows
         if not self._schedule.epoch_barrier or not rows or self.is_through(number):
             return False
         return self._epochs_before + self._trained(number) // rows > self.epochs_acted
@@ -329,7 +329,7 @@ class Ledger:
             SkippedRecord(
                 worker=session.seat,
                 attempt=session.attempt,
-                host=self.members.all[session.seat].host,
+                host=self.members.seats[session.seat].host,
                 epoch=commit.epoch,
                 window=commit.window,
                 samples=commit.samples,
@@ -362,7 +362,7 @@ class Ledger:
 
     def describe(self, arrival: PendingCommit) -> str:
         """Return which window of which worker a commit is, for errors."""
-        host = self.members.all[arrival.session.seat].host
+        host = self.members.seats[arrival.session.seat].host
         return f"{_window_of(arrival)}, Spark task {arrival.session.attempt}" + (
             f", host {host}" if host else ""
         )
@@ -418,7 +418,7 @@ class Ledger:
         return CenterUpdate(self.version, self.samples_folded, seats, events, seen, moment=now)
 
     def _status(self, number: int, *, waiting: bool) -> SeatStatus:
-        seat, work = self.members.all[number], self._work[number]
+        seat, work = self.members.seats[number], self._work[number]
         return SeatStatus(
             number,
             seat.attempt,
@@ -489,7 +489,7 @@ class Ledger:
         """Seats whose workers train and have windows left."""
         return [
             number
-            for number, seat in enumerate(self.members.all)
+            for number, seat in enumerate(self.members.seats)
             if seat.status == "running" and seat.rows and not self.is_through(number)
         ]
 
@@ -505,7 +505,7 @@ class Ledger:
                     **{name: getattr(seat, name) for name in _LASTING_SEAT},
                     **{name: getattr(work, name) for name in _LASTING_WORK},
                 }
-                for seat, work in zip(self.members.all, self._work, strict=True)
+                for seat, work in zip(self.members.seats, self._work, strict=True)
             ],
             "rates": self.rates,
         }
@@ -521,7 +521,7 @@ class Ledger:
         ledger.rates = list(saved.rates)
         for number, seat in enumerate(saved.seats):
             for name in _LASTING_SEAT:
-                setattr(ledger.members.all[number], name, getattr(seat, name))
+                setattr(ledger.members.seats[number], name, getattr(seat, name))
             for name in _LASTING_WORK:
                 setattr(ledger._work[number], name, getattr(seat, name))
         return ledger

@@ -61,17 +61,17 @@ class Membership:
         self.now: float | None = None
         #: Whether ready seats start, whoever is missing.
         self.started = False
-        self.all = [Seat() for _ in range(spec.workers)]
+        self.seats = [Seat() for _ in range(spec.workers)]
         self._spec = spec
         self._events = events
 
     def join(self, number: int, attempt: int) -> ConnectionId:
         """Give a seat to an attempt, and take it from an older one."""
-        if number >= len(self.all):
+        if number >= len(self.seats):
             raise RefusedError(
-                f"The run has the workers 0 to {len(self.all) - 1}. Received: worker {number}."
+                f"The run has the workers 0 to {len(self.seats) - 1}. Received: worker {number}."
             )
-        seat = self.all[number]
+        seat = self.seats[number]
         if attempt < seat.attempt:
             raise self.fenced(number, attempt)
         if attempt > seat.attempt:
@@ -115,8 +115,8 @@ class Membership:
                 f"{rows} rows of worker {session.seat}. Let driver and workers read the same data."
             )
         seat.rows = rows
-        total = sum(other.rows or 0 for other in self.all)
-        known = all(other.rows is not None for other in self.all)
+        total = sum(other.rows or 0 for other in self.seats)
+        known = all(other.rows is not None for other in self.seats)
         if total > self._spec.rows or (known and total != self._spec.rows):
             seat.rows = None
             raise RefusedError(
@@ -127,7 +127,7 @@ class Membership:
         self.log_status(
             session.seat, "ready", window_seconds=window_seconds or None, road=road or None
         )
-        self.started = self.started or self.present == len(self.all)
+        self.started = self.started or self.present == len(self.seats)
 
     def hear(self, session: ConnectionId, beat: Heartbeat) -> None:
         """Record a sign of life."""
@@ -139,7 +139,7 @@ class Membership:
     @property
     def present(self) -> int:
         """Seats that are ready."""
-        return sum(seat.status in _PRESENT for seat in self.all)
+        return sum(seat.status in _PRESENT for seat in self.seats)
 
     def start(self, session: ConnectionId) -> None:
         """Record that a seat starts."""
@@ -169,7 +169,7 @@ class Membership:
 
     def lose(self, session: ConnectionId) -> None:
         """Record that a connection broke, unless its seat has a newer one."""
-        seat = self.all[session.seat]
+        seat = self.seats[session.seat]
         if seat.connection == session.number and seat.status not in ("finished", "failed"):
             seat.status = "lost"
             self.log_status(session.seat, "lost")
@@ -177,12 +177,12 @@ class Membership:
     @property
     def finished(self) -> int:
         """Workers that have no windows left."""
-        return sum(seat.status == "finished" for seat in self.all)
+        return sum(seat.status == "finished" for seat in self.seats)
 
     @property
     def over(self) -> bool:
         """Whether enough seats have finished, so that the run does not wait for the others."""
-        return self.finished >= self._spec.quorum_of(len(self.all))
+        return self.finished >= self._spec.quorum_of(len(self.seats))
 
     def needed(self, present: Iterable[int]) -> int:
         """Return how many commits complete a synchronous round.
@@ -191,7 +191,7 @@ class Membership:
         that never comes back must not be needed by the last ones.
         """
         there = set(present)
-        due = self._spec.quorum_of(len(self.all)) - self.finished
+        due = self._spec.quorum_of(len(self.seats)) - self.finished
         return max(1, min(self._spec.quorum_of(len(there) + len(self.missing(there))), due))
 
     def missing(self, present: Iterable[int]) -> list[int]:
@@ -199,7 +199,7 @@ class Membership:
         waiting = set(present)
         return [
             number
-            for number, seat in enumerate(self.all)
+            for number, seat in enumerate(self.seats)
             if seat.status != "finished" and seat.rows != 0 and number not in waiting
         ]
 
@@ -207,15 +207,15 @@ class Membership:
 
     def is_of_attempt(self, number: int, attempt: int) -> bool:
         """Whether a seat was taken by this attempt before; also False if there is no such seat."""
-        return number < len(self.all) and self.all[number].attempt == attempt
+        return number < len(self.seats) and self.seats[number].attempt == attempt
 
     def is_current(self, session: ConnectionId) -> bool:
         """Whether no newer connection has the session's seat."""
-        return self.all[session.seat].connection == session.number
+        return self.seats[session.seat].connection == session.number
 
     def current(self, session: ConnectionId) -> Seat:
         """Return the seat of a session; every connection but the newest is fenced."""
-        seat = self.all[session.seat]
+        seat = self.seats[session.seat]
         if seat.connection != session.number:
             raise self.fenced(session.seat, session.attempt)
         return seat
@@ -223,7 +223,7 @@ class Membership:
     def fenced(self, number: int, attempt: int) -> FencedError:
         """Return the error for an attempt, or an old connection of one, that lost its seat."""
         return FencedError(
-            f"Worker {number} has a newer connection, of Spark task {self.all[number].attempt}. "
+            f"Worker {number} has a newer connection, of Spark task {self.seats[number].attempt}. "
             f"This one, of Spark task {attempt}, has to end."
         )
 
@@ -239,7 +239,7 @@ class Membership:
         self, number: int, status: str, *, attempt: int | None = None, **details: Any
     ) -> None:
         """Report to the driver what has become of a worker."""
-        seat = self.all[number]
+        seat = self.seats[number]
         self._events.add(
             WorkerRecord(
                 number,

@@ -413,7 +413,7 @@ class ServerCore:
     def _begin_anew(self, commit: VectorCommit, reply: CommitReply, now: float) -> SendReply:
         """Answer a commit that was skipped with the center, whatever the rule replies."""
         session, vector = commit.session, commit.vector
-        answer = replace(self._dated(reply), keep=self._checkpoint.asks(session.seat, now))
+        answer = self._answer_again(reply, session.seat, now)
         if self._rule.traits.steps_on_workers:
             return SendReply(session, answer)
         self.center.greet(session.seat, vector)
@@ -461,13 +461,14 @@ class ServerCore:
         seat, vector = commit.session.seat, commit.vector
         self.center.repeat(vector, seat)
         size = self._encoder.tell(seat, vector)
-        answer = replace(self._dated(reply), keep=self._checkpoint.asks(seat, now))
+        answer = self._answer_again(reply, seat, now)
         sent = vector if self._reply_has_vector else None
         return [SendReply(commit.session, answer, sent, size)]
 
-    def _dated(self, reply: CommitReply) -> CommitReply:
-        version = 0 if self._steps is None else self._steps.log.version
-        return replace(reply, state_version=version)
+    def _answer_again(self, reply: CommitReply, seat: int, now: float) -> CommitReply:
+        """Complete the reply to a commit that is not folded; the one before it may be lost."""
+        answer = replace(reply, keep=self._checkpoint.asks(seat, now))
+        return answer if self._steps is None else self._steps.ask_again(seat, answer)
 
     def _step(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         """Answer a worker that catches up with the steps of the others, or sends its weights."""

@@ -45,7 +45,7 @@ class ReceivedMessage:
     state: NDArray[np.uint8] | None = None
 
 
-def received(
+def message_event(
     section: StateSection,
     sender: ConnectionId,
     message: Message,

@@ -76,6 +76,10 @@ class WorkerSteps:
         version = self._ledger.version if others else self.log.version
         return replace(reply, state_version=version, state_wanted=wanted)
 
+    def ask_again(self, seat: int, reply: CommitReply) -> CommitReply:
+        """Complete the reply to a commit that is not folded; ask whoever has not answered."""
+        return replace(reply, state_version=self.log.version, state_wanted=seat in self._asked)
+
     def answer(self, event: ReceivedMessage) -> SendReply:
         """Answer a request for a step or for the optimizer's state, or weights and state."""
         if isinstance(event.message, FetchStep):

@@ -56,7 +56,7 @@ from distkeras_grid.parameter_server.server_events import (
     RejectWaiter,
     SeatGrant,
     SendReply,
-    received,
+    message_event,
 )
 from distkeras_grid.records import EpochEnded, WorkerRecord
 from distkeras_grid.rules import rule_of
@@ -264,7 +264,7 @@ class Simulation:
     ) -> None:
         """Let the server receive a message, and do what it answers."""
         section = self._spec.layout.state_section
-        event = received(section, session, message, vector, bytes_up, state)
+        event = message_event(section, session, message, vector, bytes_up, state)
         self._do(self._core.handle(event, self.now))
 
     def _go_on(self, worker: SimulatedWorker, session: ConnectionId) -> None:

@@ -57,7 +57,8 @@ class Parameter:
         self.name = name
         self.annotation: Any = inspect.get_annotations(owner)[name]
         names = dict(vars(sys.modules[owner.__module__]))
-        # A type that is said in words may exist for type checkers only.
+        # A type that is said in words may exist for type checkers only. The others are evaluated
+        # one by one, as `inspect.get_annotations` does: it is the text of the class itself.
         written = Any if self.text else self.annotation
         self.type: Any = eval(written, names) if isinstance(written, str) else written
 

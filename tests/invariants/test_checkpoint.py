@@ -40,7 +40,7 @@ from distkeras_grid.parameter_server.server_events import (
     JoinRequest,
     ReceivedMessage,
     SendReply,
-    received,
+    message_event,
 )
 from distkeras_grid.records import EpochEnded, WindowRecord
 from distkeras_grid.rules import (
@@ -220,7 +220,7 @@ class Run:
 
     def hear(self, session, message, **parts):
         self.now += 1.0
-        event = received(self.spec.layout.state_section, session, message, **parts)
+        event = message_event(self.spec.layout.state_section, session, message, **parts)
         self.deliver(self.core.handle(event, self.now))
 
     def deliver(self, actions):

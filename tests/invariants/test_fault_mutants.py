@@ -30,7 +30,7 @@ from distkeras_grid.parameter_server.server_events import (
     ReceivedMessage,
     RejectWaiter,
     SendReply,
-    received,
+    message_event,
 )
 from distkeras_grid.parameter_server.worker_state_store import WorkerStateStore
 from distkeras_grid.rules import CommitInfo
@@ -54,11 +54,11 @@ def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready
 
 def came(self):
     """Seats that have been ready at some time."""
-    return sum(member.rows is not None for member in self.all)
+    return sum(member.rows is not None for member in self.seats)
 
 
 def waits_for_all(self, session):
-    return self.members.present == len(self.members.all)
+    return self.members.present == len(self.members.seats)
 
 
 def impatient(self, clock, due=RunMonitor._due):
@@ -121,7 +121,7 @@ def not_finite():
     def send(sequence, value, loss=0.5):
         commit = WindowCommit(sequence, sequence, 1, sequence, 1, 1, loss, {}, 0, 0)
         vector = np.full(size, value, np.float32)
-        event = received(spec.layout.state_section, session, commit, vector)
+        event = message_event(spec.layout.state_section, session, commit, vector)
         (answer,) = core.handle(event, 0.0)
         if isinstance(answer, RejectWaiter):
             raise answer.error
@@ -198,7 +198,7 @@ def workers_go_on():
 #: the fault and the family whose runs do, or a function.
 MISTAKES = {
     "an old connection is heard": (
-        *(Membership, "current", lambda self, session: self.all[session.seat]),
+        *(Membership, "current", lambda self, session: self.seats[session.seat]),
         *("zombie twin", "delta"),
     ),
     "a commit counts twice": (Ledger, "admit", folds_again, "reset", "delta"),
@@ -212,7 +212,7 @@ MISTAKES = {
     "who has gone counts as there": (Membership, "present", property(came), all_start_at_once),
     "who comes again waits for all": (*(Ledger, "may_start", waits_for_all, all_start_at_once),),
     "a quorum waits for all": (
-        *(Membership, "needed", lambda self, present: len(self.all)),  # noqa: ARG005
+        *(Membership, "needed", lambda self, present: len(self.seats)),  # noqa: ARG005
         *("slot gone", "averaging with quorum"),
     ),
     "changes are told to who knows nothing": (

@@ -30,7 +30,7 @@ from distkeras_grid.parameter_server.server_events import (
     Disconnect,
     JoinRequest,
     ReceivedMessage,
-    received,
+    message_event,
 )
 from distkeras_grid.records import EpochEnded
 from distkeras_grid.weights import StateSection, Variable
@@ -232,7 +232,7 @@ class Grid:
 
     def say(self, session, message, held=None, state=None):
         """Send a message; return what of the answers is for its sender."""
-        actions = self.core.handle(received(STATE, session, message, held, 0, state), 0.0)
+        actions = self.core.handle(message_event(STATE, session, message, held, 0, state), 0.0)
         return next((action for action in actions if action.to == session), None)
 
     def start(self, session):
@@ -297,6 +297,19 @@ def test_an_epoch_that_waits_for_its_weights_is_told_when_they_have_come():
     grid.ended_epochs()
     with pytest.raises(RefusedError):
         grid.center(1)
+
+
+def test_a_worker_whose_reply_was_lost_is_asked_again_until_it_has_handed_over():
+    grid = Grid()
+    grid.round(0)
+    assert grid.round(1)[0].state_wanted
+    # The same commit on another connection.
+    grid.sessions[0] = grid.join(0, 0)
+    grid.say(grid.sessions[0], Resume())
+    assert grid.commit(0, 1)[0].state_wanted
+    assert not grid.commit(1, 1)[1].state_wanted
+    grid.tell(0, 2, 7, 8)
+    assert not grid.commit(0, 1)[0].state_wanted
 
 
 def kept_steps(grid):

@@ -59,7 +59,7 @@ from distkeras_grid.parameter_server.server_events import (
     JoinRequest,
     ReceivedMessage,
     RejectWaiter,
-    received,
+    message_event,
 )
 from distkeras_grid.records import (
     LateRecord,
@@ -234,7 +234,9 @@ class MindMachine(RuleBasedStateMachine):
 
     def say(self, session, message, vector=None, state=None):
         section = self.spec.layout.state_section
-        return self.core.handle(received(section, session, message, vector, 10, state), self.now)
+        return self.core.handle(
+            message_event(section, session, message, vector, 10, state), self.now
+        )
 
     def those(self, data, condition):
         """Return one of the workers for which a condition holds; none ends the step."""
@@ -800,6 +802,12 @@ class StepsMachine(RoundMachine):
         self.base, self.state, self.steps = 0, None, {}
         # Who was asked for weights and state, and whether the next reply asks.
         self.wanted, self.due = set(), False
+        # Whose commit has missed its round, and is asked again.
+        self.again = set()
+
+    def take(self, seat, commit, payload):
+        self.again = {seat} & self.wanted if commit.version < self.version else set()
+        return super().take(seat, commit, payload)
 
     def fold(self, entries):
         self.steps[self.version] = self.mean(entries)
@@ -817,9 +825,11 @@ class StepsMachine(RoundMachine):
 
     def check_answers(self, actions, answered):
         assert sorted(a.to.seat for a in actions) == sorted(answered)
-        # It is enough if one of them hands over.
-        assert sum(a.message.state_wanted for a in actions) == self.due
-        self.due = False
+        asked = {a.to.seat for a in actions if a.message.state_wanted}
+        # It is enough if one of a round hands over.
+        assert self.again <= asked
+        assert len(asked) == self.due + len(self.again)
+        self.due, self.again = False, set()
         for action in actions:
             assert action.message.version == self.version
             assert action.message.state_version == self.base
@@ -830,11 +840,13 @@ class StepsMachine(RoundMachine):
     @precondition(lambda self: self.any("running"))
     @rule(data=st.data(), payload=VALUES)
     def commit_again(self, data, payload):
-        worker = self.workers[self.those(data, idle)]
+        number = self.those(data, idle)
+        worker = self.workers[number]
         if worker.last is None:
             return
         (action,) = self.say(worker.session, worker.last, payload.copy())
         worker.version = action.message.version
+        assert action.message.state_wanted == (number in self.wanted)
         self.check_asks(action)
 
     @precondition(lambda self: self.any("running"))
