@@ -396,14 +396,14 @@ def test_numbers_that_are_not_finite_are_refused(serve, tools, value):
 def test_what_a_worker_changes_after_it_was_checked_is_not_folded(serve, tools, monkeypatch):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
-    checked = coordinator.received
+    checked = coordinator.message_event
 
     def check(*arguments):
         event = checked(*arguments)
         client.outgoing[:] = np.nan
         return event
 
-    monkeypatch.setattr(coordinator, "received", check)
+    monkeypatch.setattr(coordinator, "message_event", check)
     client.outgoing[:] = 3
     reply = np.empty(SIZE, np.float32)
     client.exchange(tools.commit(0), client.outgoing, reply)
