@@ -206,14 +206,17 @@ def test_the_error_of_a_cancelled_job_is_told_as_the_interrupt(
             spark.range(2).mapInArrow(sleep, "id long").toArrow()
 
     def interrupt() -> None:
-        # Before the job has begun there is nothing to cancel, and PySpark waits for its end.
-        tracker, deadline = spark.sparkContext.statusTracker(), time.monotonic() + 120
-        while not tracker.getActiveJobsIds() and time.monotonic() < deadline:
+        # Before the job has begun there is nothing to cancel, and PySpark waits for its end. A job
+        # that an earlier test cancelled may still count as active.
+        deadline = time.monotonic() + 120
+        while not {*tracker.getActiveJobsIds()} - before and time.monotonic() < deadline:
             time.sleep(0.1)
         interrupted_at.append(time.monotonic())
         os.kill(os.getpid(), number)
 
     interrupted_at: list[float] = []
+    tracker = spark.sparkContext.statusTracker()
+    before = {*tracker.getActiveJobsIds()}
     with terminable():
         thread = threading.Thread(target=interrupt)
         thread.start()
