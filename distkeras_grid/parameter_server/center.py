@@ -51,7 +51,7 @@ class Center:
     def greet(self, seat: int, out: Vector) -> None:
         """Give the center to a seat that starts."""
         vector = self.of(seat)
-        self._rule.greet(vector[self._ruled], self._memory(seat))
+        self._rule.on_join(vector[self._ruled], self._memory(seat))
         np.copyto(out, vector)
 
     def of(self, seat: int) -> Vector:
@@ -102,7 +102,7 @@ class Center:
         small = True
         with np.errstate(over="ignore", invalid="ignore"):
             for span in (self._ruled, *self._averaged):
-                combine = rule.combine if span is self._ruled else combine_statistics
+                combine = rule.aggregate if span is self._ruled else combine_statistics
                 center, sent = self.vector[span], [payload[span] for payload in payloads]
                 for place in chunks(center.size):
                     combine(center[place], [each[place] for each in sent], commits)
@@ -114,7 +114,7 @@ class Center:
         """Turn a commit that has been folded, or is too late to be, into its reply."""
         vector = self.of(seat)
         self._rule.repeat(vector[self._ruled], payload[self._ruled])
-        self._rule.greet(vector[self._ruled], self._memory(seat))
+        self._rule.on_join(vector[self._ruled], self._memory(seat))
         for span in self._averaged:
             np.copyto(payload[span], vector[span])
 

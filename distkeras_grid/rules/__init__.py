@@ -37,7 +37,7 @@ from distkeras_grid.rules.gradient_compression import (
 )
 from distkeras_grid.rules.scaling import Scaling
 from distkeras_grid.rules.single import IndependentRule, SequentialRule
-from distkeras_grid.rules.statistics import adopt_vector, propose_vector
+from distkeras_grid.rules.statistics import apply_reply, compute_commit
 from distkeras_grid.rules.synchronous import AveragingRule, MeanGradientRule
 from distkeras_grid.spec import CompressionSpec, RuleSpec
 
@@ -70,12 +70,12 @@ __all__ = [
     "SequentialRule",
     "SynchronousRule",
     "accumulators",
-    "adopt_vector",
+    "apply_reply",
     "build_rule",
     "compression_of",
     "compression_spec",
+    "compute_commit",
     "gradient_compression",
-    "propose_vector",
     "rule_of",
     "spec_of",
 ]

@@ -41,7 +41,7 @@ class AdagradRule(AsynchronousRule):
         check_positive("initial", self.initial, zero=True)
         check_positive("epsilon", self.epsilon, zero=True)
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``A``."""
         np.copyto(out, after)
 

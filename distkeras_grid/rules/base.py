@@ -117,7 +117,7 @@ class Rule(ABC):
     traits: ClassVar[RuleProperties] = RuleProperties()
 
     @abstractmethod
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
         """Fill `out` with what the worker commits.
 
         `before, after`: the trainable part at the start and at the end of the window, ``float32``;
@@ -126,7 +126,7 @@ class Rule(ABC):
         `out`: what is sent; same shape. May be neither `before` nor `after`.
         """
 
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
+    def apply_reply(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Fill `out` with the trainable part that the next window starts from: the reply.
 
         `out`: may be `after` or `reply` itself.
@@ -143,7 +143,7 @@ class Rule(ABC):
         centers = workers - 1 if self.traits.own_center else 0
         return centers + self.traits.shared_vectors + workers * self.traits.seat_vectors
 
-    def greet(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
+    def on_join(self, center: Vector, memory: Memory) -> None:  # noqa: B027 - most remember nothing
         """Record that a seat receives the center, at its start or because a reply was lost."""
 
     def repeat(self, center: Vector, payload: Vector) -> None:
@@ -172,7 +172,7 @@ class SynchronousRule(Rule):
     """A rule whose server folds the commits of all workers at once."""
 
     @abstractmethod
-    def combine(
+    def aggregate(
         self, center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
     ) -> None:
         """Fold one round of commits into the center, and turn each into its reply.

@@ -46,16 +46,16 @@ class DeltaRule(AsynchronousRule):
         """The factors of a delta, in the order in which they are applied."""
         return ()
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:
         """Send ``x - x0``, scaled."""
         np.subtract(after, before, out=out)
         for scaling in self.scalings:
             scaling.on_worker(out, steps)
 
-    def greet(self, center: Vector, memory: Memory) -> None:
+    def on_join(self, center: Vector, memory: Memory) -> None:
         """Remember where the next window starts, for scalings that ask for it."""
         for scaling, state in self._with_memory(memory):
-            scaling.remember(center, state)
+            scaling.save_base(center, state)
 
     def fold(self, center: Vector, payload: Vector, commit: CommitInfo, memory: Memory) -> None:
         """Scale the commit and add it; reply with the new center."""
@@ -65,7 +65,7 @@ class DeltaRule(AsynchronousRule):
         np.add(center, payload, out=center)
         np.copyto(payload, center)
         for scaling, state in scalings:
-            scaling.remember(center, state)
+            scaling.save_base(center, state)
 
     def _with_memory(self, memory: Memory) -> Iterator[tuple[Scaling, Memory]]:
         start = 0

@@ -33,7 +33,7 @@ class _Elastic(Rule):
         if not 0 <= self.alpha <= 1:
             raise ConfigurationError(f"alpha must lie between 0 and 1. Received: {self.alpha!r}.")
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``x``."""
         np.copyto(out, after)
 
@@ -41,7 +41,7 @@ class _Elastic(Rule):
         """Reply with ``e = 0``: the lost ``e`` is not known any more; the worker keeps ``x``."""
         payload.fill(0.0)
 
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:
+    def apply_reply(self, after: Vector, reply: Vector, out: Vector) -> None:
         """Move toward the center: ``x - e``."""
         np.subtract(after, reply, out=out)
 
@@ -100,7 +100,7 @@ class ElasticRoundRule(_Elastic, SynchronousRule):
 
     name: ClassVar[str] = "elastic_round"
 
-    def combine(
+    def aggregate(
         self,
         center: Vector,
         payloads: Sequence[Vector],

@@ -51,11 +51,11 @@ class EnergyMatchingRule(AsynchronousRule):
         check_positive("largest_scale", self.largest_scale)
         check_positive("epsilon", self.epsilon)
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``d``."""
         np.subtract(after, before, out=out)
 
-    def greet(self, center: Vector, memory: Memory) -> None:
+    def on_join(self, center: Vector, memory: Memory) -> None:
         """Remember where the next window starts; the momentum stays."""
         np.copyto(memory[1], center)
 

@@ -37,7 +37,7 @@ class Scaling:
         because `append_history` is called again after the fold.
         """
 
-    def remember(self, center: Vector, memory: Memory) -> None:
+    def save_base(self, center: Vector, memory: Memory) -> None:
         """Note the center that a seat receives, at its start and with each reply."""
 
 
@@ -102,6 +102,6 @@ class PerDistance(Scaling):
         np.add(base, 1, out=base)
         np.divide(delta, base, out=delta)
 
-    def remember(self, center: Vector, memory: Memory) -> None:
+    def save_base(self, center: Vector, memory: Memory) -> None:
         """Note the center."""
         np.copyto(memory[0], center)

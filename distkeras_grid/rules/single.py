@@ -24,7 +24,7 @@ class SequentialRule(AsynchronousRule):
     name: ClassVar[str] = "sequential"
     traits: ClassVar[RuleProperties] = RuleProperties(reply=ReplyKind.NOTHING, keeps_weights=True)
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``x``."""
         np.copyto(out, after)
 
@@ -32,7 +32,7 @@ class SequentialRule(AsynchronousRule):
         """Replace the center."""
         np.copyto(center, payload)
 
-    def adopt(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
+    def apply_reply(self, after: Vector, reply: Vector, out: Vector) -> None:  # noqa: ARG002
         """Keep ``x``."""
         np.copyto(out, after)
 

@@ -45,7 +45,7 @@ def combine_statistics(
         np.copyto(payload, center)
 
 
-def propose_vector(
+def compute_commit(
     rule: Rule,
     sections: Sequence[Section],
     before: Vector,
@@ -60,12 +60,12 @@ def propose_vector(
     for section in sections:
         part = section.span
         if section.policy == "rule":
-            rule.propose(before[part], after[part], steps, out[part])
+            rule.compute_commit(before[part], after[part], steps, out[part])
         else:
             np.copyto(out[part], after[part])
 
 
-def adopt_vector(
+def apply_reply(
     rule: Rule, sections: Sequence[Section], after: Vector, reply: Vector, out: Vector
 ) -> None:
     """Fill `out` with the whole vector that a worker's next window starts from.
@@ -76,6 +76,6 @@ def adopt_vector(
     for section in sections:
         part = section.span
         if section.policy == "rule":
-            rule.adopt(after[part], reply[part], out[part])
+            rule.apply_reply(after[part], reply[part], out[part])
         else:
             np.copyto(out[part], averaged[part])

@@ -63,11 +63,11 @@ class AveragingRule(SynchronousRule):
 
     name: ClassVar[str] = "averaging"
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send ``x``."""
         np.copyto(out, after)
 
-    def combine(
+    def aggregate(
         self, center: Vector, payloads: Sequence[Vector], commits: Sequence[CommitInfo]
     ) -> None:
         """Replace the center by the mean; it is the reply to all."""
@@ -94,11 +94,11 @@ class MeanGradientRule(SynchronousRule):
         """Return the steps that are kept, and the state of an optimizer like Adam, old and new."""
         return 16 + 2 * 3
 
-    def propose(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
+    def compute_commit(self, before: Vector, after: Vector, steps: int, out: Vector) -> None:  # noqa: ARG002
         """Send the mean gradient of the window's rows."""
         np.copyto(out, after)
 
-    def combine(
+    def aggregate(
         self,
         center: Vector,  # noqa: ARG002
         payloads: Sequence[Vector],

@@ -22,7 +22,7 @@ from distkeras_grid.errors import GridError, NonFiniteLossError, RefusedError
 from distkeras_grid.outliers import Validate, ask
 from distkeras_grid.parameter_server.messages import CommitReply, GoOn, Start, Step, WindowCommit
 from distkeras_grid.rows import aligned_empty
-from distkeras_grid.rules import Accumulator, Rule, adopt_vector, propose_vector
+from distkeras_grid.rules import Accumulator, Rule, apply_reply, compute_commit
 from distkeras_grid.rules.finite_checks import is_finite
 from distkeras_grid.worker.worker_state import check_same, copy_checked
 
@@ -460,7 +460,7 @@ class WorkerCore:
         if window.sequence < self.repeats_until:
             np.copyto(self.before, self.after)
             return self._next_window()
-        propose_vector(
+        compute_commit(
             self._rule, self._sections, self.before, self.after, result.steps, self.payload
         )
         reason = ""
@@ -517,7 +517,7 @@ class WorkerCore:
             self.offset = self._batches_done(self.sequence)
             orders = [ResetEngine(), SetScheduleOffset(self.offset)]
         else:
-            adopt_vector(self._rule, self._sections, self.after, self.before, out=self.before)
+            apply_reply(self._rule, self._sections, self.after, self.before, out=self.before)
         if message.learning_rate is not None:
             orders.append(SetLearningRate(message.learning_rate))
         return orders + self._next_window()

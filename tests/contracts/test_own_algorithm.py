@@ -30,7 +30,7 @@ def test_the_algorithm_of_the_guide_runs(project: Path, monkeypatch: pytest.Monk
     )
     rule = names["HalfRule"]()  # type: ignore[operator]
     center, out = np.zeros(2, np.float32), np.empty(2, np.float32)
-    rule.propose(center, np.array([2, 4], np.float32), 1, out)
+    rule.compute_commit(center, np.array([2, 4], np.float32), 1, out)
     rule.fold(center, out, names["CommitInfo"](0, 1, 1, 0), [])  # type: ignore[operator]
     assert center.tolist() == [1, 2]
     assert names["Half"].default_window == 8  # type: ignore[attr-defined]

@@ -18,10 +18,10 @@ from distkeras_grid.rules import (
     CommitInfo,
     DeltaRule,
     LocalSteps,
-    adopt_vector,
+    apply_reply,
     build_rule,
+    compute_commit,
     finite_checks,
-    propose_vector,
 )
 from distkeras_grid.weights import sections_of_sizes
 from tests.specs import make_spec
@@ -58,13 +58,13 @@ def exchange(rule, vector, before, after, workers=1):
     center = Center(rule, vector, SECTIONS, workers)
     payload, start = np.empty_like(vector), np.empty_like(vector)
     center.greet(0, start)
-    propose_vector(rule, SECTIONS, before, after, 3, payload)
+    compute_commit(rule, SECTIONS, before, after, 3, payload)
     info = CommitInfo(seat=0, steps=3, samples=5, staleness=0)
     if isinstance(rule, AsynchronousRule):
         center.fold(payload, info)
     else:
         center.combine([payload], [info])
-    adopt_vector(rule, SECTIONS, after, payload, start)
+    apply_reply(rule, SECTIONS, after, payload, start)
     if rule.traits.steps_on_workers:  # by SGD with rate 1
         start[:TRAINABLE] = before[:TRAINABLE] - start[:TRAINABLE]
     return start
@@ -116,10 +116,10 @@ def test_statistics_are_never_summed(rule):
 def test_adopt_may_work_in_place(rule):
     after, reply = random_vector(7), random_vector(8)
     out = np.empty_like(after)
-    adopt_vector(rule, SECTIONS, after, reply, out)
+    apply_reply(rule, SECTIONS, after, reply, out)
     for target in (after.copy(), reply.copy()):
         sources = (target, reply) if np.array_equal(target, after) else (after, target)
-        adopt_vector(rule, SECTIONS, *sources, target)
+        apply_reply(rule, SECTIONS, *sources, target)
         np.testing.assert_array_equal(target, out)
 
 
@@ -129,7 +129,7 @@ def test_repeated_commits_leave_the_center_alone(rule):
     center.repeat(payload, 0)
     np.testing.assert_array_equal(center.vector, random_vector(9))
     start = np.empty_like(payload)
-    adopt_vector(rule, SECTIONS, random_vector(10), payload, start)
+    apply_reply(rule, SECTIONS, random_vector(10), payload, start)
     worker = random_vector(10) if rule.traits.keeps_weights else random_vector(9)
     np.testing.assert_array_equal(start[:TRAINABLE], worker[:TRAINABLE])
 

@@ -15,7 +15,7 @@ from tests.invariants.quadratics import descend, fixed, trained
 def average(vectors, samples):
     center = np.zeros_like(vectors[0])
     infos = [CommitInfo(seat, 1, count, 0) for seat, count in enumerate(samples)]
-    AveragingRule().combine(center, [vector.copy() for vector in vectors], infos)
+    AveragingRule().aggregate(center, [vector.copy() for vector in vectors], infos)
     return center
 
 

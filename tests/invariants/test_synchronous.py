@@ -168,7 +168,7 @@ def test_Q6_the_sum_in_another_order_would_be_another_one():
     for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0]):
         center = np.ones(8, np.float32)
         infos = [CommitInfo(number, 1, 1, 0) for number in order]
-        AveragingRule().combine(center, [rows[number].copy() for number in order], infos)
+        AveragingRule().aggregate(center, [rows[number].copy() for number in order], infos)
         sums.append(center)
     assert (sums[0] != sums[1]).any()
 

@@ -13,8 +13,8 @@ from distkeras_grid.rules import (
     CommitInfo,
     ElasticMomentumRule,
     LocalSteps,
-    adopt_vector,
-    propose_vector,
+    apply_reply,
+    compute_commit,
 )
 from tests.engines import engine_of
 
@@ -68,9 +68,9 @@ def train(worker, rule, window):
     for start in range(0, STEPS, window):
         block = RowBlock((x[start : start + window],), (y[start : start + window],))
         result = worker.run(before, [block], after)
-        propose_vector(rule, sections, before, after, result.steps, payload)
+        compute_commit(rule, sections, before, after, result.steps, payload)
         center.fold(payload, CommitInfo(0, result.steps, result.samples, 0))
-        adopt_vector(rule, sections, after, payload, before)
+        apply_reply(rule, sections, after, payload, before)
     return center.vector, before
 
 

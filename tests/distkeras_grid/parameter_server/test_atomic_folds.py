@@ -74,7 +74,7 @@ class Failing(DownpourRule):
 class FailingRound(AveragingRule):
     name: ClassVar[str] = "failing_round"
 
-    def combine(self, center, payloads, commits):  # noqa: ARG002
+    def aggregate(self, center, payloads, commits):  # noqa: ARG002
         raise KeyError("my own mistake")
 
 
@@ -101,7 +101,7 @@ class Doubling(DownpourRule):
 class DoublingRound(AveragingRule):
     name: ClassVar[str] = "doubling_round"
 
-    def combine(self, center, payloads, commits):  # noqa: ARG002
+    def aggregate(self, center, payloads, commits):  # noqa: ARG002
         with np.errstate(over="ignore"):
             center *= 2
 
@@ -293,7 +293,7 @@ class FailingGreeting(DownpourRule):
     name: ClassVar[str] = "failing_greeting"
     switch: ClassVar[list[bool]] = []
 
-    def greet(self, center, memory):  # noqa: ARG002
+    def on_join(self, center, memory):  # noqa: ARG002
         if self.switch:
             raise ValueError("my own mistake")
 

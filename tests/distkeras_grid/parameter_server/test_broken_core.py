@@ -71,9 +71,9 @@ class MistakenRate(DynamicRateRule):
         Mistake.at("fold", center)
         super().fold(center, payload, commit, memory)
 
-    def greet(self, center, memory):
-        Mistake.at("greet", center)
-        super().greet(center, memory)
+    def on_join(self, center, memory):
+        Mistake.at("on_join", center)
+        super().on_join(center, memory)
 
     def repeat(self, center, payload):
         Mistake.at("repeat", center)
@@ -84,13 +84,13 @@ class MistakenRate(DynamicRateRule):
 class MistakenMean(AveragingRule):
     name: ClassVar[str] = "mistaken_mean"
 
-    def combine(self, center, payloads, commits):
+    def aggregate(self, center, payloads, commits):
         Mistake.at("fold", center)
-        super().combine(center, payloads, commits)
+        super().aggregate(center, payloads, commits)
 
-    def greet(self, center, memory):
-        Mistake.at("greet", center)
-        super().greet(center, memory)
+    def on_join(self, center, memory):
+        Mistake.at("on_join", center)
+        super().on_join(center, memory)
 
     def repeat(self, center, payload):
         Mistake.at("repeat", center)
@@ -222,9 +222,9 @@ class FailingRule(Breaking):
                 if worker.status == "joined":
                     self.ready(seat)
 
-        self.breaks("greet", after, come)
+        self.breaks("on_join", after, come)
 
-    @rule(data=st.data(), where=st.sampled_from(["repeat", "greet"]), payload=VALUES)
+    @rule(data=st.data(), where=st.sampled_from(["repeat", "on_join"]), payload=VALUES)
     def the_rule_fails_at_a_repetition(self, data, where, payload):
         def again():
             if any(map(idle, self.workers)):

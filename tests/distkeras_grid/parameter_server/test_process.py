@@ -26,7 +26,7 @@ from distkeras_grid.parameter_server.auth import new_key, seat_key
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.records import WindowRecord
-from distkeras_grid.rules import adopt_vector, propose_vector, rule_of
+from distkeras_grid.rules import apply_reply, compute_commit, rule_of
 
 
 def work(server, key, settings, seat, windows, train, tools, steps=1):
@@ -41,11 +41,11 @@ def work(server, key, settings, seat, windows, train, tools, steps=1):
         answers = []
         for sequence in range(windows):
             after[:] = train(before)
-            propose_vector(rule, settings.spec.layout.sections, before, after, steps, payload)
+            compute_commit(rule, settings.spec.layout.sections, before, after, steps, payload)
             version = answers[-1].version if answers else 0
             commit = tools.commit(sequence, version=version)
             answers.append(client.exchange(commit, payload, reply))
-            adopt_vector(rule, settings.spec.layout.sections, after, reply, before)
+            apply_reply(rule, settings.spec.layout.sections, after, reply, before)
         client.finish()
     return answers, before
 

@@ -20,9 +20,9 @@ from distkeras_grid.rules import (
     RULES,
     AsynchronousRule,
     LocalSteps,
-    adopt_vector,
+    apply_reply,
     build_rule,
-    propose_vector,
+    compute_commit,
 )
 from tests.distkeras_grid.parameter_server.relay import Fault, Relay
 
@@ -94,7 +94,7 @@ class Worker:
         self.after[TRAINABLE:] = self.before[TRAINABLE:] + change[TRAINABLE:]
         payload = np.empty_like(self.before)
         sections = tools.settings(**SIZES).spec.layout.sections
-        propose_vector(self.rule, sections, self.before, self.after, 2, payload)
+        compute_commit(self.rule, sections, self.before, self.after, 2, payload)
         commit = tools.commit(self.sequence, version=self.version, steps=2, samples=4)
         return Told(self.seat, commit, payload)
 
@@ -107,7 +107,7 @@ class Worker:
             self.catch_up(answer.version)
         else:
             sections = tools.settings(**SIZES).spec.layout.sections
-            adopt_vector(self.rule, sections, self.after, reply, out=self.before)
+            apply_reply(self.rule, sections, self.after, reply, out=self.before)
             self.version = answer.version
 
     def catch_up(self, newest):

@@ -23,7 +23,7 @@ class LastGiven(Scaling):
     def on_server(self, delta, commit, center, memory):  # noqa: ARG002
         np.multiply(delta, memory[0], out=delta)
 
-    def remember(self, center, memory):
+    def save_base(self, center, memory):
         np.copyto(memory[0], center)
 
 
@@ -44,7 +44,7 @@ def moved(*chain, start=2.0):
     center = Center(rule, np.array([start], np.float32), sections_of_sizes(1), 1)
     before, payload = np.empty(1, np.float32), np.empty(1, np.float32)
     center.greet(0, before)
-    rule.propose(before, before + 8, COMMIT.steps, payload)
+    rule.compute_commit(before, before + 8, COMMIT.steps, payload)
     center.fold(payload, COMMIT)
     return float(center.vector[0]) - start
 
