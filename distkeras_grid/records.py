@@ -195,7 +195,7 @@ class WorkerRecord(Record, frozen=True, tag="worker"):
     state_windows: int | None = None
     # With ``ready`` and ``resumed``: how its vectors travel between it and the server, ``tcp``,
     # ``unix socket`` or ``shared memory``
-    road: str | None = None
+    transport: str | None = None
     at: float | None = None  # When it happened, Unix seconds by the server's clock
     # host and log: Where the worker ran, and the path of its executor's log there; empty if not
     # known

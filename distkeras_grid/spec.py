@@ -180,25 +180,25 @@ class LayoutSpec(FrozenStruct, frozen=True):
     state: tuple[Variable, ...] = ()
     # Most bytes of what a worker needs beside the center to go on: its own weights, optimizer,
     # random generators and residual. The server keeps it; 0 if nothing is kept.
-    kept_limit: int = 0
+    worker_state_limit: int = 0
 
     def __post_init__(self) -> None:
         _within("trainable_size", self.trainable_size, 1)
         _within("statistics_size", self.statistics_size, 0)
-        _within("kept_limit", self.kept_limit, 0)
+        _within("worker_state_limit", self.worker_state_limit, 0)
         # Refuses types that cannot travel.
         StateSection(self.state)
 
     @classmethod
     def of(
-        cls, layout: WeightLayout, state: StateSection | None = None, kept_limit: int = 0
+        cls, layout: WeightLayout, state: StateSection | None = None, worker_state_limit: int = 0
     ) -> Self:
         """Return the sizes of a model's layout, and of what workers share and keep beside it."""
         return cls(
             trainable_size=layout.trainable_size,
             statistics_size=layout.statistics_size,
             state=() if state is None else state.variables,
-            kept_limit=kept_limit,
+            worker_state_limit=worker_state_limit,
         )
 
     @property

@@ -68,7 +68,7 @@ SIZE = 3
 SECTIONS = {
     PayloadKind.VECTOR: np.ones(SIZE, np.float32).tobytes(),
     PayloadKind.STATE: bytes(20),
-    PayloadKind.KEPT: bytes(11),
+    PayloadKind.WORKER_STATE: bytes(11),
     PayloadKind.FILE: bytes(1),
 }
 GENERATION = DriverEpoch(3, Driver("application_17_0001", attempt=2), "token")
@@ -78,7 +78,7 @@ FIELD = Field("image", (32, 32, 1), classes=("a",))
 
 
 def _connection(state: str, side: Endpoint) -> ByteConnection:
-    connection = ByteConnection(side, SIZE, state_size=20, kept_limit=16)
+    connection = ByteConnection(side, SIZE, state_size=20, worker_state_limit=16)
     connection.state = state
     connection.vector = np.zeros(SIZE, np.float32)
     connection.passes_files = True

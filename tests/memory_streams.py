@@ -26,7 +26,7 @@ class MemoryStream:
         return True
 
     @property
-    def road(self) -> TransportName:
+    def transport(self) -> TransportName:
         """What carries the bytes."""
         return ""
 

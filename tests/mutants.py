@@ -157,7 +157,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
             *("see", "_place", "_looked", "_see", "_due", "_restarts"),
             *("begin_anew", "state"),
         ),
-        "trainers/retry_policy.py": ("once_more",),
+        "trainers/retry_policy.py": ("allows",),
     },
     "a run goes on without those it need not wait for": {
         "parameter_server/run_monitor.py": ("_begin", "_enough"),
@@ -166,7 +166,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         "parameter_server/server_core.py": ("_close_round",),
     },
     "only who is to blame is named": {
-        "parameter_server/run_monitor.py": ("_error", "_told", "told")
+        "parameter_server/run_monitor.py": ("_error", "_describe", "describe")
     },
     "a checkpoint is whole, and the newest two are kept": {
         "checkpoints.py": ("check", "piece", "numbers_of", "unused", "unused_rows"),

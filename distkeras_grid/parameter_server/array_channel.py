@@ -85,20 +85,20 @@ class ArrayChannel:
 
     def send(self, message: msgspec.Struct, arrays: Sequence[Array] = ()) -> None:
         """Send a message and its arrays, without a copy of contiguous ones."""
-        held = [np.ascontiguousarray(array, np.float32) for array in arrays]
+        contiguous = [np.ascontiguousarray(array, np.float32) for array in arrays]
         if isinstance(message, ArrayMessage):
-            message = msgspec.structs.replace(message, shapes=tuple(a.shape for a in held))
-        elif held:
+            message = msgspec.structs.replace(message, shapes=tuple(a.shape for a in contiguous))
+        elif contiguous:
             raise LocalProtocolError(f"{type(message).__name__} carries no arrays.")
         body = _ENCODER.encode(message)
-        payload = sum(array.nbytes for array in held)
+        payload = sum(array.nbytes for array in contiguous)
         known = self._vocabulary
         number = known.number_of(message)
         header = _HEADER.pack(known.magic, known.version, number, len(body), payload)
         deadline = time.monotonic() + STALL_SECONDS + payload / SLOWEST_LINE
         waiting = [memoryview(header)]
         whole = [self._sealed(memoryview(body), header)]
-        whole += [self._sealed(array.data.cast("B")) for array in held if array.size]
+        whole += [self._sealed(array.data.cast("B")) for array in contiguous if array.size]
         for pieces in whole:
             for place, piece in enumerate(pieces):
                 if place:
@@ -142,10 +142,10 @@ class ArrayChannel:
 
     def expect(self, kind: type[_Message], seconds: float) -> _Message:
         """Receive a message of one kind, without arrays."""
-        found = self.receive(seconds)
-        if found is None:
+        received = self.receive(seconds)
+        if received is None:
             raise ConnectionResetError("the other side closed it")
-        message, _ = found
+        message, _ = received
         if isinstance(message, Close):
             raise error_named(message.error, message.message, ParameterServerError) or (
                 ParameterServerError(message.message)

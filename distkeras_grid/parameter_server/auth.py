@@ -107,13 +107,13 @@ class NonceMemory:
 
     def __init__(self) -> None:
         # In the order in which they came.
-        self._seen: dict[str, None] = {}
+        self._nonces: dict[str, None] = {}
 
     def check(self, nonce: str) -> None:
         """Refuse a nonce that is malformed or was used before."""
         if len(nonce) != _NONCE_DIGITS or not set(nonce) <= set("0123456789abcdef"):
             raise AuthenticationError("A nonce is 32 bytes in hexadecimal. Received: another.")
-        if nonce in self._seen:
+        if nonce in self._nonces:
             raise AuthenticationError(
                 "This nonce was used before: the hello is a replay. Connect afresh."
             )
@@ -121,6 +121,6 @@ class NonceMemory:
     def remember(self, nonce: str) -> None:
         """Note that a conversation with this nonce has been authenticated."""
         self.check(nonce)
-        self._seen[nonce] = None
-        if len(self._seen) > MOST_NONCES:
-            del self._seen[next(iter(self._seen))]
+        self._nonces[nonce] = None
+        if len(self._nonces) > MOST_NONCES:
+            del self._nonces[next(iter(self._nonces))]

@@ -48,7 +48,7 @@ class Center:
         ]
         self._small = [self._is_small(vector)] * len(self._centers)
 
-    def greet(self, seat: int, out: Vector) -> None:
+    def on_join(self, seat: int, out: Vector) -> None:
         """Give the center to a seat that starts."""
         vector = self.of(seat)
         self._rule.on_join(vector[self._ruled], self._memory(seat))
@@ -186,8 +186,8 @@ def _copy_all(target: Any, source: Any) -> None:
     elif isinstance(target, list):
         if len(target) != len(source):
             raise DataError(f"The state needs {len(target)} entries. Received: {len(source)}.")
-        for part, given in zip(target, source, strict=True):
-            _copy_all(part, given)
+        for part, other in zip(target, source, strict=True):
+            _copy_all(part, other)
     elif target.shape != source.shape or target.dtype != source.dtype:
         raise DataError(
             f"The state needs a vector of shape {target.shape} and type {target.dtype}. Received: "

@@ -68,7 +68,7 @@ class Snapshots:
         # Numbers of those on the shelf.
         self._put: set[int] = set()
         self._awaited: dict[int, int] = {}
-        self._given: int | None = None
+        self._fetched: int | None = None
 
     @property
     def awaits(self) -> bool:
@@ -101,21 +101,21 @@ class Snapshots:
         self.take(due, center)
 
     def give(self, number: int) -> Vector:
-        """Return a snapshot. It is kept until `forget_given`, because the answer may be lost."""
+        """Return a snapshot. It is kept until `drop_fetched`, because the answer may be lost."""
         if number not in self._made and number not in self._put:
             raise RefusedError(
                 f"Snapshot {number} is not there: it is not due yet, was fetched before, or the "
                 f"run makes none. Received: a request for it in a run of {self._per_epoch} "
                 "snapshots an epoch."
             )
-        self._given = number
+        self._fetched = number
         return self._shelf.get(number) if number in self._put else self._made[number]
 
-    def forget_given(self, but: int | None) -> None:
+    def drop_fetched(self, but: int | None) -> None:
         """Drop the snapshot that was returned last, unless it is requested again."""
-        if self._given is not None and self._given != but:
-            self._made.pop(self._given, None)
-            if self._given in self._put:
-                self._put.remove(self._given)
-                self._shelf.drop(self._given)
-            self._given = None
+        if self._fetched is not None and self._fetched != but:
+            self._made.pop(self._fetched, None)
+            if self._fetched in self._put:
+                self._put.remove(self._fetched)
+                self._shelf.drop(self._fetched)
+            self._fetched = None

@@ -54,8 +54,8 @@ class Channel:
         kind, connection = type(message), self.connection
         payload, content = memoryview(b""), PayloadKind.NOTHING
         if state is not None:
-            kept = PayloadKind.KEPT in kind.carries
-            payload, content = state.data, PayloadKind.KEPT if kept else PayloadKind.STATE
+            kinds = (PayloadKind.WORKER_STATE, PayloadKind.STATE)
+            payload, content = state.data, next(each for each in kinds if each in kind.carries)
         elif vector is not None and connection.lends_for(kind):
             head = connection.send(message, vector.nbytes, PayloadKind.LENT)
             connection.lay(vector)
@@ -120,9 +120,9 @@ class Channel:
             os.close(file)
 
     @property
-    def road(self) -> TransportName:
+    def transport(self) -> TransportName:
         """How vectors travel."""
-        return "shared memory" if self.connection.lends else self._stream.road
+        return "shared memory" if self.connection.lends else self._stream.transport
 
     @property
     def passes_files(self) -> bool:

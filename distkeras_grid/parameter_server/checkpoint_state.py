@@ -140,7 +140,7 @@ class SavedServer(_SavedStruct, frozen=True):
     ledger: SavedLedger
     center: SavedCenter
     replay: SavedReplay | None
-    kept: dict[str, SavedWorkerState]
+    worker_states: dict[str, SavedWorkerState]
     outliers: RunningStatistics | None = None
 
     @classmethod
@@ -179,7 +179,9 @@ class SavedServer(_SavedStruct, frozen=True):
             "center": self._centers_fit(spec.size),
             "rows": sum(seat.rows or 0 for seat in ledger.seats) <= spec.rows,
             "epochs": spec.schedule.epochs_before <= ledger.epochs_ended <= spec.epochs,
-            "kept": all(self._fits(seat, kept) for seat, kept in self.kept.items()),
+            "states of workers": all(
+                self._fits(seat, state) for seat, state in self.worker_states.items()
+            ),
             "replay": self.replay is None or self._replays(self.replay, spec),
         }
         if wrong := [name for name, right in numbers.items() if not right]:
@@ -199,11 +201,11 @@ class SavedServer(_SavedStruct, frozen=True):
             and all(map(is_finite, [*center.centers, *vectors]))
         )
 
-    def _fits(self, name: str, kept: SavedWorkerState) -> bool:
+    def _fits(self, name: str, state: SavedWorkerState) -> bool:
         if not (name.isascii() and name.isdigit() and int(name) < len(self.ledger.seats)):
             return False
         seat = self.ledger.seats[int(name)]
-        return kept.sequence <= seat.next_sequence and kept.version <= self.ledger.version
+        return state.sequence <= seat.next_sequence and state.version <= self.ledger.version
 
     def _replays(self, replay: SavedReplay, spec: RunSpec) -> bool:
         size = spec.layout.state_section.nbytes
@@ -244,7 +246,7 @@ def repartition(data: Packed, workers: int) -> Packed:
     seat = SavedSeat(rows=None, digest="", next_sequence=0, samples_folded=0, samples_dropped=0)
     tree["ledger"]["seats"] = [structs.asdict(seat) for _ in range(workers)]
     tree["center"]["own"] = [[np.zeros_like(each) for each in own[0]] for _ in range(workers)]
-    tree["kept"] = {}
+    tree["worker_states"] = {}
     return pack(tree)
 
 
@@ -252,6 +254,6 @@ def _is(array: Array, shape: tuple[int, ...], dtype: type) -> bool:
     return (array.shape, array.dtype) == (shape, np.dtype(dtype))
 
 
-def kept_in_order(kept: Mapping[str, SavedWorkerState]) -> list[int]:
+def seats_in_order(states: Mapping[str, SavedWorkerState]) -> list[int]:
     """Return the seats whose states follow the server's own, in the order of the parts."""
-    return sorted(map(int, kept))
+    return sorted(map(int, states))

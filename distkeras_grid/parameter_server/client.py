@@ -103,7 +103,7 @@ class WorkerClient:
         # The arguments of `ready`.
         self._rows, self._digest, self._window_seconds = 0, "", 0.0
         self._running = False
-        self._conversation: ClientSession
+        self._session: ClientSession
         self._compression = compression
         self._decoder = DeltaDecoder(compression, self.vector)
         # What the server reads from, and whether to offer it.
@@ -128,7 +128,7 @@ class WorkerClient:
         deadline: float,
         *,
         state_size: int = 0,
-        kept_limit: int = 0,
+        worker_state_limit: int = 0,
         compression: CompressionName | None = None,
     ) -> Self:
         """Connect, by the Unix socket if the server is on this host, and take the seat.
@@ -137,7 +137,7 @@ class WorkerClient:
 
         `deadline`: total time [s]. A connection that is refused or breaks is tried again.
         `state_size`: size of the optimizer's state that the run's workers share, in bytes.
-        `kept_limit`: largest size of the state that a worker keeps on the server, in bytes.
+        `worker_state_limit`: largest size of the state that a worker keeps on the server, in bytes.
         `compression`: compression of the vectors in exchanges; None for no compression.
         """
 
@@ -149,7 +149,7 @@ class WorkerClient:
                 WorkerWelcome,
                 seconds,
                 state_size=state_size,
-                kept_limit=kept_limit,
+                worker_state_limit=worker_state_limit,
                 compression=compression,
             )
 
@@ -167,16 +167,16 @@ class WorkerClient:
         return None if self._own is None else self._own.vector
 
     @property
-    def road(self) -> TransportName:
+    def transport(self) -> TransportName:
         """How vectors travel now."""
-        return self._conversation.channel.road
+        return self._session.channel.transport
 
     def use(self, vector: Vector) -> None:
         """Keep the center in the caller's memory from now on; called before `ready`.
 
         `vector`: shape ``(size,)``, ``float32``, contiguous; becomes the attribute of this name.
         """
-        self.vector = self._conversation.channel.connection.vector = vector
+        self.vector = self._session.channel.connection.vector = vector
         self._decoder = DeltaDecoder(self._compression, vector)
 
     def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
@@ -184,8 +184,8 @@ class WorkerClient:
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            told = Heartbeat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE])
-            self._again(lambda: self._conversation.ask(told, Done))
+            beat = Heartbeat(doing, done, host[:LONGEST_NAME], log[:LONGEST_PLACE])
+            self._again(lambda: self._session.ask(beat, Done))
         finally:
             self._turn.release()
         return True
@@ -208,8 +208,8 @@ class WorkerClient:
         with self._turn:
             self._running = False
             answer = self._again(
-                lambda: self._conversation.ask(
-                    Ready(rows, window_seconds, digest, self.road), Start
+                lambda: self._session.ask(
+                    Ready(rows, window_seconds, digest, self.transport), Start
                 )
             )
             self._running = True
@@ -234,12 +234,12 @@ class WorkerClient:
                 )
 
         def ask() -> CommitReply:
-            connection = self._conversation.channel.connection
+            connection = self._session.channel.connection
             connection.vector = reply
-            answer = self._conversation.ask(commit, CommitReply, payload)
+            answer = self._session.ask(commit, CommitReply, payload)
             check_request(answer, answer.sequence, commit.sequence)
             if self._compression is not None and connection.payload_size:
-                self._decoder.hear(reply)
+                self._decoder.decode(reply)
             return answer
 
         return self._again(ask)
@@ -252,8 +252,8 @@ class WorkerClient:
         """
 
         def ask() -> Step:
-            self._conversation.channel.connection.vector = out
-            answer = self._conversation.ask(FetchStep(version), Step)
+            self._session.channel.connection.vector = out
+            answer = self._session.ask(FetchStep(version), Step)
             return check_request(answer, answer.version, version)
 
         return self._again(ask)
@@ -262,46 +262,46 @@ class WorkerClient:
         """Fetch the optimizer's state that this worker was promised at its start."""
 
         def ask() -> NDArray[np.uint8]:
-            self._conversation.ask(FetchState(), OptimizerState)
-            found = self._conversation.channel.connection.received_state
-            if found is None:
+            self._session.ask(FetchState(), OptimizerState)
+            state = self._session.channel.connection.received_state
+            if state is None:
                 raise RemoteProtocolError("The optimizer's state is expected. Received: no state.")
-            return found
+            return state
 
         return self._again(ask)
 
-    def hand_over(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:
+    def put_optimizer_state(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:
         """Send the weights and the optimizer's state of a version.
 
         `weights`: shape ``(size,)``, ``float32``, contiguous.
         `state`: shape ``(state_size,)``, ``uint8``; empty if the optimizer has none.
         """
 
-        def tell() -> None:
-            self._conversation.ask(PutOptimizerState(version), Done, weights)
+        def ask() -> None:
+            self._session.ask(PutOptimizerState(version), Done, weights)
             if state.size:
-                self._conversation.ask(PutOptimizerState(version), Done, state=state)
+                self._session.ask(PutOptimizerState(version), Done, state=state)
 
-        self._again(tell)
+        self._again(ask)
 
-    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
+    def put_worker_state(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
         """Send the state that this worker needs besides the center to go on.
 
-        `state`: the packed state, shape ``(bytes,)``, ``uint8``, at most `kept_limit` bytes.
+        `state`: the packed state, shape ``(bytes,)``, ``uint8``, of at most `worker_state_limit`.
         """
         return self._again(
-            lambda: self._conversation.ask(PutWorkerState(sequence, version), GoOn, state=state)
+            lambda: self._session.ask(PutWorkerState(sequence, version), GoOn, state=state)
         )
 
-    def recall(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
+    def get_worker_state(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
         """Fetch the last state that an earlier attempt kept."""
 
         def ask() -> tuple[WorkerStateReply, NDArray[np.uint8]]:
-            kept = self._conversation.ask(GetWorkerState(), WorkerStateReply)
-            found = self._conversation.channel.connection.received_state
-            if found is None:
+            answer = self._session.ask(GetWorkerState(), WorkerStateReply)
+            state = self._session.channel.connection.received_state
+            if state is None:
                 raise RemoteProtocolError("What a worker kept is expected. Received: nothing.")
-            return kept, found
+            return answer, state
 
         return self._again(ask)
 
@@ -314,7 +314,7 @@ class WorkerClient:
 
     def finish(self) -> None:
         """Tell the server that this worker has no windows left."""
-        self._again(lambda: self._conversation.ask(WorkerEnd(), Done))
+        self._again(lambda: self._session.ask(WorkerEnd(), Done))
 
     def fail(self, kind: str, message: str) -> bool:
         """Tell the server why this worker gives up, if it still listens.
@@ -324,15 +324,15 @@ class WorkerClient:
         because another thread has interrupted it, a new connection is used.
         """
         # File names in another encoding may contain lone surrogates, which cannot be sent.
-        said = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
-        failure = WorkerError(kind, said[:LONGEST_FAILURE])
+        text = message[:LONGEST_FAILURE].encode("utf-8", "backslashreplace").decode()
+        failure = WorkerError(kind, text[:LONGEST_FAILURE])
         with self._turn:
             # A worker that has just taken the seat may report a failure without resuming.
             self._running = self._interrupted = False
             try:
-                if not self._conversation.channel.connection.may_send(WorkerError):
+                if not self._session.channel.connection.may_send(WorkerError):
                     RetryBudget(RECONNECT_SECONDS, known=True).connect(self._open_again)
-                self._again(lambda: self._conversation.ask(failure, Done))
+                self._again(lambda: self._session.ask(failure, Done))
             except ParameterServerError:
                 return False
         return True
@@ -343,7 +343,7 @@ class WorkerClient:
         After that only `fail` and `close` are of use.
         """
         self._interrupted = True
-        self._conversation.channel.interrupt()
+        self._session.channel.interrupt()
 
     def close(self) -> None:
         """Close the connection. Without `finish` or `fail` the server counts the worker as lost."""
@@ -351,23 +351,23 @@ class WorkerClient:
         self._lend_nothing()
 
     def _hang_up(self) -> None:
-        if not hasattr(self, "_conversation"):
+        if not hasattr(self, "_session"):
             return
-        self._conversation.channel.close()
+        self._session.channel.close()
         # The connection refers to itself, so it would keep the server's memory for a while.
-        self._conversation.channel.connection.stop_lending()
+        self._session.channel.connection.stop_lending()
 
     def _open(self, seconds: float) -> None:
         """Take the seat on a new connection, and resume if this worker was running."""
         self._hang_up()
         until = time.monotonic() + seconds
-        self._conversation = self._join(seconds)
-        self._conversation.channel.connection.vector = self.vector
-        self._conversation.welcomed(WorkerWelcome)
+        self._session = self._join(seconds)
+        self._session.channel.connection.vector = self.vector
+        self._session.welcomed(WorkerWelcome)
         self._lend(max(0.001, until - time.monotonic()))
         if self._running:
             left = max(0.001, until - time.monotonic())
-            self._conversation.ask(Resume(self.road), ResumeReply, seconds=left)
+            self._session.ask(Resume(self.transport), ResumeReply, seconds=left)
             self._decoder.forget()
 
     def _open_again(self, seconds: float) -> None:
@@ -376,7 +376,7 @@ class WorkerClient:
 
     def _lend(self, seconds: float) -> None:
         """Let vectors lie in shared memory, if this connection and both ends can."""
-        channel = self._conversation.channel
+        channel = self._session.channel
         if not (self._offers and channel.passes_files):
             return
         try:
@@ -385,7 +385,7 @@ class WorkerClient:
             self._offers = False
             return
         try:
-            file = self._conversation.swap_files(
+            file = self._session.swap_files(
                 ShareMemory(), self._own.file, ShareMemoryReply, seconds
             )
             channel.connection.lend(self._own.vector, self._borrowed(file))

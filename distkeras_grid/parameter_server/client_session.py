@@ -50,7 +50,7 @@ class _Forms(NamedTuple):
     """Form in which sections are sent."""
 
     state_size: int
-    kept_limit: int
+    worker_state_limit: int
     compression: CompressionName | None
 
 
@@ -72,17 +72,17 @@ class ClientSession:
         seconds: float,
         *,
         state_size: int = 0,
-        kept_limit: int = 0,
+        worker_state_limit: int = 0,
         compression: CompressionName | None = None,
     ) -> Self:
         """Connect and authenticate both ends, with one attempt on each route.
 
         `seconds`: time for all of it [s].
         `state_size`: bytes of the optimizer's state that workers share.
-        `kept_limit`: most bytes of what a worker keeps.
+        `worker_state_limit`: most bytes of what a worker keeps.
         """
         until = time.monotonic() + seconds
-        forms = _Forms(state_size, kept_limit, compression)
+        forms = _Forms(state_size, worker_state_limit, compression)
         *others, last = routes(address)
         for route in others:
             # Another program may listen at such a path, and may never answer.
@@ -112,7 +112,7 @@ class ClientSession:
             Endpoint.CLIENT,
             hello.size,
             state_size=forms.state_size,
-            kept_limit=forms.kept_limit,
+            worker_state_limit=forms.worker_state_limit,
             allocate=scratch,
             compression=forms.compression,
         )

@@ -28,7 +28,7 @@ class CommitFilter:
         self, outliers: Outliers, traits: RuleProperties, sections: Sequence[Section]
     ) -> None:
         self.outliers = outliers
-        self.seen = RunningStatistics()
+        self.statistics = RunningStatistics()
         self._sends_weights = traits.sends is CommitKind.WEIGHTS
         (self._ruled,) = (each.span for each in sections if each.policy == "rule")
         self._averaged = [each.span for each in sections if each.policy == "average"]
@@ -51,7 +51,7 @@ class CommitFilter:
 
     def find(self, measure: CommitStatistics, together: Sequence[CommitStatistics]) -> str:
         """Return what makes one of some commits an outlier, in words; empty if nothing does."""
-        return outlier(measure, together, self.seen, self.outliers.factor)
+        return outlier(measure, together, self.statistics, self.outliers.factor)
 
     def mark(
         self, commits: Sequence[VectorCommit], center: Center, spec: RunSpec
@@ -75,20 +75,20 @@ class CommitFilter:
         """Remember commits that were folded."""
         for measure in measures:
             if measure is not None:
-                self.seen.add(measure)
+                self.statistics.add(measure)
 
     def forget_norms(self) -> None:
         """Begin to compare anew, because all changes will have another size."""
-        self.seen.recent.clear()
+        self.statistics.recent.clear()
 
     def to_saved(self) -> Any:
         """Return the memory as a plain tree."""
-        return msgspec.to_builtins(self.seen)
+        return msgspec.to_builtins(self.statistics)
 
     def restore(self, saved: RunningStatistics) -> None:
         """Go on from what `to_saved` returned."""
         # A copy: what was saved does not change with the run.
-        self.seen = msgspec.convert(msgspec.to_builtins(saved), RunningStatistics)
+        self.statistics = msgspec.convert(msgspec.to_builtins(saved), RunningStatistics)
 
     def _changes(self, payload: Vector, center: Vector) -> Iterator[Vector]:
         """Yield the change of the trainable weights, chunk by chunk."""

@@ -222,13 +222,13 @@ class DeltaEncoder:
 
     Examples
     --------
-    >>> telling, hearing = DeltaEncoder("dgc", 9), DeltaDecoder("dgc", np.zeros(9, np.float32))
-    >>> telling.greet(0, np.zeros(9, np.float32))
+    >>> encoder, decoder = DeltaEncoder("dgc", 9), DeltaDecoder("dgc", np.zeros(9, np.float32))
+    >>> encoder.start(0, np.zeros(9, np.float32))
     >>> reply = np.zeros(9, np.float32)
     >>> reply[2] = 5
-    >>> telling.tell(0, reply)
+    >>> encoder.encode(0, reply)
     8
-    >>> hearing.hear(reply)
+    >>> decoder.decode(reply)
     >>> reply[2]
     np.float32(5.0)
     """
@@ -242,12 +242,12 @@ class DeltaEncoder:
         self._plain = size * (2 if compression == "bfloat16" else 4)
         self._known: dict[int, Vector] = {}
 
-    def greet(self, seat: int, center: Vector) -> None:
+    def start(self, seat: int, center: Vector) -> None:
         """Record that a seat starts and receives the whole center."""
         if self._changes:
             self._known[seat] = center.copy()
 
-    def tell(self, seat: int, reply: Vector) -> int:
+    def encode(self, seat: int, reply: Vector) -> int:
         """Replace a reply by what is sent of it; return the number of bytes, which may be 0.
 
         `reply`: shape ``(size,)``, ``float32``; changes in place.
@@ -277,7 +277,7 @@ class DeltaDecoder:
         self._changes = compression == "dgc"
         self._known = known
 
-    def hear(self, reply: Vector) -> None:
+    def decode(self, reply: Vector) -> None:
         """Replace received changes by the whole reply."""
         if self._changes:
             from_changes(reply, self._known)

@@ -139,7 +139,7 @@ class Connection:
     """The protocol's state at one end.
 
     `state_size`: bytes of the optimizer's state that workers share, 0 if they share none.
-    `kept_limit`: most bytes of what a worker keeps, 0 if it keeps nothing.
+    `worker_state_limit`: most bytes of what a worker keeps, 0 if it keeps nothing.
     `allocate`: returns memory for so many bytes of what is kept, of shape ``(bytes,)``, ``uint8``.
     `compression`: form of the vectors in exchanges, one of `COMPRESSIONS`; None for no compression.
     `vector`: where the next vector is received: shape ``(size,)``, ``float32``, contiguous. While
@@ -167,7 +167,7 @@ class Connection:
         size: int,
         *,
         state_size: int = 0,
-        kept_limit: int = 0,
+        worker_state_limit: int = 0,
         allocate: Callable[[int], NDArray[np.uint8]] = lambda size: np.empty(size, np.uint8),
         compression: CompressionName | None = None,
     ) -> None:
@@ -179,7 +179,7 @@ class Connection:
         self._side = side
         self._size = size
         self._state_size = state_size
-        self._kept_limit = kept_limit
+        self._worker_state_limit = worker_state_limit
         self._allocate = allocate
         # What this end lends, and what the other one does.
         self._lent: tuple[Vector, Vector] | None = None
@@ -278,13 +278,13 @@ class Connection:
             return payload == 0
         if content is PayloadKind.STATE:
             return payload == self._state_size > 0
-        if content is PayloadKind.KEPT:
-            return 0 < payload <= self._largest_kept(kind)
+        if content is PayloadKind.WORKER_STATE:
+            return 0 < payload <= self._largest_worker_state(kind)
         wire = self._wires.get(kind)
         return wire.fits(payload) if wire else payload == 4 * self._size
 
-    def _largest_kept(self, kind: type[Message]) -> int:
-        return LARGEST_PART if kind is CheckpointPart else self._kept_limit
+    def _largest_worker_state(self, kind: type[Message]) -> int:
+        return LARGEST_PART if kind is CheckpointPart else self._worker_state_limit
 
     def _what_fits(self, kind: type[Message]) -> str:
         wire = self._wires.get(kind)
@@ -292,7 +292,7 @@ class Connection:
             PayloadKind.NOTHING: "0",
             PayloadKind.VECTOR: wire.lengths if wire else f"{4 * self._size}",
             PayloadKind.STATE: f"{self._state_size}",
-            PayloadKind.KEPT: f"1 to {self._largest_kept(kind)}",
+            PayloadKind.WORKER_STATE: f"1 to {self._largest_worker_state(kind)}",
             PayloadKind.FILE: "1 (by a Unix socket only)",
         }
         legal = (f"{_named(content)} of {lengths[content]} bytes" for content in kind.carries)
@@ -335,7 +335,7 @@ class Connection:
 
     def _place(self, header: frames.FrameHeader) -> memoryview | None:
         """Return the memory for the section of a frame, None if it has none."""
-        if header.content in (PayloadKind.STATE, PayloadKind.KEPT):
+        if header.content in (PayloadKind.STATE, PayloadKind.WORKER_STATE):
             self.received_state = self._allocate(header.payload)
             return self.received_state.data
         if header.content is PayloadKind.VECTOR and self.vector is not None:

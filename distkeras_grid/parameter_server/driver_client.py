@@ -61,12 +61,12 @@ class DriverClient:
     ) -> None:
         self._join = join
         self._size = size
-        self._seen = 0
+        self._offset = 0
         # The last known status of all seats, and its moment.
         self._seats: dict[int, SeatStatus] = {}
         self._moment = 0
         self._lives = lives
-        self._conversation: ClientSession = RetryBudget(deadline).connect(join, lives)
+        self._session: ClientSession = RetryBudget(deadline).connect(join, lives)
 
     @classmethod
     def connect(
@@ -101,12 +101,12 @@ class DriverClient:
         at the end of an epoch.
         """
         update = self._ask(
-            Poll(self._seen, captured, self._moment, patience),
+            Poll(self._offset, captured, self._moment, patience),
             CenterUpdate,
             timeout,
-            fits=lambda answer: check_request(answer, answer.seen, self._seen),
+            fits=lambda answer: check_request(answer, answer.offset, self._offset),
         )
-        self._seen += len(update.events)
+        self._offset += len(update.events)
         self._moment = update.moment
         self._seats |= {seat.worker: seat for seat in update.seats}
         return replace(update, seats=tuple(self._seats.values()))
@@ -125,7 +125,7 @@ class DriverClient:
         """
         self._ask(Command(stop, learning_rate, begin, epochs), Done)
 
-    def gather(self, *, at_once: bool = False) -> None:
+    def begin_checkpoint(self, *, at_once: bool = False) -> None:
         """Ask for a checkpoint; a later `poll` reports that its state has been taken."""
         self._ask(BeginCheckpoint(at_once), Done)
 
@@ -134,15 +134,15 @@ class DriverClient:
 
         `number`: number of the checkpoint; only the last one can be fetched.
         """
-        told = self._ask(
+        answer = self._ask(
             FetchPart(number, part),
             CheckpointPart,
             fits=lambda answer: check_request(answer, answer.part, part),
         )
-        found = self._conversation.channel.connection.received_state
-        if found is None:
+        state = self._session.channel.connection.received_state
+        if state is None:
             raise RemoteProtocolError("A part of a checkpoint is expected. Received: none.")
-        return told.parts, found
+        return answer.parts, state
 
     def center(
         self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
@@ -163,7 +163,7 @@ class DriverClient:
 
     def close(self) -> None:
         """Close the connection."""
-        self._conversation.channel.close()
+        self._session.channel.close()
 
     def _ask(
         self,
@@ -181,9 +181,9 @@ class DriverClient:
         budget = RetryBudget(seconds, known=True)
         while True:
             try:
-                self._conversation.channel.connection.vector = vector
+                self._session.channel.connection.vector = vector
                 left = max(0.001, until - time.monotonic())
-                return fits(self._conversation.ask(message, expected, seconds=left))
+                return fits(self._session.ask(message, expected, seconds=left))
             except LocalProtocolError:
                 raise
             except (ServerUnreachableError, ProtocolError):
@@ -194,4 +194,4 @@ class DriverClient:
     def _reopen(self, seconds: float) -> None:
         self.close()
         with broken_if_garbled():
-            self._conversation = self._join(seconds)
+            self._session = self._join(seconds)

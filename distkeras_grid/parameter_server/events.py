@@ -25,28 +25,28 @@ class EventLog:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.forgotten = 0
-        self.held_at: int | None = None
+        self.stops_at: int | None = None
 
     def hold(self) -> None:
         """Tell no events after those of now until `go_on`."""
-        self.held_at = self.forgotten + len(self.events)
+        self.stops_at = self.forgotten + len(self.events)
 
     def go_on(self) -> None:
         """Tell all events again."""
-        self.held_at = None
+        self.stops_at = None
 
     def add(self, event: Event) -> None:
         """Keep an event until the driver has received it."""
         self.events.append(event)
 
-    def after(self, seen: int, most: int, before_epoch: float = math.inf) -> list[Event]:
+    def after(self, offset: int, most: int, before_epoch: float = math.inf) -> list[Event]:
         """Drop the events that the driver has, and return the following ones."""
-        forget = max(0, seen - self.forgotten)
+        forget = max(0, offset - self.forgotten)
         forget = min(forget, len(self.events))
         del self.events[:forget]
         self.forgotten += forget
-        if self.held_at is not None:
-            most = min(most, max(0, self.held_at - self.forgotten))
+        if self.stops_at is not None:
+            most = min(most, max(0, self.stops_at - self.forgotten))
         chosen = self.events[:most]
-        held = (isinstance(e, EpochEnded) and e.epoch >= before_epoch for e in chosen)
-        return chosen[: next((place for place, hold in enumerate(held) if hold), most)]
+        ends = (isinstance(e, EpochEnded) and e.epoch >= before_epoch for e in chosen)
+        return chosen[: next((place for place, end in enumerate(ends) if end), most)]

@@ -19,10 +19,10 @@ from distkeras_grid.parameter_server.checkpoint_state import SavedReplay
 from distkeras_grid.weights import Vector
 
 #: Steps after which the server asks for newer weights. A worker that starts makes at most as many.
-KEPT_STEPS = 16
+STEPS_BETWEEN_STATES = 16
 #: Most steps that are kept. A worker that is further behind, such as one that hangs while a quorum
 #: continues without it, starts again from the newest weights.
-MOST_STEPS = 2 * KEPT_STEPS
+MOST_STEPS = 2 * STEPS_BETWEEN_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class GradientLog:
         if version <= self.version:
             self._arriving.pop(seat, None)
             return None
-        kept = weights.copy()
+        copy = weights.copy()
         if self._state_size:
-            self._arriving[seat] = version, kept
+            self._arriving[seat] = version, copy
             return None
         self.version = version
-        return kept
+        return copy
 
     def receive_state(self, seat: int, version: int, state: NDArray[np.uint8]) -> Vector | None:
         """Take the state that follows a seat's weights; return these if both are newer.

@@ -105,7 +105,7 @@ class Ledger:
         self._ended = False
         self._metrics = MetricSums()
         # The seats as they were last told to the driver, and the moments at which they changed.
-        self._told: dict[int, tuple[SeatStatus, int]] = {}
+        self._statuses: dict[int, tuple[SeatStatus, int]] = {}
 
     # Seats
 
@@ -125,14 +125,16 @@ class Ledger:
             stop=self.stop,
         )
 
-    def go_on(self, session: ConnectionId, kept: int | None) -> None:
+    def go_on(self, session: ConnectionId, state_windows: int | None) -> None:
         """Report from where a seat goes on, if it has windows in the center.
 
-        `kept`: windows behind the state that its worker receives; None if it begins with a new one.
+        `state_windows`: windows behind the state that its worker receives; None for a new one.
         """
         windows = self._work[session.seat].next_sequence
         if windows:
-            self.members.log_status(session.seat, "continued", windows=windows, state_windows=kept)
+            self.members.log_status(
+                session.seat, "continued", windows=windows, state_windows=state_windows
+            )
 
     def next_sequence(self, number: int) -> int:
         """Return the number of the commit that is due from a seat."""
@@ -379,9 +381,9 @@ class Ledger:
         """End the epochs that are over, and return the snapshots that became due since `before`."""
         while self._epochs_ended < self._count_of(1):
             self._epochs_ended += 1
-            told = self._metrics.take(), dict(self._metrics.sources)
+            metrics = self._metrics.take(), dict(self._metrics.sources)
             self.events.add(
-                EpochEnded(self._epochs_ended, self.version, self.samples_folded, now, *told)
+                EpochEnded(self._epochs_ended, self.version, self.samples_folded, now, *metrics)
             )
         return range(before + 1, self._count_of(self._snapshots_per_epoch) + 1)
 
@@ -396,26 +398,26 @@ class Ledger:
 
     def update(
         self,
-        seen: int,
+        offset: int,
         before_epoch: float = math.inf,
         moment: int = 0,
         waiting: Container[int] = (),
     ) -> CenterUpdate:
-        """Return the current state of the run, and the events after the first `seen`.
+        """Return the current state of the run, and the events after the first `offset`.
 
-        The first `seen` events are dropped. The end of `before_epoch`, and later events, are not
-        reported yet. Seats are told that have changed after a `format_time`. The commits of the
+        The first `offset` events are dropped. The end of `before_epoch`, and later events, are not
+        reported yet. Seats are told that have changed after a `moment`. The commits of the
         seats `waiting` wait for those of others.
         """
-        now = max((at for _, at in self._told.values()), default=0)
+        now = max((at for _, at in self._statuses.values()), default=0)
         for number in range(len(self._work)):
             status = self._status(number, waiting=number in waiting)
-            if number not in self._told or self._told[number][0] != status:
-                self._told[number] = status, now + 1
-        seats = tuple(status for status, at in self._told.values() if at > moment)
-        events = tuple(self.events.after(seen, EVENTS_PER_UPDATE, before_epoch))
-        now = max(at for _, at in self._told.values())
-        return CenterUpdate(self.version, self.samples_folded, seats, events, seen, moment=now)
+            if number not in self._statuses or self._statuses[number][0] != status:
+                self._statuses[number] = status, now + 1
+        seats = tuple(status for status, at in self._statuses.values() if at > moment)
+        events = tuple(self.events.after(offset, EVENTS_PER_UPDATE, before_epoch))
+        now = max(at for _, at in self._statuses.values())
+        return CenterUpdate(self.version, self.samples_folded, seats, events, offset, moment=now)
 
     def _status(self, number: int, *, waiting: bool) -> SeatStatus:
         seat, work = self.members.seats[number], self._work[number]

@@ -93,7 +93,7 @@ class Membership:
         rows: int,
         window_seconds: float = 0.0,
         digest: str = "",
-        road: str = "",
+        transport: str = "",
     ) -> None:
         """Record that a seat has its rows."""
         seat = self.current(session)
@@ -125,11 +125,14 @@ class Membership:
             )
         seat.status, seat.digest = "ready", digest or seat.digest
         self.log_status(
-            session.seat, "ready", window_seconds=window_seconds or None, road=road or None
+            session.seat,
+            "ready",
+            window_seconds=window_seconds or None,
+            transport=transport or None,
         )
         self.started = self.started or self.present == len(self.seats)
 
-    def hear(self, session: ConnectionId, beat: Heartbeat) -> None:
+    def heartbeat(self, session: ConnectionId, beat: Heartbeat) -> None:
         """Record a sign of life."""
         seat = self.current(session)
         seat.doing, seat.done = beat.doing, beat.done
@@ -146,7 +149,7 @@ class Membership:
         seat = self.current(session)
         seat.status, seat.started = "running", session.attempt
 
-    def resume(self, session: ConnectionId, road: str = "") -> None:
+    def resume(self, session: ConnectionId, transport: str = "") -> None:
         """Let a seat continue where it was, after a broken connection."""
         seat = self.current(session)
         if seat.started != session.attempt:
@@ -155,7 +158,7 @@ class Membership:
                 f"Received: Spark task {session.attempt}; started: Spark task {seat.started}."
             )
         seat.status = "running"
-        self.log_status(session.seat, "resumed", road=road or None)
+        self.log_status(session.seat, "resumed", transport=transport or None)
 
     def finish(self, session: ConnectionId) -> None:
         """Record that a worker has no windows left."""

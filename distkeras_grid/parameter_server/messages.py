@@ -66,7 +66,7 @@ class PayloadKind(Enum):
     NOTHING = 0
     VECTOR = 1
     STATE = 2
-    KEPT = 3
+    WORKER_STATE = 3
     LENT = 4
     FILE = 5
 
@@ -134,15 +134,15 @@ class Ready(Message, frozen=True):
     """The worker has its rows and can start.
 
     `window_seconds` is the time of a window's batches, 0 if it was not measured. `digest` is that
-    of the rows, which each attempt on the seat must have; empty if it is not known. `road` is how
-    vectors travel on this connection.
+    of the rows, which each attempt on the seat must have; empty if it is not known. `transport`
+    is how vectors travel on this connection.
     """
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
     rows: Count
     window_seconds: Seconds
     digest: RowDigits = ""
-    road: TransportName = ""
+    transport: TransportName = ""
 
 
 class ShareMemory(Message, frozen=True):
@@ -181,8 +181,9 @@ class Start(Message, frozen=True):
     `next_sequence` tells a later attempt how many windows of this seat are behind it. If workers
     make the steps, the center is of `version`, and the steps up to `newest` are to be made.
     `has_state` says whether the server has the optimizer's state of `version`; otherwise it is the
-    initial state. `has_kept` says whether the server has what the seat's worker kept last. `rates`
-    are the learning rates that the driver has set, each with the epoch from which it counts.
+    initial state. `has_worker_state` says whether the server has a state of the seat's worker.
+    `rates` are the learning rates that the driver has set, each with the epoch from which it
+    counts.
     """
 
     sender: ClassVar[Endpoint] = Endpoint.SERVER
@@ -193,15 +194,15 @@ class Start(Message, frozen=True):
     has_state: bool
     learning_rate: float | None
     stop: bool
-    has_kept: bool = False
+    has_worker_state: bool = False
     rates: tuple[tuple[Count, float], ...] = ()
 
 
 class Resume(Message, frozen=True):
-    """The worker continues after a broken connection, and needs no center; `road` as in `Ready`."""
+    """The worker continues after a broken connection without a new center; else as `Ready`."""
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
-    road: TransportName = ""
+    transport: TransportName = ""
 
 
 class ResumeReply(Message, frozen=True):
@@ -301,7 +302,7 @@ class PutWorkerState(Message, frozen=True):
     """The worker sends what it needs to go on; the server keeps it for another attempt."""
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.KEPT,)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
     sequence: Count  # Number of the commit that is due
     version: Count  # Version of the center that the worker has
 
@@ -324,7 +325,7 @@ class WorkerStateReply(Message, frozen=True):
     """The state of an earlier attempt follows, with the numbers of its `PutWorkerState`."""
 
     sender: ClassVar[Endpoint] = Endpoint.SERVER
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.KEPT,)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
     sequence: Count
     version: Count
 
@@ -344,15 +345,15 @@ class WorkerError(Message, frozen=True):
 
 
 class Poll(Message, frozen=True):
-    """The driver has `seen` events since the start of the run and asks for the later ones.
+    """The driver has `offset` events since the start of the run and asks for the later ones.
 
     It has kept its own state for the checkpoints up to number `captured`, and it knows the seats as
-    they were in the update of this `format_time`. The answer comes after `patience` seconds, or as
+    they were in the update of this `moment`. The answer comes after `patience` seconds, or as
     soon as workers wait at the end of an epoch.
     """
 
     sender: ClassVar[Endpoint] = Endpoint.CLIENT
-    seen: Count
+    offset: Count
     captured: Count = 0
     moment: Count = 0
     patience: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.0
@@ -380,12 +381,12 @@ class SeatStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CenterUpdate(Message, frozen=True):
-    """The run as it is now, with the events after the first `seen`.
+    """The run as it is now, with the events after the first `offset`.
 
     With the last of them the driver has all events before the checkpoint of number `captured`, and
     it receives no later ones until it says that it has kept its own state. 0 for no checkpoint.
     `seats` are those that have changed since the moment that the driver knows; the next one that it
-    knows is `format_time`. If it is not `whole`, counts and seats are ahead of the events: one of
+    knows is `moment`. If it is not `whole`, counts and seats are ahead of the events: one of
     several servers holds some back for a checkpoint that all have to take.
     """
 
@@ -395,7 +396,7 @@ class CenterUpdate(Message, frozen=True):
     samples_folded: Count
     seats: tuple[SeatStatus, ...]
     events: tuple[Event, ...]
-    seen: Count = 0
+    offset: Count = 0
     captured: Count = 0
     moment: Count = 0
     whole: bool = True
@@ -443,7 +444,7 @@ class CheckpointPart(Message, frozen=True):
     """The part follows; there are `parts` of them, one for the server and one for each worker."""
 
     sender: ClassVar[Endpoint] = Endpoint.SERVER
-    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.KEPT,)
+    carries: ClassVar[tuple[PayloadKind, ...]] = (PayloadKind.WORKER_STATE,)
     part: Count
     parts: Count
 

@@ -115,10 +115,10 @@ class ServerProcess:
         except ServerUnreachableError as error:
             raise self._started.died(error) from error
 
-    def gather(self, *, at_once: bool = False) -> None:
-        """Ask for a checkpoint; see `DriverClient.gather`."""
+    def begin_checkpoint(self, *, at_once: bool = False) -> None:
+        """Ask for a checkpoint; see `DriverClient.begin_checkpoint`."""
         try:
-            self._connected().gather(at_once=at_once)
+            self._connected().begin_checkpoint(at_once=at_once)
         except ServerUnreachableError as error:
             raise self._started.died(error) from error
 

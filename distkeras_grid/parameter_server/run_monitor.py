@@ -58,7 +58,8 @@ class StatusUpdate(msgspec.Struct, frozen=True):
     recorded: int
     job_ended: bool = False  # Whether Spark's job had ended before the server was asked
     skipped: int = 0  # Number of rows of windows that were not folded because of what was in them
-    given_up: Mapping[int, GridError] = {}  # Workers whose jobs are not submitted any more, and why
+    # Workers whose jobs are not submitted any more, and why
+    final_errors: Mapping[int, GridError] = {}
 
 
 class WindowTime(msgspec.Struct, frozen=True):
@@ -82,14 +83,14 @@ class Restart(msgspec.Struct, frozen=True):
     worker: int  # worker and attempt: The worker, and the attempt to kill
     attempt: int
     seconds: float  # How long it has made no progress [s]
-    told: str = ""  # What is known about it, in words
+    details: str = ""  # What is known about it, in words
 
 
 class StartRun(msgspec.Struct, frozen=True):
     """Let the workers that are ready start, without the missing ones."""
 
     without: tuple[int, ...]  # The missing workers. They may join later.
-    told: str = ""  # What is known about them, in words
+    details: str = ""  # What is known about them, in words
 
 
 class AllMeasured(msgspec.Struct, frozen=True):
@@ -132,7 +133,7 @@ class _Clock:
     def state(self) -> WorkerPhase | None:
         return state_of(self.seat.status, self.seat.doing)
 
-    def told(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Return what is known about the worker, in words."""
         seat, state = self.seat, self.state
         host = f" on {seat.host}" if seat.host else ""
@@ -228,14 +229,14 @@ class RunMonitor:
         # What was due before the last look is already done.
         return min((at for at in times if at >= self._looked_at), default=math.inf)
 
-    def told(self, seat: SeatStatus, now: float) -> str:
+    def describe(self, seat: SeatStatus, now: float) -> str:
         """Return what is known about a worker, in words: host, state, last sign of life and log.
 
         `now`: the time, on the clock of `handle` [s].
         """
         clock = self._clocks.get(seat.worker) or _Clock(seat, now, now)
         newest = msgspec.structs.replace(clock.seat, host=seat.host, log=seat.log)
-        return replace(clock, seat=newest).told(now)
+        return replace(clock, seat=newest).describe(now)
 
     def _measured(self, event: WindowTime) -> list[WatchAction]:
         complete = len(self._window_seconds) == self._spec.workers
@@ -255,10 +256,10 @@ class RunMonitor:
         if finished >= self.needed:
             wrong = self._wrong_count(event)
             return [FailRun(wrong) if wrong else FinishRun()]
-        given_up = event.given_up
-        left = [w for w in event.workers if w.status not in DONE and w.worker not in given_up]
-        if given_up and (event.job_ended or not self._enough(left, finished)):
-            return [FailRun(self._error_of(given_up, given_up, now))]
+        final_errors = event.final_errors
+        left = [w for w in event.workers if w.status not in DONE and w.worker not in final_errors]
+        if final_errors and (event.job_ended or not self._enough(left, finished)):
+            return [FailRun(self._error_of(final_errors, final_errors, now))]
         if event.job_ended:
             states = ", ".join(f"{worker.worker}: {worker.status}" for worker in event.workers)
             return [
@@ -266,17 +267,17 @@ class RunMonitor:
                     ClusterError(f"Spark's job ended before the workers had finished ({states}).")
                 )
             ]
-        clocks = [self._clocks[number] for number in self._clocks if number not in given_up]
+        clocks = [self._clocks[number] for number in self._clocks if number not in final_errors]
         overdue = [clock for clock in clocks if now > self._due(clock)]
         restarts = self._restarts(overdue, now)
-        if not (overdue or given_up):
+        if not (overdue or final_errors):
             return []
         out = {clock.seat.worker for clock in overdue if clock.seat.status in MISSING}
-        out |= self._hopeless | set(given_up)
+        out |= self._hopeless | set(final_errors)
         able = [worker for worker in left if worker.worker not in out]
         if overdue and not self._enough(able, finished):
-            if given_up:
-                return [FailRun(self._error_of(given_up, out, now))]
+            if final_errors:
+                return [FailRun(self._error_of(final_errors, out, now))]
             return [FailRun(self._error(out, now, begun=self._begun))]
         begin = self._begin(able, out, now) if self._enough(able, finished) else []
         for restart in restarts:
@@ -299,12 +300,12 @@ class RunMonitor:
         for seat in event.workers:
             clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
             clock.see(seat, now)
-            told, _ = self._restarted.get(seat.worker, (seat.commits, 0))
-            if seat.commits > told or seat.status in DONE:
+            commits, _ = self._restarted.get(seat.worker, (seat.commits, 0))
+            if seat.commits > commits or seat.status in DONE:
                 self._restarted.pop(seat.worker, None)
                 self._hopeless.discard(seat.worker)
         at_work = (w for w in event.workers if w.status in AT_WORK)
-        out = {*self._hopeless, *event.given_up}
+        out = {*self._hopeless, *event.final_errors}
         if any(worker.worker not in out for worker in at_work):
             self._idle_since = None
         elif self._idle_since is None:
@@ -320,8 +321,8 @@ class RunMonitor:
     def _wrong_count(self, event: StatusUpdate) -> TrainingError | None:
         expected = self._spec.schedule.samples
         whole = self.needed == self._spec.workers
-        all_told = not whole or event.recorded + event.skipped == expected
-        if event.recorded == event.folded and all_told:
+        complete = not whole or event.recorded + event.skipped == expected
+        if event.recorded == event.folded and complete:
             return None
         return TrainingError(
             f"The server folded {event.folded} samples, and the history has {event.recorded} of "
@@ -356,11 +357,13 @@ class RunMonitor:
             seat, state = clock.seat, clock.state
             if state is None or state.then is not OnTimeout.RESTART:
                 continue
-            told, count = self._restarted.get(seat.worker, (seat.commits, 0))
+            commits, count = self._restarted.get(seat.worker, (seat.commits, 0))
             if count >= MOST_RESTARTS:
                 self._hopeless.add(seat.worker)
-            self._restarted[seat.worker] = told, count + 1
-            actions.append(Restart(seat.worker, seat.attempt, now - clock.since, clock.told(now)))
+            self._restarted[seat.worker] = commits, count + 1
+            actions.append(
+                Restart(seat.worker, seat.attempt, now - clock.since, clock.describe(now))
+            )
         return actions
 
     def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[WatchAction]:
@@ -368,44 +371,44 @@ class RunMonitor:
         if self._begun or any(worker.status != "ready" for worker in able):
             return []
         self._begun = True
-        return [StartRun(tuple(sorted(out)), self._told(out, now))]
+        return [StartRun(tuple(sorted(out)), self._describe(out, now))]
 
-    def _told(self, workers: Iterable[int], now: float) -> str:
-        return "; ".join(self._clocks[worker].told(now) for worker in sorted(workers))
+    def _describe(self, workers: Iterable[int], now: float) -> str:
+        return "; ".join(self._clocks[worker].describe(now) for worker in sorted(workers))
 
     def _error_of(
-        self, given_up: Mapping[int, GridError], out: Iterable[int], now: float
+        self, final_errors: Mapping[int, GridError], out: Iterable[int], now: float
     ) -> GridError:
         """Return the error of the first worker that was given up, and what is known of all."""
-        worker, error = next(iter(given_up.items()))
+        worker, error = next(iter(final_errors.items()))
         message = (
             f"{str(error).removesuffix('.')}. Worker {worker} was given up for that, because it "
             f"failed each time and trained nothing. The run cannot go on without: "
-            f"{self._told(out, now)}."
+            f"{self._describe(out, now)}."
         )
         return error_named(type(error).__name__, message, GridError) or ClusterError(message)
 
     def _error(self, out: set[int], now: float, *, begun: bool) -> GridError:
         """Return the error of a run that cannot go on without these workers."""
-        told, allowed = self._told(out, now), self._spec.limits.start_timeout
+        workers, allowed = self._describe(out, now), self._spec.limits.start_timeout
         if hung := sorted(self._hopeless & out):
             names = ", ".join(map(str, hung))
             return WorkerFailedError(
                 f"Worker {names} hangs: its task was started again {MOST_RESTARTS} times, and has "
-                f"committed nothing since. The run cannot go on without: {told}. Look in the log "
-                "and at the threads of its process for what it waits for."
+                f"committed nothing since. The run cannot go on without: {workers}. Look in the "
+                "log and at the threads of its process for what it waits for."
             )
         if begun:
             return StartTimeoutError(
                 "These workers were lost or never came, and Spark did not start them in "
-                f"{allowed:.0f} s, and nobody else has work left: {told}. Their rows are not "
+                f"{allowed:.0f} s, and nobody else has work left: {workers}. Their rows are not "
                 "trained. Look in the executors' logs for the reason, give Spark slots for all "
                 "workers, or raise start_timeout if executors need more time to start."
             )
         wanted = self._spec.workers
         return StartTimeoutError(
-            f"Only {wanted - len(out)} of {wanted} workers started in {allowed:.0f} s, not {told}. "
-            f"Each needs a task slot of its own for the whole run: give Spark {wanted} "
+            f"Only {wanted - len(out)} of {wanted} workers started in {allowed:.0f} s, not "
+            f"{workers}. Each needs a task slot of its own for the whole run: give Spark {wanted} "
             "slots (spark.executor.instances x spark.executor.cores / spark.task.cpus, or "
             "local[N,4]), lower num_workers, or raise start_timeout if executors need more time "
             "to start."

@@ -51,7 +51,7 @@ class ServerCheckpoint:
         commit_filter: CommitFilter | None,
     ) -> None:
         self.closed = False
-        self.active = spec.layout.kept_limit > 0
+        self.active = spec.layout.worker_state_limit > 0
         self.states = WorkerStateStore(spec.workers, active=self.active)
         self._barrier = CheckpointBarrier()
         self._ledger, self._center = ledger, center
@@ -140,7 +140,7 @@ class ServerCheckpoint:
             "ledger": self._ledger.to_saved(),
             "center": self._center.to_state(),
             "replay": None if self._steps is None else self._steps.log.to_saved(),
-            "kept": {
+            "worker_states": {
                 str(seat): {"sequence": each.sequence, "version": each.version}
                 for seat, each in snapshots.items()
             },

@@ -38,7 +38,7 @@ from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.center_snapshots import Snapshots, SnapshotStore
 from distkeras_grid.parameter_server.checkpoint_state import (
     SavedServer,
-    kept_in_order,
+    seats_in_order,
 )
 from distkeras_grid.parameter_server.commit_filter import CommitFilter
 from distkeras_grid.parameter_server.compression import DeltaEncoder
@@ -221,7 +221,7 @@ class ServerCore:
         session, message = event.sender, message_of(event, Ready)
         try:
             self.members.ready(
-                session, message.rows, message.window_seconds, message.digest, message.road
+                session, message.rows, message.window_seconds, message.digest, message.transport
             )
         except RefusedError as error:
             self.members.log_failure(session, type(error).__name__, str(error))
@@ -231,12 +231,12 @@ class ServerCore:
 
     def _resume(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         session = event.sender
-        self.members.resume(session, message_of(event, Resume).road)
+        self.members.resume(session, message_of(event, Resume).transport)
         self._encoder.forget(session.seat)
         return [SendReply(session, ResumeReply())]
 
     def _beat(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
-        self.members.hear(event.sender, message_of(event, Heartbeat))
+        self.members.heartbeat(event.sender, message_of(event, Heartbeat))
         return [SendReply(event.sender, Done())]
 
     def _open_gate(self) -> list[Action]:
@@ -245,15 +245,17 @@ class ServerCore:
         actions: list[Action] = []
         for entry in going:
             seat, vector = entry.session.seat, entry.vector
-            self.center.greet(seat, vector)
-            self._encoder.greet(seat, vector)
+            self.center.on_join(seat, vector)
+            self._encoder.start(seat, vector)
             start = self.ledger.start(entry.session)
             if self._steps is not None:
                 version, has_state = self._steps.begin(seat)
                 start = replace(start, version=version, has_state=has_state)
-            kept = self._checkpoint.states.of(seat)
-            self.ledger.go_on(entry.session, None if kept is None else kept.sequence)
-            start = replace(start, has_kept=kept is not None, rates=tuple(self.ledger.rates))
+            snapshot = self._checkpoint.states.of(seat)
+            self.ledger.go_on(entry.session, None if snapshot is None else snapshot.sequence)
+            start = replace(
+                start, has_worker_state=snapshot is not None, rates=tuple(self.ledger.rates)
+            )
             actions.append(SendReply(entry.session, start, vector, 4 * self._spec.size))
         return actions
 
@@ -307,7 +309,7 @@ class ServerCore:
                 and self._steps is None
                 and self.ledger.waits_for_driver(action.to.seat)
             ):
-                self._waiters.held[action.to.seat] = action
+                self._waiters.barrier[action.to.seat] = action
             else:
                 going.append(action)
         return going
@@ -315,20 +317,20 @@ class ServerCore:
     def _begin_epoch(self, now: float) -> list[Action]:
         """Send the answers that have waited for the driver, with what it wants now."""
         actions: list[Action] = []
-        for held in list(self._waiters.held.values()):
-            if self.ledger.waits_for_driver(held.to.seat):
+        for reply in list(self._waiters.barrier.values()):
+            if self.ledger.waits_for_driver(reply.to.seat):
                 continue
-            del self._waiters.held[held.to.seat]
-            message: Message = held.message
+            del self._waiters.barrier[reply.to.seat]
+            message: Message = reply.message
             settings = {"stop": self.ledger.stop, "learning_rate": self.ledger.learning_rate}
             if isinstance(message, Start):
                 message = replace(message, **settings, rates=tuple(self.ledger.rates))
             elif isinstance(message, CommitReply):
-                keep = self._checkpoint.asks(held.to.seat, now)
+                keep = self._checkpoint.asks(reply.to.seat, now)
                 message = replace(message, **settings, keep=keep)
             elif isinstance(message, GoOn):
                 message = replace(message, **settings)
-            actions.append(dataclasses.replace(held, message=message))
+            actions.append(dataclasses.replace(reply, message=message))
         return actions
 
     @property
@@ -416,10 +418,10 @@ class ServerCore:
         answer = self._answer_again(reply, session.seat, now)
         if self._rule.traits.steps_on_workers:
             return SendReply(session, answer)
-        self.center.greet(session.seat, vector)
+        self.center.on_join(session.seat, vector)
         if not self._reply_has_vector:
             return SendReply(session, answer, vector, 4 * self._spec.size)
-        return SendReply(session, answer, vector, self._encoder.tell(session.seat, vector))
+        return SendReply(session, answer, vector, self._encoder.encode(session.seat, vector))
 
     def _fold(self, commits: list[VectorCommit], now: float) -> list[Action]:
         """Fold one commit or a whole round; return the answers to all senders."""
@@ -440,7 +442,7 @@ class ServerCore:
             self._commit_filter.remember(commit.measure for commit in commits)
         if self._steps is not None:
             self._steps.add(commits[0].vector)
-        sent = [self._encoder.tell(commit.session.seat, commit.vector) for commit in commits]
+        sent = [self._encoder.encode(commit.session.seat, commit.vector) for commit in commits]
         replies, due = self.ledger.fold(commits, infos, now, sent)
         self._snap(due)
         actions: list[Action] = []
@@ -460,7 +462,7 @@ class ServerCore:
             return [self._begin_anew(commit, reply, now)]
         seat, vector = commit.session.seat, commit.vector
         self.center.repeat(vector, seat)
-        size = self._encoder.tell(seat, vector)
+        size = self._encoder.encode(seat, vector)
         answer = self._answer_again(reply, seat, now)
         sent = vector if self._reply_has_vector else None
         return [SendReply(commit.session, answer, sent, size)]
@@ -505,20 +507,20 @@ class ServerCore:
 
     def _poll(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = message_of(event, Poll)
-        self._snapshots.forget_given(None)
+        self._snapshots.drop_fetched(None)
         missing = self._snapshots.first_epoch_missing
         events, number = self.ledger.events, self._checkpoint.number
         if message.captured >= number:
             events.go_on()
-        waiting = {*self._waiters.round, *self._waiters.held}
-        update = self.ledger.update(message.seen, missing, message.moment, waiting)
-        if message.seen + len(update.events) == events.held_at:
+        waiting = {*self._waiters.round, *self._waiters.barrier}
+        update = self.ledger.update(message.offset, missing, message.moment, waiting)
+        if message.offset + len(update.events) == events.stops_at:
             update = replace(update, captured=number)
         return [SendReply(DRIVER, update)]
 
     def _command(self, event: ReceivedMessage, now: float) -> list[Action]:
         message, before = message_of(event, Command), self.ledger.learning_rate
-        self._snapshots.forget_given(None)
+        self._snapshots.drop_fetched(None)
         self.ledger.command(message.stop, message.learning_rate, message.epochs)
         if self._commit_filter is not None and self.ledger.learning_rate != before:
             self._commit_filter.forget_norms()
@@ -529,7 +531,7 @@ class ServerCore:
 
     def _fetch_center(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         message = message_of(event, FetchCenter)
-        self._snapshots.forget_given(message.snapshot)
+        self._snapshots.drop_fetched(message.snapshot)
         if not 0 <= message.seat < self._spec.workers:
             raise RefusedError(
                 f"The run has the workers 0 to {self._spec.workers - 1}. Received: worker "
@@ -552,23 +554,23 @@ class ServerCore:
         if self._broken is not None:
             raise RefusedError(f"There is no center to save. Received: {self._broken}")
         at_once = message_of(event, BeginCheckpoint).at_once or not self._checkpoint.active
-        held = self._waiters.held
-        waiting = [each for each in held.values() if isinstance(each.message, CommitReply)]
+        barrier = self._waiters.barrier
+        waiting = [each for each in barrier.values() if isinstance(each.message, CommitReply)]
         # The others have just sent what they keep, or have not begun.
-        silent = {seat for seat, each in held.items() if each not in waiting}
+        silent = {seat for seat, each in barrier.items() if each not in waiting}
         self._checkpoint.begin([] if at_once else set(self.ledger.at_work) - silent)
         return [
             SendReply(DRIVER, Done()),
-            *(self._ask_held(each, now) for each in waiting if not at_once),
+            *(self._ask_at_barrier(each, now) for each in waiting if not at_once),
         ]
 
-    def _ask_held(self, held: SendReply, now: float) -> SendReply:
+    def _ask_at_barrier(self, reply: SendReply, now: float) -> SendReply:
         """Ask a worker that waits at the end of an epoch for what it keeps."""
-        message, seat = held.message, held.to.seat
+        message, seat = reply.message, reply.to.seat
         if isinstance(message, CommitReply):
             message = replace(message, keep=self._checkpoint.asks(seat, now))
-        del self._waiters.held[seat]
-        return dataclasses.replace(held, message=message)
+        del self._waiters.barrier[seat]
+        return dataclasses.replace(reply, message=message)
 
     def _fetch_part(self, event: ReceivedMessage, now: float) -> list[Action]:  # noqa: ARG002
         return [self._checkpoint.part(event)]
@@ -579,7 +581,7 @@ class ServerCore:
     ) -> Self:
         """Build the core of a run that goes on from a checkpoint."""
         saved = SavedServer.from_bytes(parts[0], spec)
-        seats = kept_in_order(saved.kept)
+        seats = seats_in_order(saved.worker_states)
         if len(parts) != 1 + len(seats):
             raise DataError(
                 f"A checkpoint with the states of {len(seats)} workers is expected. Received: "
@@ -591,7 +593,7 @@ class ServerCore:
         if core._commit_filter is not None and saved.outliers is not None:
             core._commit_filter.restore(saved.outliers)
         for seat, state in zip(seats, parts[1:], strict=True):
-            kept = saved.kept[str(seat)]
-            snapshot = WorkerStateSnapshot(kept.sequence, kept.version, state)
+            saved_state = saved.worker_states[str(seat)]
+            snapshot = WorkerStateSnapshot(saved_state.sequence, saved_state.version, state)
             core._checkpoint.states.hold(seat, snapshot)
         return core

@@ -127,7 +127,7 @@ class Service:
             Endpoint.SERVER,
             spec.size,
             state_size=spec.layout.state_section.nbytes,
-            kept_limit=spec.layout.kept_limit,
+            worker_state_limit=spec.layout.worker_state_limit,
             allocate=scratch,
             compression=spec.compression,
         )

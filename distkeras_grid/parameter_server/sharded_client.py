@@ -89,7 +89,7 @@ class ShardedClient:
                 client = WorkerClient.connect(
                     *(address, key, shard_run(run, shard.number), seat, attempt, own.size),
                     max(0.001, until - time.monotonic()),
-                    kept_limit=own.layout.kept_limit,
+                    worker_state_limit=own.layout.worker_state_limit,
                     compression=own.compression,
                 )
                 client.use(vector[shard.span])
@@ -146,29 +146,29 @@ class ShardedClient:
                 "the data."
             )
 
-        def tell(client: WorkerClient, shard: Shard) -> CommitReply:
-            told = replace(commit, version=self._versions[shard.number])
+        def ask(client: WorkerClient, shard: Shard) -> CommitReply:
+            own = replace(commit, version=self._versions[shard.number])
             if shard.number:
                 # The history is on the first server.
-                told = replace(told, metrics={}, local=None, state=b"", sources={})
-            answer = client.exchange(told, payload[shard.span], reply[shard.span])
+                own = replace(own, metrics={}, local=None, state=b"", sources={})
+            answer = client.exchange(own, payload[shard.span], reply[shard.span])
             self._versions[shard.number] = answer.version
             return answer
 
-        return self._ask_all(tell)[0]
+        return self._ask_all(ask)[0]
 
-    def keep(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
-        """Send the first server what this worker needs to go on; see `WorkerClient.keep`."""
-        return self._first.keep(sequence, version, state)
+    def put_worker_state(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
+        """Send the first server what this worker needs to go on; see `WorkerClient`."""
+        return self._first.put_worker_state(sequence, version, state)
 
-    def recall(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
-        """Fetch what an earlier attempt kept; see `WorkerClient.recall`.
+    def get_worker_state(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
+        """Fetch what an earlier attempt kept; see `WorkerClient.get_worker_state`.
 
         Its version is told as 0, that of a center before any commit: it is only the first server's,
         and the other slices of the center may have changed since.
         """
-        kept, state = self._first.recall()
-        return replace(kept, version=0), state
+        answer, state = self._first.get_worker_state()
+        return replace(answer, version=0), state
 
     def finish(self) -> None:
         """Tell all servers that this worker has no windows left.
@@ -201,7 +201,7 @@ class ShardedClient:
         """Refuse to fetch an optimizer's state."""
         raise self._needs_one("shares an optimizer's state")
 
-    def hand_over(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:  # noqa: ARG002
+    def put_optimizer_state(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:  # noqa: ARG002
         """Refuse to send weights and an optimizer's state."""
         raise self._needs_one("shares an optimizer's state")
 

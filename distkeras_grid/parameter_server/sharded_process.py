@@ -76,9 +76,9 @@ class ShardedProcess:
         self._joined = EventMerger(len(self._servers), ahead)
         self._running = ExitStack()
         self._give_up = give_up
-        # Number of the last checkpoint of each server: after which it goes on telling, and whose
+        # Number of the last checkpoint of each server: after which its events continue, and whose
         # state was taken on all servers.
-        self._kept, self._taken = [0] * len(self._servers), [0] * len(self._servers)
+        self._captured, self._taken = [0] * len(self._servers), [0] * len(self._servers)
         # Whether the first server is asked again when all are in the same epoch.
         self._again = False
         # When the checkpoint is given up.
@@ -120,9 +120,9 @@ class ShardedProcess:
 
         `timeout`: seconds in which each answer of a server must arrive.
         """
-        self._kept[0] = max(self._kept[0], captured)
+        self._captured[0] = max(self._captured[0], captured)
         # Events are handed out at the end, so an interrupt of any request before loses none.
-        updates = [self._hear(shard, timeout) for shard in self._shards]
+        updates = [self._receive(shard, timeout) for shard in self._shards]
         if self._again:
             self._ask_again()
         number = updates[0].captured
@@ -159,26 +159,26 @@ class ShardedProcess:
             if self._joined.same_epoch:
                 self._taken, self._until = taken, math.inf
                 return True
-        self._kept[0], self._again = number, True
+        self._captured[0], self._again = number, True
         return False
 
     def _take(self, shard: Shard, timeout: float) -> int:
         """Take the state of a server; return the number of its checkpoint."""
         with self._naming(shard):
-            self._servers[shard.number].gather(at_once=True)
-        return self._hear(shard, timeout).captured
+            self._servers[shard.number].begin_checkpoint(at_once=True)
+        return self._receive(shard, timeout).captured
 
     def _ask_again(self) -> None:
         """Ask the first server again when all are in the same epoch, until it is too late."""
         if time.monotonic() > self._until:
-            self._end_taking(self._kept[0], "the servers are in different epochs.")
+            self._end_taking(self._captured[0], "the servers are in different epochs.")
         elif self._joined.same_epoch:
             # Workers have just sent what they keep.
-            self.gather(at_once=True)
+            self.begin_checkpoint(at_once=True)
 
     def _end_taking(self, number: int, reason: str) -> None:
-        """Let the first server go on telling, without a checkpoint."""
-        self._kept[0], self._again, self._until = number, False, math.inf
+        """Let the events of the first server continue, without a checkpoint."""
+        self._captured[0], self._again, self._until = number, False, math.inf
         if self._give_up is not None:
             self._give_up(reason)
 
@@ -218,10 +218,10 @@ class ShardedProcess:
                 server.center(snapshot, seat, center[shard.span])
         return center
 
-    def gather(self, *, at_once: bool = False) -> None:
-        """Ask for a checkpoint; see `DriverClient.gather`."""
+    def begin_checkpoint(self, *, at_once: bool = False) -> None:
+        """Ask for a checkpoint; see `DriverClient.begin_checkpoint`."""
         with self._naming(self._shards[0]):
-            self._servers[0].gather(at_once=at_once)
+            self._servers[0].begin_checkpoint(at_once=at_once)
         self._again = False
 
     def parts(self, number: int) -> Iterator[Packed]:
@@ -233,7 +233,7 @@ class ShardedProcess:
                     taken[shard.number] if shard.number else number
                 )
 
-    def _hear(self, shard: Shard, timeout: float) -> CenterUpdate:
+    def _receive(self, shard: Shard, timeout: float) -> CenterUpdate:
         """Hear a server until it has no more events, or none before a checkpoint.
 
         Only the first one has to wait with later events until the driver has kept its own state.
@@ -241,10 +241,10 @@ class ShardedProcess:
         server, number = self._servers[shard.number], shard.number
         while True:
             with self._naming(shard):
-                update = server.poll(timeout, self._kept[number])
-            self._joined.hear(number, update)
+                update = server.poll(timeout, self._captured[number])
+            self._joined.add(number, update)
             if number and update.captured:
-                self._kept[number] = update.captured
+                self._captured[number] = update.captured
             if update.captured or len(update.events) < EVENTS_PER_UPDATE:
                 return update
 

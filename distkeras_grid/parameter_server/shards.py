@@ -102,7 +102,7 @@ def shard_spec(spec: RunSpec, shard: Shard) -> RunSpec:
     layout = LayoutSpec(
         trainable_size=trainable,
         statistics_size=statistics,
-        kept_limit=0 if shard.number else spec.layout.kept_limit,
+        worker_state_limit=0 if shard.number else spec.layout.worker_state_limit,
     )
     return spec.change(layout=layout)
 
@@ -161,7 +161,7 @@ class EventMerger:
     --------
     >>> lost = WorkerRecord(worker=1, attempt=3, status="lost")
     >>> joined = EventMerger(1)
-    >>> joined.hear(0, CenterUpdate(version=0, samples_folded=0, seats=(), events=(lost,)))
+    >>> joined.add(0, CenterUpdate(version=0, samples_folded=0, seats=(), events=(lost,)))
     >>> joined.due().events == (lost,)
     True
     """
@@ -188,7 +188,7 @@ class EventMerger:
         """Whether as many epochs have ended on each server."""
         return len(set(self._ended)) == 1
 
-    def hear(self, number: int, update: CenterUpdate) -> None:
+    def add(self, number: int, update: CenterUpdate) -> None:
         """Note what a server tells; `due` tells it on."""
         self._newest[number] = update
         for event in update.events:
@@ -197,12 +197,12 @@ class EventMerger:
             if isinstance(event, WorkerRecord) and event.status == "failed":
                 self.failed.add(event.worker)
             if number:
-                self._hear_other(self._others[number - 1], event)
+                self._add_other(self._others[number - 1], event)
             else:
                 (self._ready if isinstance(event, WorkerRecord) else self._waiting).append(event)
         self._settle()
 
-    def _hear_other(self, known: dict[_Window, tuple[int, int]], event: Event) -> None:
+    def _add_other(self, known: dict[_Window, tuple[int, int]], event: Event) -> None:
         if isinstance(event, WindowRecord):
             known[_window_of(event)] = event.bytes_up, event.bytes_down
         elif isinstance(event, WorkerRecord) and event.status == "failed":

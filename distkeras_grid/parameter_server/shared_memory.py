@@ -69,5 +69,5 @@ def borrow(file: int, size: int) -> Vector:
             f"Lent memory has {4 * size} bytes, all allocated, and the seals {_SEALS}. Received: "
             f"{about.st_size} bytes, {about.st_blocks * _BLOCK} allocated, seals {seals}."
         )
-    found: Vector = np.frombuffer(mmap.mmap(file, 4 * size, prot=mmap.PROT_READ), np.float32)
-    return found
+    vector: Vector = np.frombuffer(mmap.mmap(file, 4 * size, prot=mmap.PROT_READ), np.float32)
+    return vector

@@ -40,8 +40,10 @@ def scratch(size: int) -> Packed:
         if error.errno not in FULL:
             raise
         # A worker would send its state again and again, and at last end the run.
-        told = f"{size} bytes of state are held in memory, not in {tempfile.gettempdir()}: {error}"
-        warnings.warn(told, RuntimeWarning, stacklevel=2)
+        warning = (
+            f"{size} bytes of state are held in memory, not in {tempfile.gettempdir()}: {error}"
+        )
+        warnings.warn(warning, RuntimeWarning, stacklevel=2)
     return np.empty(size, np.uint8)
 
 
@@ -56,7 +58,7 @@ class FileSnapshotStore:
         self._closed = False
         # Where each vector begins [bytes], how long it is, and its type.
         self._places: dict[int, tuple[int, int, np.dtype[np.float32]]] = {}
-        self._held: dict[int, Vector] = {}
+        self._in_memory: dict[int, Vector] = {}
 
     def close(self) -> None:
         """Give the file up with all that is in it. What is put later is held in memory."""
@@ -69,23 +71,23 @@ class FileSnapshotStore:
     def put(self, number: int, vector: Vector) -> None:
         """Store a copy of a vector."""
         if self._closed:
-            self._held[number] = vector.copy()
+            self._in_memory[number] = vector.copy()
             return
         start = self._free(vector.nbytes)
         try:
             self._write(vector, start)
         except OSError as error:
             # The commit has just been folded and counted, so it cannot be refused any more.
-            told = f"A snapshot of {vector.nbytes} bytes is held in memory: {error}"
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
-            self._held[number] = vector.copy()
+            warning = f"A snapshot of {vector.nbytes} bytes is held in memory: {error}"
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+            self._in_memory[number] = vector.copy()
         else:
             self._places[number] = start, vector.size, vector.dtype
 
     def get(self, number: int) -> Vector:
         """Return a copy of a stored vector."""
-        if number in self._held:
-            return self._held[number].copy()
+        if number in self._in_memory:
+            return self._in_memory[number].copy()
         start, size, dtype = self._places[number]
         vector = np.empty(size, dtype)
         left = vector.view(np.uint8).data
@@ -98,7 +100,7 @@ class FileSnapshotStore:
 
     def drop(self, number: int) -> None:
         """Forget a stored vector. Another one may take its place in the file."""
-        self._held.pop(number, None)
+        self._in_memory.pop(number, None)
         self._places.pop(number, None)
 
     def _free(self, length: int) -> int:

@@ -41,7 +41,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def road(self) -> TransportName:
+    def transport(self) -> TransportName:
         """What carries the bytes."""
         ...
 
@@ -103,7 +103,7 @@ class SocketStream:
         return self._socket.family == socket.AF_UNIX
 
     @property
-    def road(self) -> TransportName:
+    def transport(self) -> TransportName:
         """What carries the bytes."""
         return "unix socket" if self.private else "tcp"
 

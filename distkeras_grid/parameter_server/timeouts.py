@@ -71,7 +71,7 @@ class WorkerPhase:
     name: str  # Name of the state
     # Pairs of a seat's status on the server, and what its worker does, which are this state. The
     # driver watches it. If empty, another part of the run watches it.
-    seen: tuple[tuple[str, Activity], ...]
+    statuses: tuple[tuple[str, Activity], ...]
     limit: TimeoutKind  # How long it may last
     then: OnTimeout  # What is done when the limit is over
 
@@ -107,8 +107,8 @@ STATES = (
     WorkerPhase("lost", (("lost", ""),), TimeoutKind.MISSING, OnTimeout.GO_ON_WITHOUT),
     WorkerPhase("finishing", (), TimeoutKind.FINISH, OnTimeout.CANCEL),
 )
-_BY_SEEN = {seen: state for state in STATES for seen in state.seen}
-_BY_STATUS = {state.seen[0][0]: state for state in reversed(STATES) if state.seen}
+_BY_PLACE = {place: state for state in STATES for place in state.statuses}
+_BY_STATUS = {state.statuses[0][0]: state for state in reversed(STATES) if state.statuses}
 
 
 def state_of(status: str, doing: Activity) -> WorkerPhase | None:
@@ -123,7 +123,7 @@ def state_of(status: str, doing: Activity) -> WorkerPhase | None:
     >>> state_of("finished", "") is None
     True
     """
-    return _BY_SEEN.get((status, doing)) or _BY_STATUS.get(status)
+    return _BY_PLACE.get((status, doing)) or _BY_STATUS.get(status)
 
 
 def as_markdown() -> str:

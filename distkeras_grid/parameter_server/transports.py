@@ -65,10 +65,10 @@ class TcpTransport:
         The time is divided among the addresses of the host, so a silent one does not use it up.
         """
         until = time.monotonic() + seconds
-        found = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
         failed = OSError(errno.EADDRNOTAVAIL, "the host has no address")
-        for number, (family, kind, protocol, _, address) in enumerate(found):
-            share = (until - time.monotonic()) / (len(found) - number)
+        for number, (family, kind, protocol, _, address) in enumerate(addresses):
+            share = (until - time.monotonic()) / (len(addresses) - number)
             try:
                 return _connected(socket.socket(family, kind, protocol), address, share)
             except OSError as error:
@@ -112,8 +112,8 @@ def _is_of_this_user(unix: socket.socket) -> bool:
     """
     if sys.platform != "linux":
         return True
-    told = unix.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(told)[1] == os.geteuid())
+    peer = unix.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(peer)[1] == os.geteuid())
 
 
 def _stream_of(connected: socket.socket) -> SocketStream:
@@ -362,8 +362,8 @@ def routes(address: ServerAddress | Transport) -> Sequence[Transport]:
     if path is None:
         return (tcp,)
     # Only connecting shows whether somebody listens at an abstract name.
-    found = sys.platform == "linux" if _is_abstract(path) else os.path.exists(path)
-    return (UnixTransport(path), tcp) if found else (tcp,)
+    exists = sys.platform == "linux" if _is_abstract(path) else os.path.exists(path)
+    return (UnixTransport(path), tcp) if exists else (tcp,)
 
 
 def unreachable(address: ServerAddress | Transport, error: OSError) -> ServerUnreachableError:

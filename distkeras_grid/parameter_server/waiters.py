@@ -40,11 +40,11 @@ class Waiters:
     #: Commits of a synchronous round, by seat.
     round: dict[int, VectorCommit] = field(default_factory=dict)
     #: Answers that wait at the end of an epoch until the driver's callbacks have acted, by seat.
-    held: dict[int, SendReply] = field(default_factory=dict)
+    barrier: dict[int, SendReply] = field(default_factory=dict)
 
     def copy(self) -> Self:
         """Return the same entries, which later changes of this one do not concern."""
-        return type(self)([*self.gate], {**self.round}, {**self.held})
+        return type(self)([*self.gate], {**self.round}, {**self.barrier})
 
     @property
     def sessions(self) -> list[ConnectionId]:
@@ -52,7 +52,7 @@ class Waiters:
         return [
             *(each.session for each in self.gate),
             *(each.session for each in self.round.values()),
-            *(each.to for each in self.held.values()),
+            *(each.to for each in self.barrier.values()),
         ]
 
     def drop(self, seat: int, only: ConnectionId | None = None) -> list[ConnectionId]:
@@ -65,6 +65,6 @@ class Waiters:
         self.gate = [each for each in self.gate if not drops(each.session)]
         if seat in self.round and drops(self.round[seat].session):
             dropped.append(self.round.pop(seat).session)
-        if seat in self.held and drops(self.held[seat].to):
-            dropped.append(self.held.pop(seat).to)
+        if seat in self.barrier and drops(self.barrier[seat].to):
+            dropped.append(self.barrier.pop(seat).to)
         return dropped

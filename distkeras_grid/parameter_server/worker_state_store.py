@@ -33,18 +33,18 @@ class WorkerStateStore:
 
     Examples
     --------
-    >>> keeping = WorkerStateStore(workers=1, active=True)
-    >>> keeping.asks(0, now=100.0)
+    >>> store = WorkerStateStore(workers=1, active=True)
+    >>> store.asks(0, now=100.0)
     True
-    >>> keeping.receive(0, WorkerStateSnapshot(1, 1, np.zeros(8, np.uint8)), now=100.5)
-    >>> keeping.asks(0, now=101.0), keeping.asks(0, now=126.0)
+    >>> store.receive(0, WorkerStateSnapshot(1, 1, np.zeros(8, np.uint8)), now=100.5)
+    >>> store.asks(0, now=101.0), store.asks(0, now=126.0)
     (False, True)
     """
 
     def __init__(self, workers: int, *, active: bool) -> None:
         self._workers = workers
         self._active = active
-        self._kept: dict[int, WorkerStateSnapshot] = {}
+        self._snapshots: dict[int, WorkerStateSnapshot] = {}
         # When each seat without an answer was asked, and when each other seat is asked next.
         self._asked: dict[int, float] = {}
         self._due: dict[int, float] = {}
@@ -64,34 +64,34 @@ class WorkerStateStore:
 
         An answer may arrive twice, because the server's confirmation may be lost.
         """
-        kept = self._kept.get(seat)
-        return seat in self._asked or (kept is not None and kept.sequence == sequence)
+        snapshot = self._snapshots.get(seat)
+        return seat in self._asked or (snapshot is not None and snapshot.sequence == sequence)
 
-    def receive(self, seat: int, kept: WorkerStateSnapshot, now: float) -> None:
+    def receive(self, seat: int, snapshot: WorkerStateSnapshot, now: float) -> None:
         """Keep the state that a seat has sent, in place of its former one."""
-        self._kept[seat] = kept
+        self._snapshots[seat] = snapshot
         if seat in self._asked:
             took = now - self._asked.pop(seat)
             self._due[seat] = now + took * self._workers / SHARE
 
     def of(self, seat: int) -> WorkerStateSnapshot | None:
         """Return the last state of a seat; None if it has sent none."""
-        return self._kept.get(seat)
+        return self._snapshots.get(seat)
 
     def lose(self, seat: int) -> None:
         """Stop waiting for a seat whose connection ended; its last state is kept."""
         self._asked.pop(seat, None)
 
-    def hold(self, seat: int, kept: WorkerStateSnapshot) -> None:
+    def hold(self, seat: int, snapshot: WorkerStateSnapshot) -> None:
         """Take over the state of a seat from an earlier execution of the run."""
-        self._kept[seat] = kept
+        self._snapshots[seat] = snapshot
 
     @property
     def all(self) -> dict[int, WorkerStateSnapshot]:
         """All states, by seat."""
-        return dict(sorted(self._kept.items()))
+        return dict(sorted(self._snapshots.items()))
 
     def leave(self, seat: int) -> None:
         """Drop the state of a seat whose worker has finished."""
-        self._kept.pop(seat, None)
+        self._snapshots.pop(seat, None)
         self._asked.pop(seat, None)

@@ -12,7 +12,11 @@ from distkeras_grid.errors import RefusedError
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.center_snapshots import Snapshots
 from distkeras_grid.parameter_server.compression import DeltaEncoder
-from distkeras_grid.parameter_server.gradient_log import KEPT_STEPS, GradientLog, LoggedStep
+from distkeras_grid.parameter_server.gradient_log import (
+    STEPS_BETWEEN_STATES,
+    GradientLog,
+    LoggedStep,
+)
 from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.messages import (
     CommitReply,
@@ -94,7 +98,7 @@ class WorkerSteps:
         self.log.forget(self._ledger.version)
         behind = self._ledger.version - self.log.version
         ends = self._waits_for_all and self._ledger.all_through
-        return behind >= KEPT_STEPS or self._snapshots.awaits or ends
+        return behind >= STEPS_BETWEEN_STATES or self._snapshots.awaits or ends
 
     @property
     def _waits_for_all(self) -> bool:

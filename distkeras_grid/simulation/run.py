@@ -126,7 +126,7 @@ class Simulation:
         self._evaluate, self._results = evaluate, results
         # Who looks at the center at each epoch's end is given it as it was then. Simulated workers
         # keep nothing on the server, and simulated time does not count what that would take.
-        self._served = spec.change(kept_limit=0, snapshots_per_epoch=1 if evaluate else 0)
+        self._served = spec.change(worker_state_limit=0, snapshots_per_epoch=1 if evaluate else 0)
         self._wire = SimulatedWire(spec.compression, spec.size)
         self._core = ServerCore(self._served, learners[0].weights())
         self._watch = RunMonitor(spec)

@@ -110,7 +110,7 @@ class SimulatedWorker:
         """Take the rule's reply to a commit over, if the rule has one."""
         if reply is not None:
             wire.carry(reply)
-            DeltaDecoder(self._spec.compression, self._known).hear(reply)
+            DeltaDecoder(self._spec.compression, self._known).decode(reply)
             np.copyto(self._core.before, reply)
         self._tell(cores.CommitAnswer(message))
 

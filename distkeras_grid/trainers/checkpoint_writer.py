@@ -209,7 +209,7 @@ class Checkpointer:
             # Asked again while it waits for workers, the server waits no longer.
             at_once, self._asked = self._asked, True
             try:
-                server.gather(at_once=at_once)
+                server.begin_checkpoint(at_once=at_once)
             except RefusedError as error:
                 # The rule has failed since the last events; the next ones have its error.
                 self.give_up(str(error))

@@ -15,9 +15,9 @@ class RetryPolicy:
     Examples
     --------
     >>> tries = RetryPolicy(each=4)
-    >>> tries.once_more(0, rows=100)  # it had folded nothing when its job was submitted
+    >>> tries.allows(0, rows=100)  # it had folded nothing when its job was submitted
     True
-    >>> tries.once_more(0, rows=100)
+    >>> tries.allows(0, rows=100)
     False
     """
 
@@ -26,7 +26,7 @@ class RetryPolicy:
         # For each seat: its rows at the last failure, and its failures since the last progress.
         self._failed: dict[int, tuple[int, int]] = {}
 
-    def once_more(self, seat: int, rows: int) -> bool:
+    def allows(self, seat: int, rows: int) -> bool:
         """Record that a job has failed; return whether to submit it again."""
         before, failures = self._failed.get(seat, (0, 0))
         # There are fewer if the run has gone back to a checkpoint. Then nothing is known of the

@@ -196,13 +196,13 @@ class Run:
         """Write a checkpoint; unless `at_once`, wait for the present states of the workers."""
         checkpointer.finish()
         before, until = checkpointer.captured, time.monotonic() + LAST_SECONDS
-        self._server.gather(at_once=at_once)
+        self._server.begin_checkpoint(at_once=at_once)
         while checkpointer.captured == before:
             late = time.monotonic() - until
             if late > LAST_SECONDS:
                 raise ClusterError("its state was not complete in time.")
             if late > 0 and not at_once:
-                self._server.gather(at_once=True)
+                self._server.begin_checkpoint(at_once=True)
                 at_once = True
             self._news()
             time.sleep(POLL_SECONDS / 10)
@@ -243,7 +243,7 @@ class Run:
         seat = self._seats[number]
         reason = self._launch.error(number) or ClusterError(f"The job of worker {number} failed.")
         why = "" if self._losses.explain(number, str(reason)) else f": {reason}"
-        if self._tries.once_more(number, seat.samples_folded):
+        if self._tries.allows(number, seat.samples_folded):
             self._progress.note(f"The job of worker {number} is submitted again{why}")
             self._launch.again(number)
             return True
@@ -308,7 +308,7 @@ class Run:
             self._losses.take(event, time.monotonic())
             if event.status == "failed" and not (self._watch.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
-                worker = self._watch.told(self._seats[event.worker], time.monotonic())
+                worker = self._watch.describe(self._seats[event.worker], time.monotonic())
                 raise failure_of(event, worker)
 
     def _tell_skipped(self, event: SkippedRecord) -> None:
@@ -350,13 +350,13 @@ class Run:
             elif isinstance(action, Restart):
                 self._progress.note(
                     f"Worker {action.worker} has made no progress for {action.seconds:.0f} s, and "
-                    f"its task is started again: {action.told}"
+                    f"its task is started again: {action.details}"
                 )
                 self._launch.restart(action.attempt)
             elif isinstance(action, StartRun):
                 self._progress.note(
                     f"The training begins without {len(action.without)} of {self._spec.workers} "
-                    f"workers; whoever comes later is taken: {action.told}"
+                    f"workers; whoever comes later is taken: {action.details}"
                 )
                 self._server.command(begin=True)
             else:

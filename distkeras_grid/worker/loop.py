@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Called with a window that has been trained.
 AfterWindow: TypeAlias = Callable[[cores.Compute], "LocalSet | None"]
 #: Called with each start and its center, which it may replace.
-Greet: TypeAlias = Callable[[Start, "Vector"], None]
+OnStart: TypeAlias = Callable[[Start, "Vector"], None]
 
 
 def train(
@@ -42,11 +42,11 @@ def train(
     after_window: AfterWindow | None = None,
     progress: Progress | None = None,
     first: State | None = None,
-    greet: Greet | None = None,
+    on_start: OnStart | None = None,
 ) -> int:
     """Train and exchange windows until none is left or the server stops; report the end."""
     progress = progress or Progress()
-    event: cores.Event = _started(start, client, greet)
+    event: cores.Event = _started(start, client, on_start)
     while True:
         *orders, last = core.handle(event)
         for order in orders:
@@ -60,14 +60,14 @@ def train(
             client.finish()
             return core.samples
         if isinstance(last, cores.Reconnect):
-            event = _started(client.rejoin(), client, greet)
+            event = _started(client.rejoin(), client, on_start)
         else:
             event = _ask(last, engine, client)
 
 
-def _started(start: Start, client: AnyClient, greet: Greet | None) -> cores.StartAnswer:
-    if greet is not None:
-        greet(start, client.vector)
+def _started(start: Start, client: AnyClient, on_start: OnStart | None) -> cores.StartAnswer:
+    if on_start is not None:
+        on_start(start, client.vector)
     return cores.StartAnswer(start, client.vector)
 
 
@@ -91,15 +91,15 @@ def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event
             case cores.RequestState():
                 return cores.StateAnswer(client.fetch_state())
             case cores.StoreOptimizerState(version, weights):
-                client.hand_over(version, weights, shared_state(engine, version))
+                client.put_optimizer_state(version, weights, shared_state(engine, version))
                 return cores.HandedOver()
-            case cores.StoreWorkerState(sequence, version, before, offset, held_back):
-                own = WorkerState(before, offset, held_back, dict(engine.state()))
-                return cores.StoreAnswer(client.keep(sequence, version, own.to_bytes()))
+            case cores.StoreWorkerState(sequence, version, before, offset, residuals):
+                own = WorkerState(before, offset, residuals, dict(engine.state()))
+                return cores.StoreAnswer(client.put_worker_state(sequence, version, own.to_bytes()))
             case cores.RestoreWorkerState():
-                kept, data = client.recall()
+                answer, data = client.get_worker_state()
                 return cores.RestoreAnswer(
-                    kept.sequence, kept.version, WorkerState.from_bytes(data)
+                    answer.sequence, answer.version, WorkerState.from_bytes(data)
                 )
             case _:
                 raise GridError(f"{type(action).__name__} is nothing to ask a server.")

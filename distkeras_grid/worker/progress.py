@@ -73,9 +73,9 @@ class HeartbeatThread:
 
     def _beat(self) -> None:
         while not self._ended.is_set():
-            told = self._progress.doing, self._progress.done
+            activity = self._progress.doing, self._progress.done
             try:
-                self._client.beat(*told, self._host, self._log)
+                self._client.beat(*activity, self._host, self._log)
             except ServerUnreachableError:
                 # The worker's next request meets it, too; the server may be there again by then.
                 pass

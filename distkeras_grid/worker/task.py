@@ -136,8 +136,8 @@ def run_worker(
     client, progress = connect(plan, seat, attempt), Progress()
     with client, HeartbeatThread(client, progress):
         trained = _train_rows if plan.local is None else _train_local
-        told = trained(plan, client, batches, build or build_engine, progress)
-        summary = {"worker": seat, "attempt": attempt, **told}
+        outcome = trained(plan, client, batches, build or build_engine, progress)
+        summary = {"worker": seat, "attempt": attempt, **outcome}
     yield pa.RecordBatch.from_pylist([summary], schema=_summary_type(pa))
 
 
@@ -152,7 +152,7 @@ def connect(plan: WorkerPlan, seat: int, attempt: int) -> AnyClient:
     return WorkerClient.connect(
         *(plan.address, key, *of, spec.size, deadline),
         state_size=spec.layout.state_section.nbytes,
-        kept_limit=spec.layout.kept_limit,
+        worker_state_limit=spec.layout.worker_state_limit,
         compression=spec.compression,
     )
 
@@ -244,7 +244,7 @@ def _train(
     check_state(engine, spec)
     window_seconds = _warm_up(engine, source, policy)
     compiled = time.perf_counter()
-    greet = partial(_greet, spec, client.seat, engine)
+    on_start = partial(_draw_initial_weights, spec, client.seat, engine)
     first = first_state(engine) if spec.may_skip or plan.validate is not None else None
     # The driver ends the wait for the others, which may still be reading their rows.
     start = client.ready(policy.rows, window_seconds=window_seconds, digest=digest)
@@ -255,7 +255,7 @@ def _train(
         outgoing=client.outgoing,
     )
     after = None if report is None else partial(_report, report, engine, plan.rule)
-    samples = train(core, engine, client, start, source, after, progress, first, greet)
+    samples = train(core, engine, client, start, source, after, progress, first, on_start)
     return {
         "rows": policy.rows,
         "host": platform.node(),
@@ -266,7 +266,9 @@ def _train(
     }
 
 
-def _greet(spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: Vector) -> None:
+def _draw_initial_weights(
+    spec: RunSpec, seat: int, engine: ModelEngine, start: Start, center: Vector
+) -> None:
     """Draw a worker's own initial weights, in a run where each has its own."""
     if spec.algorithm.own_start and seat > 0 and start.next_sequence == 0 and not start.stop:
         center[:] = engine.initial_weights((spec.schedule.seed, seat))
@@ -280,12 +282,12 @@ def _report(report: Report, engine: ModelEngine, rule: Rule, done: Compute) -> L
 
 def check_state(engine: ModelEngine, spec: RunSpec) -> None:
     """Refuse an optimizer whose state does not have the layout of the run."""
-    found, told = engine.step_section, spec.layout.state_section
-    if not found.is_like(told):
+    section, expected = engine.step_section, spec.layout.state_section
+    if not section.is_like(expected):
         raise ConfigurationError(
-            f"The run's optimizer state has {len(told.variables)} variables of {told.nbytes} bytes."
-            f" Received: an optimizer with {len(found.variables)} of {found.nbytes} bytes. Install "
-            "the same version of Keras on driver and executors."
+            f"The run's optimizer state has {len(expected.variables)} variables of "
+            f"{expected.nbytes} bytes. Received: an optimizer with {len(section.variables)} of "
+            f"{section.nbytes} bytes. Install the same version of Keras on driver and executors."
         )
 
 

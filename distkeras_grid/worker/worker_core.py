@@ -214,10 +214,10 @@ class StoreWorkerState:
     # worker has
     sequence: int
     version: int
-    # before and offset and held_back: As in `WorkerState`; not copied
+    # before and offset and residuals: As in `WorkerState`; not copied
     before: Vector = field(repr=False)
     offset: int
-    held_back: dict[str, NDArray[Any]] | None = field(repr=False)
+    residuals: dict[str, NDArray[Any]] | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class WorkerCore:
         self.version = self.samples = 0
         # The newest version whose weights the server needs not from this worker, and the version of
         # the other workers.
-        self.told = self.newest = 0
+        self.state_version = self.newest = 0
         self.stop = False
         # Sequence number of the next window.
         self.sequence = 0
@@ -329,14 +329,14 @@ class WorkerCore:
                 f"the server does not keep. Received: the weights of version {start.version}."
             )
         np.copyto(self.before, event.center)
-        self.version = self.told = start.version
+        self.version = self.state_version = start.version
         self.newest, self.stop = start.newest, start.stop
         self._plan_from(start.next_sequence)
         if self.phase == "rejoining":
             return self._begin(start, [])
         if self._new_accumulator is not None:
             self._accumulator = self._new_accumulator()
-        if start.has_kept and not start.stop and self._has_windows(start.next_sequence):
+        if start.has_worker_state and not start.stop and self._has_windows(start.next_sequence):
             self._start_message, self.phase = start, "recalling"
             return [RestoreWorkerState()]
         if not self._makes_steps:
@@ -344,18 +344,18 @@ class WorkerCore:
             return self._begin(start, [SetScheduleOffset(self.offset)])
         return self._begin(start, [])
 
-    def _recalled(self, event: RestoreAnswer) -> list[Action]:
+    def _on_restore(self, event: RestoreAnswer) -> list[Action]:
         """Go on from what an earlier attempt kept, as far as the server has not gone on since."""
         start, own = self._start_message, event.own
         if start is None:
             raise GridError(f"Worker {self._worker} was not told to start.")
         self._start_message = None
         due, newest = start.next_sequence, start.newest
-        held, kept = residual_of(self._accumulator) or {}, own.held_back or {}
-        check_same(held, kept)
+        residuals, former = residual_of(self._accumulator) or {}, own.residuals or {}
+        check_same(residuals, former)
         if event.sequence == due:
             # Otherwise a part has been sent since, nobody knows which, and would be sent twice.
-            copy_checked(held, kept)
+            copy_checked(residuals, former)
         if (event.sequence, event.version) == (due, newest):
             copy_checked({"before": self.before}, {"before": own.before})
             self.version, self.offset = newest, own.offset
@@ -424,10 +424,10 @@ class WorkerCore:
 
     def _keeping(self) -> StoreWorkerState:
         due = self.sequence - 1
-        held = residual_of(self._accumulator)
-        return StoreWorkerState(due, self.version, self.before, self.offset, held)
+        residuals = residual_of(self._accumulator)
+        return StoreWorkerState(due, self.version, self.before, self.offset, residuals)
 
-    def _has_kept(self, event: StoreAnswer) -> list[Action]:
+    def _on_store(self, event: StoreAnswer) -> list[Action]:
         self.stop, rate = event.message.stop, event.message.learning_rate
         if self.stop:
             self._window = None
@@ -507,7 +507,7 @@ class WorkerCore:
             self._accumulator = self._new_accumulator()
         if self._makes_steps:
             self.newest = message.version
-            self.told = max(self.told, message.state_version)
+            self.state_version = max(self.state_version, message.state_version)
             self.hands_over = message.state_wanted
             return self._catch_up()
         self.version = message.version
@@ -523,7 +523,7 @@ class WorkerCore:
         return orders + self._next_window()
 
     def _end(self) -> list[Action]:
-        if self._makes_steps and self.told < self.version:
+        if self._makes_steps and self.state_version < self.version:
             return self._hand_over()
         self.phase = "done"
         return [FinishWorker()]
@@ -556,7 +556,7 @@ class WorkerCore:
         return [StoreOptimizerState(self.version, self.before)]
 
     def _handed_over(self, _: HandedOver) -> list[Action]:
-        self.told, self.hands_over = self.version, False
+        self.state_version, self.hands_over = self.version, False
         return self._next_window()
 
     def _refused(self, event: RejectionAnswer) -> list[Action]:
@@ -586,8 +586,8 @@ _REACTIONS: Mapping[type, tuple[frozenset[str], Callable[[WorkerCore, Any], list
     CommitAnswer: (frozenset({"exchanging"}), WorkerCore._take_reply),
     StepAnswer: (frozenset({"steps"}), WorkerCore._step),
     StateAnswer: (frozenset({"state"}), WorkerCore._take_state),
-    StoreAnswer: (frozenset({"keeping"}), WorkerCore._has_kept),
-    RestoreAnswer: (frozenset({"recalling"}), WorkerCore._recalled),
+    StoreAnswer: (frozenset({"keeping"}), WorkerCore._on_store),
+    RestoreAnswer: (frozenset({"recalling"}), WorkerCore._on_restore),
     HandedOver: (frozenset({"handing over"}), WorkerCore._handed_over),
     RejectionAnswer: (
         frozenset({"exchanging", "steps", "state", "handing over", "keeping", "recalling"}),

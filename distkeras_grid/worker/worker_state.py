@@ -25,7 +25,7 @@ class WorkerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: np.ndarray[Any, Any]
     offset: Count  # Number of batches of earlier attempts, for the schedules of its optimizer
     # What compression has not sent yet, by the names of `Accumulator`
-    held_back: dict[str, np.ndarray[Any, Any]] | None
+    residuals: dict[str, np.ndarray[Any, Any]] | None
     # The engine's state: optimizer, counters, random generators
     engine: dict[str, np.ndarray[Any, Any]]
 
@@ -49,9 +49,9 @@ def copy_checked(target: Mapping[str, NDArray[Any]], source: Mapping[str, NDArra
         np.copyto(array, source[name])
 
 
-def check_same(wanted: Mapping[str, NDArray[Any]], given: Mapping[str, NDArray[Any]]) -> None:
+def check_same(wanted: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
     """Refuse arrays whose names, shapes or types differ from those of other arrays."""
-    due, received = _described(wanted), _described(given)
+    due, received = _described(wanted), _described(other)
     if due != received:
         raise DataError(f"A worker's state has {due}. Received: {received}.")
 

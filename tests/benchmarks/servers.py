@@ -1,7 +1,7 @@
 """Exchanges per second with one parameter server, and with several that share the center.
 
     python -m tests.benchmarks.servers [--megabytes 2 20] [--clients 1 64] [--servers 1 4]
-        [--roads tcp] [--memory]
+        [--transports tcp] [--memory]
 
 An exchange is one commit up and one reply down; both ways together are counted in GB/s. Each server
 is a process, and clients are processes, too, up to eight; more of them are threads in these. A run
@@ -11,8 +11,8 @@ the server maps no more than its limit of them, and the other workers use the so
 "lent" says how many did lend. The rate is that of the time in which all clients exchange and each
 has made its first exchange: that one also maps and touches the memory of both ends. Several servers
 pay where one has no core left, on a host that has more, so the cores that all servers and all
-clients use are in the table: their number on this host is the limit. What a road carries one way is
-measured in the same run. Sides take turns, and figures are medians of the repetitions. With
+clients use are in the table: their number on this host is the limit. What a transport carries one
+way is measured in the same run. Sides take turns, and figures are medians of the repetitions. With
 --memory there are the peaks of each process, too: resident memory (RSS), and proportional memory
 (PSS), in which a page that two processes have mapped counts half in each.
 """
@@ -47,9 +47,9 @@ from distkeras_grid.parameter_server.sharded_client import AnyClient, ShardedCli
 from distkeras_grid.parameter_server.sharded_process import ShardedProcess
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT
 from distkeras_grid.spec import RunSpec
-from tests.benchmarks.roads import ROADS, measure_limit
 from tests.benchmarks.studies.machine import processor_name
 from tests.benchmarks.tables import print_table
+from tests.benchmarks.transports import TRANSPORTS, measure_limit
 from tests.specs import make_settings
 
 # More clients than this share processes, as threads that spend their time in the kernel.
@@ -75,7 +75,7 @@ class Load:
     megabytes: int  # Size of the vector [MB]
     clients: int
     servers: int
-    road: str  # One of `ROADS`
+    transport: str  # One of `TRANSPORTS`
     seconds: float  # How long each client exchanges [s]
     least: int = 2  # Exchanges of each client at least, however long they take
 
@@ -139,7 +139,7 @@ def run_client(job: Job, seat: int) -> Did:
             client.exchange(commit, payload, reply)
             ends.append(time.monotonic())
         parts = client._clients if isinstance(client, ShardedClient) else (client,)
-        lent = sum(part.road == "shared memory" for part in parts)
+        lent = sum(part.transport == "shared memory" for part in parts)
         client.finish()
     return Did(began, tuple(ends), lent)
 
@@ -149,7 +149,7 @@ def run_clients(job: Job, seats: range, pipe: Connection) -> None:
 
     The process ends when it is told to, so that its memory can be looked at.
     """
-    if job.load.road != "shared memory":
+    if job.load.transport != "shared memory":
         client_module.LENT_LIMIT = 0
     began = time.process_time()
     with ThreadPoolExecutor(len(seats)) as pool:
@@ -230,7 +230,7 @@ def measure(load: Load, watch: Watch = unwatched) -> Found:
     serve = ServerProcess if load.servers == 1 else ShardedProcess
     with serve(settings, np.full(load.size, SMALL), key) as running:
         addresses, before = running.addresses, seconds_of(running.pids)
-        if load.road == "tcp":
+        if load.transport == "tcp":
             addresses = tuple(replace(each, unix_path=None) for each in addresses)
         job = Job(load, addresses, key, settings.spec)
         pipes, processes = [], []
@@ -279,13 +279,13 @@ def _memory_row(load: Load, peaks: Peaks) -> tuple[str, ...]:
         found = [each for name, each in peaks.items() if name.startswith(start)]
         return "; ".join(f"{rss:,.0f} / {pss:,.0f}" for rss, pss in found)
 
-    head = (load.road, *map(str, (load.megabytes, load.clients, load.servers)))
+    head = (load.transport, *map(str, (load.megabytes, load.clients, load.servers)))
     return (*head, *map(told, ("driver", "server", "worker", "all")))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
+    parser.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=TRANSPORTS)
     parser.add_argument("--clients", nargs="+", type=int, default=CLIENTS)
     parser.add_argument("--servers", nargs="+", type=int, default=SERVERS)
     parser.add_argument("--megabytes", nargs="+", type=int, default=[20], help="of the vector (20)")
@@ -309,11 +309,11 @@ def main(words: Sequence[str] = ()) -> None:
         "use the Unix socket."
     )
     loads = [
-        Load(megabytes, clients, servers, road, options.seconds, options.least)
+        Load(megabytes, clients, servers, transport, options.seconds, options.least)
         for megabytes in options.megabytes
         for clients in options.clients
         for servers in options.servers
-        for road in options.roads
+        for transport in options.transports
     ]
     found: dict[Load, list[Found]] = {load: [] for load in loads if fits(load)}
     peaks: dict[Load, Peaks] = {load: {} for load in found}
@@ -326,14 +326,14 @@ def main(words: Sequence[str] = ()) -> None:
         for load in found
         if load.clients == 1
     }
-    for road in options.roads:
-        limit = measure_limit(road)
-        told = ", encrypted" if road == "tcp" else ""
-        print(f"\n{road}{told}: limit {limit / 1e9:.2f} GB/s one way")
+    for transport in options.transports:
+        limit = measure_limit(transport)
+        told = ", encrypted" if transport == "tcp" else ""
+        print(f"\n{transport}{told}: limit {limit / 1e9:.2f} GB/s one way")
         rows = (
             _row(load, found[load], alone.get(replace(load, clients=1)), limit)
             for load in found
-            if load.road == road
+            if load.transport == transport
         )
         print_table(
             (
@@ -346,7 +346,10 @@ def main(words: Sequence[str] = ()) -> None:
     if options.memory:
         print("\nPeak memory, RSS / PSS, MB")
         print_table(
-            *(("road", "MB", "clients", "servers", "driver", "server", "worker", "all together"),),
+            (
+                *("transport", "MB", "clients", "servers"),
+                *("driver", "server", "worker", "all together"),
+            ),
             (_memory_row(*each) for each in peaks.items()),
         )
     for load in [each for each in loads if each not in found]:

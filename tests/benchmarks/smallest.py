@@ -47,11 +47,11 @@ SMALLEST = {
             *("--megabytes", "1", "--clients", "1", "2", "--servers", "1", "2"),
             *("--seconds", "0.5", "--memory"),
         ),
-        {"roads": {"LIMIT_BYTES": 10**6}},
+        {"transports": {"LIMIT_BYTES": 10**6}},
     ),
     "servers one": Smallest(
         ("--megabytes", "1", "--clients", "1", "--servers", "1", "--seconds", "0.1"),
-        {"roads": {"LIMIT_BYTES": 10**6}},
+        {"transports": {"LIMIT_BYTES": 10**6}},
     ),
     "feeding": Smallest(constants={"feeding": {"ROWS": 200, "RUNS": 1}}),
     "tiling": Smallest(

@@ -57,7 +57,7 @@ def exchange(rule, vector, before, after, workers=1):
     """One exchange of one worker; returns what its next window starts from."""
     center = Center(rule, vector, SECTIONS, workers)
     payload, start = np.empty_like(vector), np.empty_like(vector)
-    center.greet(0, start)
+    center.on_join(0, start)
     compute_commit(rule, SECTIONS, before, after, 3, payload)
     info = CommitInfo(seat=0, steps=3, samples=5, staleness=0)
     if isinstance(rule, AsynchronousRule):

@@ -58,7 +58,7 @@ def everything() -> RunSpec:
             trainable_size=8,
             statistics_size=2,
             state=(Variable("iteration", (), "int64"), Variable("velocity", (8,))),
-            kept_limit=4096,
+            worker_state_limit=4096,
         ),
         schedule=ScheduleSpec(
             rows=100,

@@ -88,7 +88,7 @@ class Worker:
             ServerAddress.from_json(self.told["address"]),
             *(key, *of, SIZE, 3),
             state_size=spec.layout.state_section.nbytes,
-            kept_limit=spec.layout.kept_limit,
+            worker_state_limit=spec.layout.worker_state_limit,
             compression=spec.compression,
         )
 

@@ -203,7 +203,7 @@ class Pair:
         self.settings = make_settings(
             run="pairs",
             rule=rule,
-            layout=LayoutSpec.of(learner.layout, shared, kept_limit=1 << 16),
+            layout=LayoutSpec.of(learner.layout, shared, worker_state_limit=1 << 16),
             rows=SEAT_ROWS * workers,
             workers=workers,
             epochs=EPOCHS,

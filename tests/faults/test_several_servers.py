@@ -53,8 +53,8 @@ class Counting(ShardedProcess):
 
     folded: dict[int, int]
 
-    def _hear(self, shard, timeout):
-        update = super()._hear(shard, timeout)
+    def _receive(self, shard, timeout):
+        update = super()._receive(shard, timeout)
         vars(self).setdefault("folded", {})[shard.number] = update.samples_folded
         return update
 

@@ -19,7 +19,7 @@ from distkeras_grid.feeding.batches import policy_of
 from distkeras_grid.feeding.source import ArraySource
 from distkeras_grid.parameter_server.center import Center
 from distkeras_grid.parameter_server.compression import DeltaDecoder
-from distkeras_grid.parameter_server.gradient_log import KEPT_STEPS
+from distkeras_grid.parameter_server.gradient_log import STEPS_BETWEEN_STATES
 from distkeras_grid.parameter_server.messages import (
     Command,
     CommitReply,
@@ -219,7 +219,7 @@ class Attempt:
                 yield from self._reconnect()
                 continue
             if answer.vector is not None:
-                self.hearing.hear(reply)
+                self.hearing.decode(reply)
                 if self.run.spec.compression:
                     # Of changes to what the worker knows comes the center of that moment.
                     np.testing.assert_array_equal(reply, self.run.replied[self.session])
@@ -404,7 +404,7 @@ class FaultyRun:
         shared = learner.step_section if self.rule.traits.steps_on_workers else None
         self.spec = make_spec(
             self.rule,
-            layout=LayoutSpec.of(learner.layout, shared, kept_limit=1 << 16),
+            layout=LayoutSpec.of(learner.layout, shared, worker_state_limit=1 << 16),
             rows=SEAT_ROWS * workers,
             workers=workers,
             epochs=EPOCHS,
@@ -461,7 +461,7 @@ class FaultyRun:
             return
         self.failures[seat] += 1
         folded = self.core.ledger.update(0).seats[seat].samples_folded
-        if self.failures[seat] % MOST_FAILURES == 0 and not self.tries.once_more(seat, folded):
+        if self.failures[seat] % MOST_FAILURES == 0 and not self.tries.allows(seat, folded):
             self.given_up[seat] = ClusterError("its process has died")
         else:
             self.later(RESPAWN, lambda: self.spawn(seat))
@@ -504,7 +504,7 @@ class FaultyRun:
         assert len(core._checkpoint.states.all) <= self.workers
         assert len(core.ledger.events.events) <= 100
         if core._steps is not None:
-            assert len(core._steps.log._steps) <= KEPT_STEPS + 1
+            assert len(core._steps.log._steps) <= STEPS_BETWEEN_STATES + 1
 
     # -- the driver -----------------------------------------------------------------------------
 
@@ -518,13 +518,13 @@ class FaultyRun:
             if isinstance(event, WorkerRecord) and event.window_seconds:
                 self.act(self.watch.handle(WindowTime(event.worker, event.window_seconds), 0))
             if isinstance(event, WorkerRecord) and event.status == "failed":
-                told = self.watch.told(update.seats[event.worker], self.now)
+                told = self.watch.describe(update.seats[event.worker], self.now)
                 self.error = failure_of(event, told)
                 return
         recorded = sum(window.samples for window in self.windows)
         looked = StatusUpdate(
             *(update.seats, update.version, update.samples_folded, recorded),
-            given_up=self.given_up,
+            final_errors=self.given_up,
         )
         self.act(self.watch.handle(looked, self.now))
         due = self.watch.deadline + 0.01

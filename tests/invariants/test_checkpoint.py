@@ -199,7 +199,7 @@ class Run:
             seed=4,
             compression=compression,
             state=momentum.step_section.variables if shared else (),
-            kept_limit=1 << 16,
+            worker_state_limit=1 << 16,
             epoch_barrier=workers == 1 or isinstance(rule, SynchronousRule),
         ).change(**schedule)
         self.driver = Driver(self)

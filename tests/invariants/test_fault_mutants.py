@@ -48,8 +48,10 @@ def folds_again(self, arrival, admit=Ledger.admit):
     return True
 
 
-def takes_other_rows(self, session, rows, seconds=0.0, digest="", road="", ready=Membership.ready):
-    return ready(self, session, rows, seconds, "", road)
+def takes_other_rows(
+    self, session, rows, seconds=0.0, digest="", transport="", ready=Membership.ready
+):
+    return ready(self, session, rows, seconds, "", transport)
 
 
 def came(self):
@@ -65,7 +67,7 @@ def impatient(self, clock, due=RunMonitor._due):
     return clock.since + (due(self, clock) - clock.since) / 8
 
 
-def blames_all(self, workers, now, told=RunMonitor._told):
+def blames_all(self, workers, now, told=RunMonitor._describe):
     return told(self, self._clocks, now)
 
 
@@ -240,9 +242,9 @@ MISTAKES = {
         *("slot gone", "synchronous"),
     ),
     "who is slow is started again": (RunMonitor, "_due", impatient, "slow", "ensemble"),
-    "others are blamed": (RunMonitor, "_told", blames_all, "slot gone", "server state"),
+    "others are blamed": (RunMonitor, "_describe", blames_all, "slot gone", "server state"),
     "who cannot start is tried for ever": (
-        *(RetryPolicy, "once_more", lambda self, seat, rows: True),  # noqa: ARG005
+        *(RetryPolicy, "allows", lambda self, seat, rows: True),  # noqa: ARG005
         *("executor x5", "single"),
     ),
     "who is given up ends the work of others": (

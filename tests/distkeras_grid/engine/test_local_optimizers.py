@@ -64,7 +64,7 @@ def train(worker, rule, window):
     sections = worker.layout.sections
     center = Center(rule, worker.weights(), sections, seats=1)
     before, after, payload = (np.empty_like(center.vector) for _ in range(3))
-    center.greet(0, before)
+    center.on_join(0, before)
     for start in range(0, STEPS, window):
         block = RowBlock((x[start : start + window],), (y[start : start + window],))
         result = worker.run(before, [block], after)

@@ -258,7 +258,7 @@ def with_giants(places):
 def test_commits_fold_wholly_into_a_finite_center_or_change_nothing(rule, commits):
     center, out = Center(rule, with_giants([]), SECTIONS, 2), constant(0)
     for seat in (0, 1):
-        center.greet(seat, out)
+        center.on_join(seat, out)
     for seat, places in commits:
         before = center.to_state()
         try:

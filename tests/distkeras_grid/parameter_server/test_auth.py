@@ -80,7 +80,7 @@ def test_the_memory_of_nonces_is_bounded():
     memory, nonces = NonceMemory(), [new_nonce() for _ in range(2 * MOST_NONCES)]
     for nonce in nonces:
         memory.remember(nonce)
-    assert len(memory._seen) == MOST_NONCES
+    assert len(memory._nonces) == MOST_NONCES
     with pytest.raises(AuthenticationError):
         memory.check(nonces[-MOST_NONCES])
 

@@ -58,13 +58,13 @@ def test_each_seat_has_a_memory_of_its_own_and_a_start_or_a_repeat_renews_it():
         return float(center.vector[0])
 
     for seat in (0, 1):
-        center.greet(seat, out)
+        center.on_join(seat, out)
     assert commit(0) == 1.0
     assert commit(0) == 2.0, "nobody else has moved"
     assert commit(1) == pytest.approx(2 + 1 / (1 + 2**2)), "two away from where it started"
     center.repeat(out, 0)
     assert commit(0) == pytest.approx(3.2), "told of the center once more, it is at no distance"
-    center.greet(1, out)
+    center.on_join(1, out)
     assert commit(1) == pytest.approx(4.2)
 
 
@@ -73,7 +73,7 @@ def test_a_center_that_was_saved_goes_on_as_if_nothing_had_been(rule):
     sections = sections_of_sizes(3, 2)
     center, out = Center(rule, np.arange(5, dtype=np.float32), sections, 2), np.empty(5, "f")
     for seat in (0, 1):
-        center.greet(seat, out)
+        center.on_join(seat, out)
     center.fold(np.ones(5, np.float32), CommitInfo(0, 1, 1, 0))
     state = center.to_state()
     both = [center, Center.from_state(rule, sections, 2, state)]

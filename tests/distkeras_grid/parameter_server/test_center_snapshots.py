@@ -54,14 +54,14 @@ def test_what_was_given_is_kept_until_another_thing_is_asked_for():
     snapshots = Snapshots(1)
     snapshots.take([1, 2], vector(1))
     snapshots.give(1)
-    snapshots.forget_given(1)
+    snapshots.drop_fetched(1)
     snapshots.give(1)
-    snapshots.forget_given(2)
+    snapshots.drop_fetched(2)
     with pytest.raises(RefusedError):
         snapshots.give(1)
-    snapshots.forget_given(None)
+    snapshots.drop_fetched(None)
     np.testing.assert_array_equal(snapshots.give(2), vector(1))
-    snapshots.forget_given(None)
+    snapshots.drop_fetched(None)
     with pytest.raises(RefusedError):
         snapshots.give(2)
 
@@ -76,7 +76,7 @@ def test_all_but_the_first_lie_on_the_shelf_until_they_are_fetched():
     for number in range(1, 201):
         for _ in range(2):
             np.testing.assert_array_equal(snapshots.give(number), vector(number))
-        snapshots.forget_given(None)
+        snapshots.drop_fetched(None)
         assert len(snapshots._made) + len(shelf._vectors) == 200 - number
     # There is room in memory again.
     snapshots.take([201], vector(201))

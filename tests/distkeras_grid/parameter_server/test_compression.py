@@ -163,27 +163,27 @@ def test_unknown_names_are_refused():
 def test_what_is_told_is_heard_and_a_lost_reply_is_told_again(compression):
     """Both ends forget after a broken connection, and the next reply is whole, bit for bit."""
     start, rng = np.float32([1, 2, 3, 4, 5, 6]), np.random.default_rng(0)
-    telling, hearing = DeltaEncoder(compression, 6), DeltaDecoder(compression, start.copy())
-    telling.greet(1, start)
+    encoder, decoder = DeltaEncoder(compression, 6), DeltaDecoder(compression, start.copy())
+    encoder.start(1, start)
     sizes, center = [], start.copy()
     for number in range(4):
         center[number] += rng.normal()
         told = center.copy()
-        sizes.append(telling.tell(1, told))
+        sizes.append(encoder.encode(1, told))
         if number == 2:
             # Lost on its way.
-            telling.forget(1)
-            hearing.forget()
+            encoder.forget(1)
+            decoder.forget()
             continue
-        hearing.hear(told)
+        decoder.decode(told)
         assert told.tobytes() == center.tobytes()
     expected = {None: [24] * 4, "bfloat16": [12] * 4, "dgc": [8, 8, 8, 24]}
     assert sizes == expected[compression]
 
 
 def test_rules_without_replies_tell_nothing():
-    telling = DeltaEncoder("dgc", 6, replies=False)
-    telling.greet(0, np.ones(6, np.float32))
-    assert telling.tell(0, np.ones(6, np.float32)) == 0
-    assert telling._known == {}
-    assert telling.bytes_of(np.zeros(6, np.float32)) == 8
+    encoder = DeltaEncoder("dgc", 6, replies=False)
+    encoder.start(0, np.ones(6, np.float32))
+    assert encoder.encode(0, np.ones(6, np.float32)) == 0
+    assert encoder._known == {}
+    assert encoder.bytes_of(np.zeros(6, np.float32)) == 8

@@ -28,7 +28,7 @@ KEPT, KEPT_LIMIT = np.arange(11, dtype=np.uint8), 16
 SECTIONS = {
     PayloadKind.VECTOR: VECTOR,
     PayloadKind.STATE: STATE,
-    PayloadKind.KEPT: KEPT,
+    PayloadKind.WORKER_STATE: KEPT,
     # The byte with which a file comes.
     PayloadKind.FILE: np.zeros(1, np.uint8),
 }
@@ -84,7 +84,7 @@ def examples():
 def ends(kind):
     """A sender and a receiver in a state in which a message is legal."""
     state = next(state for state, legal in TRANSITIONS.items() if kind in legal)
-    sizes = {"state_size": STATE.nbytes, "kept_limit": KEPT_LIMIT}
+    sizes = {"state_size": STATE.nbytes, "worker_state_limit": KEPT_LIMIT}
     pair = [ByteConnection(side, SIZE, **sizes) for side in (Endpoint.CLIENT, Endpoint.SERVER)]
     for end in pair:
         end.state = state
@@ -109,7 +109,7 @@ def test_whole(message):
     assert receiver.frame_size == len(data)
     if PayloadKind.VECTOR in message.carries:
         np.testing.assert_array_equal(receiver.vector, VECTOR)
-    if PayloadKind.KEPT in message.carries:
+    if PayloadKind.WORKER_STATE in message.carries:
         np.testing.assert_array_equal(receiver.received_state, KEPT)
 
 
@@ -117,12 +117,14 @@ def test_whole(message):
 def test_what_is_kept_has_a_limit_before_memory_is_taken(size):
     sender, receiver = ends(messages.PutWorkerState)
     data = header(
-        number=MESSAGES.index(messages.PutWorkerState), content=PayloadKind.KEPT, payload=size
+        number=MESSAGES.index(messages.PutWorkerState),
+        content=PayloadKind.WORKER_STATE,
+        payload=size,
     )
     with pytest.raises(RemoteProtocolError):
         receiver.receive(data)
     with pytest.raises(LocalProtocolError):
-        sender.send(messages.PutWorkerState(0, 0), size, PayloadKind.KEPT)
+        sender.send(messages.PutWorkerState(0, 0), size, PayloadKind.WORKER_STATE)
 
 
 #: What `ends` sends before the other end has proved that it has the key.

@@ -196,7 +196,7 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
 
     If it took them time, they are not asked again soon, but for the checkpoint.
     """
-    team = Team(kept_limit=64)
+    team = Team(worker_state_limit=64)
     for seat, answer in enumerate(team.window()):
         assert answer.message.keep
         team.hear(seat, PutWorkerState(1, 1), took, state=np.zeros(8, np.uint8))
@@ -213,7 +213,7 @@ def test_workers_that_wait_for_the_driver_send_what_they_keep_for_a_checkpoint(t
 
 
 def test_a_checkpoint_does_not_wait_for_workers_that_cannot_answer_before_the_driver_acts():
-    team = Team("sequential", 1, kept_limit=64)
+    team = Team("sequential", 1, worker_state_limit=64)
     assert team.window()[0].message.keep
     team.hear(0, PutWorkerState(1, 1), state=np.zeros(8, np.uint8))
     team.window()

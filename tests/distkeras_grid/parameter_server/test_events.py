@@ -64,6 +64,6 @@ def test_held_events_are_told_later_and_once():
         log.add(WorkerRecord(worker, 7, "joined"))
     assert [event.worker for event in log.after(1, 10)] == [1, 2]
     assert log.after(3, 10) == []
-    assert log.held_at == 3
+    assert log.stops_at == 3
     log.go_on()
     assert [event.worker for event in log.after(3, 10)] == [3, 4, 5]

@@ -127,7 +127,7 @@ def test_who_waits_is_told_whatever_the_event_that_broke_the_mind():
 @pytest.mark.parametrize("event", [Disconnect, lambda _: JoinRequest(1, 1)])
 def test_who_waits_is_told_that_there_is_no_memory_when_another_one_comes_or_goes(event):
     center = np.ones(SIZE, np.float32).view(Full)
-    _, core, sessions = built("averaging", center=center, kept_limit=64)
+    _, core, sessions = built("averaging", center=center, worker_state_limit=64)
     core.handle(ReceivedMessage(DRIVER, BeginCheckpoint(at_once=False)), 1.0)
     assert send(core, sessions[0]) == []
     # The checkpoint waits for both; the first one has nothing to tell.

@@ -7,8 +7,8 @@ import pytest
 
 from distkeras_grid.errors import FencedError, RefusedError
 from distkeras_grid.parameter_server.gradient_log import (
-    KEPT_STEPS,
     MOST_STEPS,
+    STEPS_BETWEEN_STATES,
     GradientLog,
     LoggedStep,
 )
@@ -201,7 +201,7 @@ def test_a_worker_that_hangs_costs_no_memory_without_end(tells):
     replay.begin(0)
     for version in range(500):
         replay.add(version, LoggedStep(vector(version), None))
-        if tells and version % KEPT_STEPS == 0:
+        if tells and version % STEPS_BETWEEN_STATES == 0:
             told(replay, 1, version, 0, 0)
         replay.forget(newest=version + 1)
         assert bytes_in(replay) <= (MOST_STEPS + 1) * vector().nbytes + 2 * STATE.nbytes
@@ -318,7 +318,7 @@ def kept_steps(grid):
 
 def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
     grid, asked = Grid(epochs=100, snapshots=0), []
-    for sequence in range(3 * KEPT_STEPS):
+    for sequence in range(3 * STEPS_BETWEEN_STATES):
         answers = grid.round(sequence)
         for session in grid.sessions:
             grid.say(session, FetchStep(sequence))
@@ -328,15 +328,15 @@ def test_one_worker_is_asked_for_its_state_every_so_many_rounds():
             asked.append(sequence + 1)
             grid.tell(seat, sequence + 1, 7)
             assert kept_steps(grid) <= 1, "but for who is one behind"
-        assert kept_steps(grid) <= KEPT_STEPS + 1
-    assert asked == [KEPT_STEPS, 2 * KEPT_STEPS, 3 * KEPT_STEPS]
+        assert kept_steps(grid) <= STEPS_BETWEEN_STATES + 1
+    assert asked == [STEPS_BETWEEN_STATES, 2 * STEPS_BETWEEN_STATES, 3 * STEPS_BETWEEN_STATES]
 
 
 def test_workers_that_tell_nothing_and_fetch_nothing_cost_no_memory_without_end():
     grid = Grid(epochs=100, snapshots=0)
     for sequence in range(2 * MOST_STEPS):
         assert any(each.state_wanted for each in grid.round(sequence).values()) == (
-            sequence + 1 >= KEPT_STEPS
+            sequence + 1 >= STEPS_BETWEEN_STATES
         )
         assert kept_steps(grid) <= MOST_STEPS
 

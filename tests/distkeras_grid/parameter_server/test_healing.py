@@ -86,16 +86,16 @@ def test_an_exchange_is_healed_and_counts_once(serve, tools, relayed, kind, act,
     "The worker connects again and sends it again.",
 )
 def test_what_a_worker_keeps_arrives_over_another_connection(serve, tools, relayed, act, after):
-    bench = serve(kept_limit=64)
+    bench = serve(worker_state_limit=64)
     relay = relayed(bench, Fault(PutWorkerState, act, after=after))
-    client = bench.started(address=relay.address, kept_limit=64)
+    client = bench.started(address=relay.address, worker_state_limit=64)
     answer, _ = tools.exchange(client, tools.commit(0))
     assert answer.keep
-    client.keep(1, 1, np.full(64, 5, np.uint8))
+    client.put_worker_state(1, 1, np.full(64, 5, np.uint8))
     assert len(relay.struck) == 1
     client.close()
-    second = bench.started(attempt=1, kept_limit=64)
-    kept, state = second.recall()
+    second = bench.started(attempt=1, worker_state_limit=64)
+    kept, state = second.get_worker_state()
     assert (kept.sequence, state.tolist()) == (1, [5] * 64)
 
 
@@ -368,7 +368,7 @@ def test_a_trickling_server_is_given_up_at_the_deadline(serve):
     bench = serve()
     driver = bench.driver()
     ours, theirs = socket.socketpair()
-    channel = driver._conversation.channel
+    channel = driver._session.channel
     channel._stream.close()
     channel._stream = SocketStream(ours)
     going = threading.Event()

@@ -95,7 +95,7 @@ def test_a_step_or_a_hand_over_that_comes_twice_is_made_once(serve, tools, kind)
             own -= gradient
             np.testing.assert_array_equal(own, -sum(range(1, sequence + 2)))
         bench.driver().command(stop=True)
-        client.hand_over(3, own, state(2.0))
+        client.put_optimizer_state(3, own, state(2.0))
         client.finish()
         assert relay.struck
     np.testing.assert_array_equal(bench.driver().center(), -6)
@@ -126,7 +126,7 @@ def handed_over(client, version, *sections):
     """Hand over sections as they are given, past the client's own order."""
     for section in sections:
         name = "state" if section.dtype == np.uint8 else "vector"
-        client._conversation.ask(PutOptimizerState(version), Done, **{name: section})
+        client._session.ask(PutOptimizerState(version), Done, **{name: section})
 
 
 def stepping(serve, tools):
@@ -153,7 +153,7 @@ def test_what_is_not_finite_is_refused_and_the_worker_may_say_so(serve, tools, v
     bench, client = stepping(serve, tools)
     told = [weights(value), state()] if where == "weights" else [weights(1), state(value)]
     with pytest.raises(RefusedError):
-        client.hand_over(1, *told)
+        client.put_optimizer_state(1, *told)
     assert client.fail("NonFiniteLossError", "no")
     assert_nothing_was_told(bench)
 
@@ -182,7 +182,7 @@ def test_half_a_hand_over_changes_nothing(serve, tools, version, sections):
 def test_a_state_of_another_size_ends_the_conversation_before_it_is_read(serve, tools, change):
     bench, client = stepping(serve, tools)
     handed_over(client, 1, weights(1))
-    client._conversation.channel.connection._state_size += change
+    client._session.channel.connection._state_size += change
     with pytest.raises(ParameterServerError):
         handed_over(client, 1, np.zeros(STATE.nbytes + change, np.uint8))
     assert_nothing_was_told(bench)
@@ -190,7 +190,7 @@ def test_a_state_of_another_size_ends_the_conversation_before_it_is_read(serve, 
 
 def raw(client, message, content, data):
     """Send a frame past the client's own checks; return the answer."""
-    channel = client._conversation.channel
+    channel = client._session.channel
     frame = frames.encode(message, len(data), content) + data
     channel.connection.state = "handing over"
     channel._stream._socket.sendall(frame)
@@ -259,7 +259,7 @@ def test_whatever_a_worker_with_a_key_sends_the_others_go_on(serve, tools, messa
         hostile.ready(50)
         header = bytearray(frames.encode(message, len(data), content)[: frames.HEADER_SIZE])
         header[8:12] = struct.pack("<I", len(fields))
-        channel = hostile._conversation.channel
+        channel = hostile._session.channel
         with contextlib.suppress(OSError):
             channel._stream._socket.sendall(bytes(header) + fields + data)
             channel.connection.state = "exchanging"

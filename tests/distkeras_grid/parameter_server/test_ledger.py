@@ -124,7 +124,9 @@ def test_what_happened_to_a_worker_is_told_with_time_place_and_the_number_of_its
     for now, task in ((5.0, 7), (9.0, 35)):
         state.members.now = now
         sessions.append(state.members.join(0, task))
-        state.members.hear(sessions[-1], Heartbeat("reading", 1, f"node-{task}", "/logs/stderr"))
+        state.members.heartbeat(
+            sessions[-1], Heartbeat("reading", 1, f"node-{task}", "/logs/stderr")
+        )
         state.members.join(0, task)  # another connection of the same attempt
         state.members.lose(state.members.join(0, task))
     lost = [event for event in state.events.events if event.status == "lost"]
@@ -228,9 +230,9 @@ def test_a_later_attempt_has_the_same_rows_as_far_as_it_is_known():
 def test_the_driver_reads_what_a_worker_has_measured_and_which_road_it_takes():
     state = make()
     state.members.ready(state.members.join(0, 0), 100)
-    state.members.ready(state.members.join(0, 1), 100, window_seconds=0.5, road="tcp")
+    state.members.ready(state.members.join(0, 1), 100, window_seconds=0.5, transport="tcp")
     ready = [event for event in kinds(state, WorkerRecord) if event.status == "ready"]
-    assert [(each.window_seconds, each.road) for each in ready] == [(None, None), (0.5, "tcp")]
+    assert [(each.window_seconds, each.transport) for each in ready] == [(None, None), (0.5, "tcp")]
 
 
 def test_a_worker_takes_no_rows_of_others():

@@ -50,7 +50,7 @@ def looked(
 ):
     workers = tuple(seat(n, state, samples, **terms) for n, state in enumerate(states))
     told = folded if recorded is None else recorded
-    return StatusUpdate(workers, version, folded, told, job_ended, given_up=given_up or {})
+    return StatusUpdate(workers, version, folded, told, job_ended, final_errors=given_up or {})
 
 
 def restarts(actions):
@@ -126,7 +126,7 @@ def without(watch, given_up, *states, now=0.0, **terms):
         seat(number, state, host=f"node-{number}", log=f"/logs/{number}", beats=1)
         for number, state in enumerate(states)
     )
-    look = StatusUpdate(workers, terms.pop("version", 1), 0, 0, given_up=given_up, **terms)
+    look = StatusUpdate(workers, terms.pop("version", 1), 0, 0, final_errors=given_up, **terms)
     return watch.handle(look, now)
 
 
@@ -169,7 +169,7 @@ def test_who_is_given_up_is_not_started_again_though_the_server_still_sees_it():
     watch = watched(workers=2)
     for now, done in ((0.0, 1), (61.0, 2), (122.0, 3)):
         other = seat(0, "running: training", done=done)
-        look = StatusUpdate((other, seat(1, "running: training")), 1, 0, 0, given_up=FULL)
+        look = StatusUpdate((other, seat(1, "running: training")), 1, 0, 0, final_errors=FULL)
         assert watch.handle(look, now) == []
     assert error_of(without(watch, FULL, "finished", "running: training", now=123.0)) is (
         NoSpaceError
@@ -185,10 +185,11 @@ def test_what_is_known_of_a_worker_is_told():
     watch = watched()
     newest = seat(1, "failed", host="node-1", log="/logs/1")
     assert (
-        watch.told(newest, 0.0) == "worker 1 on node-1 (failed for 0 s, Spark task 11, log /logs/1)"
+        watch.describe(newest, 0.0)
+        == "worker 1 on node-1 (failed for 0 s, Spark task 11, log /logs/1)"
     )
     watch.handle(looked("running", "joined: warming up"), 5.0)
-    told = watch.told(newest, 7.0)
+    told = watch.describe(newest, 7.0)
     assert told == "worker 1 on node-1 (warm-up for 2 s, Spark task 11, log /logs/1)"
 
 
@@ -454,7 +455,7 @@ def test_an_error_names_worker_host_sign_of_life_and_log():
         actions = watch.handle(told, 10.0 * number)
         if actions and isinstance(actions[0], FailRun):
             break
-        assert all("node-7 (warm-up" in action.told for action in actions)
+        assert all("node-7 (warm-up" in action.details for action in actions)
     text = str(actions[0].error)
     for part in ("worker 0 on node-7", "warm-up", "sign of life 10 s ago", "log /logs/7/stderr"):
         assert part in text

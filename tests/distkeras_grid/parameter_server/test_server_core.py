@@ -27,7 +27,7 @@ from distkeras_grid.outliers import CommitStatistics, RunningStatistics, outlier
 from distkeras_grid.parameter_server.center_snapshots import IN_MEMORY, MemorySnapshotStore
 from distkeras_grid.parameter_server.checkpoint_state import repartition
 from distkeras_grid.parameter_server.compression import DeltaDecoder
-from distkeras_grid.parameter_server.gradient_log import KEPT_STEPS, MOST_STEPS
+from distkeras_grid.parameter_server.gradient_log import MOST_STEPS, STEPS_BETWEEN_STATES
 from distkeras_grid.parameter_server.messages import (
     BeginCheckpoint,
     Command,
@@ -168,7 +168,7 @@ class MindMachine(RuleBasedStateMachine):
             quorum=self.quorum,
             outliers=self.outliers,
             on_nonfinite=self.on_nonfinite,
-            kept_limit=64,
+            worker_state_limit=64,
             snapshots_per_epoch=self.snapshots,
             **self.terms,
         )
@@ -301,7 +301,7 @@ class MindMachine(RuleBasedStateMachine):
         np.testing.assert_array_equal(action.vector, self.center)
         self.greeted(action)
         assert action.message.next_sequence == started.sequence
-        assert action.message.has_kept == (started.kept is not None)
+        assert action.message.has_worker_state == (started.kept is not None)
         started.status, started.waits, started.version = "running", None, self.version
         started.started = started.attempt
 
@@ -604,7 +604,7 @@ class MindMachine(RuleBasedStateMachine):
             seat = answer.to.seat
             np.testing.assert_array_equal(answer.vector, moment.center)
             assert answer.message.next_sequence == moment.sequences[seat]
-            assert answer.message.has_kept == (seat in moment.kept)
+            assert answer.message.has_worker_state == (seat in moment.kept)
             self.check_kept(core, answer.to, moment.kept.get(seat))
         return core, answers
 
@@ -731,7 +731,7 @@ class CompressedMachine(MindMachine):
 
     def heard(self, action):
         vector = action.vector.copy()
-        self.hearing[action.to.seat].hear(vector)
+        self.hearing[action.to.seat].decode(vector)
         return vector
 
     def resume_one(self, number):
@@ -812,7 +812,7 @@ class StepsMachine(RoundMachine):
     def fold(self, entries):
         self.steps[self.version] = self.mean(entries)
         self.version += 1
-        self.due = self.version - self.base >= KEPT_STEPS
+        self.due = self.version - self.base >= STEPS_BETWEEN_STATES
         for seat, commit, _ in entries:
             self.count(seat, commit, 0)
 
@@ -1101,7 +1101,7 @@ TestJudgedRounds.settings = LONG
 def vectors_in(core):
     """Return the vectors and states that a core holds, but for those on the shelf."""
     center, (saved, states) = core.center, core._checkpoint._captured or ({}, [])
-    held = [*core._waiters.gate, *core._waiters.round.values(), *core._waiters.held.values()]
+    held = [*core._waiters.gate, *core._waiters.round.values(), *core._waiters.barrier.values()]
     replay = core._steps and core._steps.log
     steps = [] if replay is None else [step.gradient for step in replay._steps.values()]
     arriving = [] if replay is None else [weights for _, weights in replay._arriving.values()]

@@ -219,7 +219,7 @@ def test_rubbish_gets_a_goodbye_and_no_memory(serve, tools, data, unix):
 def test_a_cut_commit_folds_nothing(serve, tools):
     bench = serve()
     client = bench.started()
-    channel = client._conversation.channel
+    channel = client._session.channel
     data = channel.connection.send(tools.commit(0), client.vector.nbytes, PayloadKind.VECTOR)
     channel._stream._socket.sendall(data + b"\0" * (client.vector.nbytes - 1))
     client.close()
@@ -232,14 +232,14 @@ def test_a_cut_commit_folds_nothing(serve, tools):
 def test_a_commit_of_another_size_is_refused(serve, tools, wrong):
     bench = serve()
     client = bench.started()
-    connection = client._conversation.channel.connection
+    connection = client._session.channel.connection
     # Its vectors go through the socket.
     connection.stop_lending()
     connection._size += wrong // 4
     connection.vector = None
     payload = np.zeros(client.vector.size + wrong // 4, np.float32)
     with pytest.raises(ParameterServerError, match=f"Announced: vector of {payload.nbytes} bytes"):
-        client._conversation.ask(tools.commit(0), Message, payload)
+        client._session.ask(tools.commit(0), Message, payload)
     assert_alive(bench, tools, 0)
 
 
@@ -330,7 +330,7 @@ def test_a_worker_that_dies_at_the_start_is_noticed(serve, tools, monkeypatch):
     thread.start()
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "ready")
     client._join = lambda _: gone.result()
-    client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
+    client._session.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     tools.wait_until(lambda: driver.poll(5).seats[0].status == "lost")
     thread.join(5)
 
@@ -362,7 +362,7 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
     bench = serve()
     address = bench.address if unix else replace(bench.address, unix_path=None)
     client = bench.started(address=address)
-    client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
+    client._session.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     answer, value = tools.exchange(client, tools.commit(0))
     assert (answer.version, value) == (1, 1)
     tools.exchange(client, tools.commit(1))
@@ -371,7 +371,7 @@ def test_a_broken_connection_is_opened_anew(serve, tools, unix):
 
 def lose_reply(client):
     """Break the connection once the reply has come, which nobody reads."""
-    stream = client._conversation.channel._stream._socket
+    stream = client._session.channel._stream._socket
     assert stream.recv(1 << 16)
     stream.shutdown(socket.SHUT_RDWR)
 
@@ -379,13 +379,13 @@ def lose_reply(client):
 def test_a_reply_lost_with_its_connection_is_asked_for_again_and_counts_once(serve, tools):
     bench = serve()
     client = bench.started()
-    send = client._conversation.channel.send
+    send = client._session.channel.send
 
     def send_and_break(message, *sections):
         send(message, *sections)
         lose_reply(client)
 
-    client._conversation.channel.send = send_and_break
+    client._session.channel.send = send_and_break
     answer, value = tools.exchange(client, tools.commit(0))
     assert (answer.version, value) == (1, 1)
     assert_alive(bench, tools, 1)
@@ -405,7 +405,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
         return data
 
     monkeypatch.setattr(Connection, "packed", watch)
-    send = client._conversation.channel.send
+    send = client._session.channel.send
 
     def send_and_break(message, *sections):
         send(message, *sections)
@@ -415,7 +415,7 @@ def test_a_sparse_commit_is_sent_again_as_the_same_bytes_and_counts_once(serve, 
     payload, reply = np.zeros(bench.settings.spec.size, np.float32), client.vector.copy()
     payload[5] = 0.1
     other.exchange(tools.commit(0), payload, reply.copy())
-    client._conversation.channel.send = send_and_break
+    client._session.channel.send = send_and_break
     client.exchange(tools.commit(0), payload, reply)
     np.testing.assert_allclose(reply, 3 * payload)
     client.exchange(tools.commit(1), payload, reply)
@@ -431,7 +431,7 @@ def test_a_server_that_is_gone_is_an_error(serve, tools, monkeypatch):
     client = bench.started()
     monkeypatch.setattr("distkeras_grid.parameter_server.client.RECONNECT_SECONDS", 0.2)
     bench.service.close()
-    client._conversation.channel._stream._socket.shutdown(socket.SHUT_RDWR)
+    client._session.channel._stream._socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ServerUnreachableError, match="Check that the driver still runs"):
         tools.exchange(client, tools.commit(0))
 
@@ -507,7 +507,7 @@ def test_signs_of_life_come_between_requests_and_heal_a_broken_connection(serve,
     assert (seat.status, seat.doing, seat.done, seat.beats) == ("joined", "reading", 5, 1)
     client.ready(100)
     assert client.beat("training", 1, "node", "/log")
-    client._conversation.channel.close()
+    client._session.channel.close()
     assert client.beat("training", 2, "node", "/log")
     (seat,) = bench.driver().poll(5).seats
     assert (seat.status, seat.doing, seat.done, seat.beats) == ("running", "training", 2, 3)

@@ -109,7 +109,7 @@ def test_each_slice_is_what_its_own_folds_make_of_it_one_after_the_other(tools, 
                 seats,
             )
             for seat in range(seats):
-                center.greet(seat, np.empty(shard.size, np.float32))
+                center.on_join(seat, np.empty(shard.size, np.float32))
             for fold in folds:
                 part = payloads[fold.worker, fold.window][shard.span].copy()
                 center.fold(part, CommitInfo(fold.worker, 1, 1, fold.staleness))
@@ -198,15 +198,17 @@ def test_what_is_not_finite_reaches_no_server():
 
 
 def test_the_first_server_keeps_what_a_worker_needs_and_its_version_says_nothing():
-    with Several(settings_of(layout=LayoutSpec(trainable_size=9, kept_limit=64)), 2) as several:
+    with Several(
+        settings_of(layout=LayoutSpec(trainable_size=9, worker_state_limit=64)), 2
+    ) as several:
         client = several.started()
         answer, _ = exchange(client, 0, 1)
         assert answer.keep
-        client.keep(1, answer.version, np.arange(5, dtype=np.uint8))
+        client.put_worker_state(1, answer.version, np.arange(5, dtype=np.uint8))
         client.close()
         again = several.worker(attempt=1)
-        assert again.ready(100).has_kept
-        kept, state = again.recall()
+        assert again.ready(100).has_worker_state
+        kept, state = again.get_worker_state()
         assert (kept.sequence, kept.version, state.tolist()) == (1, 0, [0, 1, 2, 3, 4])
 
 
@@ -311,7 +313,7 @@ def test_rounds_need_one_server():
             client.rejoin,
             client.fetch_state,
             lambda: client.fetch_step(0, client.vector),
-            lambda: client.hand_over(0, client.vector, empty),
+            lambda: client.put_optimizer_state(0, client.vector, empty),
         ):
             with pytest.raises(ParameterServerError, match="one server"):
                 ask()

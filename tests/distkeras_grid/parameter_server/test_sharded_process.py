@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_has_each_window_once_in_each_slice(snapshots):
                 while sum(isinstance(event, WindowRecord) for event in new) < 4 + execution:
                     new.extend(running.poll(10).events)
                     assert time.monotonic() < deadline
-                running.gather()
+                running.begin_checkpoint()
                 number = captured(running, events=new)
                 saved = list(running.parts(number))
                 assert len(saved) == 3
@@ -219,7 +219,7 @@ def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monk
     ):
         client.ready(4)
         exchange(client, {0, 1}, 0)
-        running.gather()
+        running.begin_checkpoint()
         for _ in range(5):
             assert not running.poll(5).captured
         exchange(client, {2}, 0)
@@ -229,7 +229,7 @@ def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monk
         assert running.poll(5, captured=1).captured == 0
         exchange(client, {0}, 1)
         monkeypatch.setattr(sharded_process, "TAKING_SECONDS", 0.0)
-        running.gather()
+        running.begin_checkpoint()
         assert told == []
         for _ in range(3):
             assert not running.poll(5, captured=1).captured
@@ -238,7 +238,7 @@ def test_a_checkpoint_waits_for_windows_that_a_server_lacks_and_is_given_up(monk
         exchange(client, {0, 1, 2}, 2)
         found = [event for _ in range(3) for event in running.poll(5, captured=1).events]
         assert [event.window for event in found if isinstance(event, WindowRecord)] == [1, 2]
-        running.gather()
+        running.begin_checkpoint()
         assert captured(running) > 2
         assert len(told) == 1
 
@@ -253,7 +253,7 @@ class Asked:
             self.count += 1
             gather(**options)
 
-        monkeypatch.setattr(server, "gather", counting)
+        monkeypatch.setattr(server, "begin_checkpoint", counting)
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def ahead(monkeypatch):
         client.ready(2)
         exchange(client, {0, 1}, 0)
         exchange(client, {1}, 1)
-        running.gather()
+        running.begin_checkpoint()
         for _ in range(5):
             assert not running.poll(5).captured
         # It has waited, and nobody has copied a center meanwhile.
@@ -313,7 +313,7 @@ def test_an_update_says_if_its_counts_are_ahead_of_its_events():
         exchange(client, {0, 1}, 0)
         # The second server is in another epoch when the first one's state is taken.
         exchange(client, {1}, 1)
-        running.gather()
+        running.begin_checkpoint()
         exchange(client, {0}, 1)
         partial = 0
         for _ in range(5):
@@ -340,7 +340,7 @@ def test_a_checkpoint_of_servers_that_stay_in_different_epochs_is_given_up(ahead
     assert [each.count for each in asked] == [1, 0]
 
 
-@pytest.mark.parametrize("at", ["poll", "gather"])
+@pytest.mark.parametrize("at", ["poll", "begin_checkpoint"])
 @pytest.mark.full
 def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
     settings = make_settings(trainable_size=9, servers=3, rows=4)
@@ -351,7 +351,7 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
     ):
         client.ready(4)
         exchange(client, {0, 1, 2}, 0)
-        running.gather()
+        running.begin_checkpoint()
         with monkeypatch.context() as patched:
 
             def interrupted(*_, **__):
@@ -362,7 +362,7 @@ def test_an_interrupt_between_two_servers_loses_nothing(monkeypatch, at):
                 running.poll(5)
         running.reconnect()
         exchange(client, {0, 1, 2}, 1)
-        running.gather()
+        running.begin_checkpoint()
         number = captured(running, events=events)
         folded = unpack(next(running.parts(number)))["ledger"]["samples_folded"]
         # What is in the checkpoint has been told, and the rest is told after it.
@@ -384,7 +384,7 @@ def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
     ):
         client.ready(4)
         exchange(client, {0}, 0)
-        running.gather()
+        running.begin_checkpoint()
         assert not running.poll(5).captured
         client.fail("DataError", "no such row")
         found = [event for _ in range(2) for event in running.poll(5).events]
@@ -392,7 +392,7 @@ def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
         assert [event.error for event in failed] == ["DataError"]
         assert len(told) == 1
         # The last checkpoint of such a run waits again, for windows that are on their way.
-        running.gather(at_once=True)
+        running.begin_checkpoint(at_once=True)
         assert not running.poll(5).captured
         exchange(client, {1}, 0)
         assert captured(running)
@@ -414,9 +414,9 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
             give_up=told.append,
         )
         exchange(client, {0, 1}, 0)
-        running.gather()
+        running.begin_checkpoint()
         monkeypatch.setattr(several.services[1]._coordinator._core.center, "fold", failing)
-        hear, heard = running._hear, []
+        hear, heard = running._receive, []
 
         def late(shard, timeout):
             """The rule fails after the news of this server and before it is asked."""
@@ -427,7 +427,7 @@ def test_the_error_of_a_rule_that_fails_on_another_server_is_told(monkeypatch):
                     exchange(client, {1}, 1)
             return update
 
-        monkeypatch.setattr(running, "_hear", late)
+        monkeypatch.setattr(running, "_receive", late)
         found = [event for _ in range(3) for event in running.poll(5).events]
         failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
         assert [event.error for event in failed] == ["ParameterServerError"]

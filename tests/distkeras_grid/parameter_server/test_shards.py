@@ -28,7 +28,7 @@ from tests.specs import make_settings, make_spec
 @given(st.integers(1, 300), st.integers(0, 300), st.data())
 def test_shards_are_the_vector_in_order_without_gap_or_overlap(trainable, statistics, data):
     servers = data.draw(st.integers(1, trainable))
-    layout = LayoutSpec(trainable_size=trainable, statistics_size=statistics, kept_limit=9)
+    layout = LayoutSpec(trainable_size=trainable, statistics_size=statistics, worker_state_limit=9)
     shards = cut(layout, servers)
     assert [shard.number for shard in shards] == list(range(servers))
     assert (shards[0].start, shards[-1].stop) == (0, layout.size)
@@ -40,7 +40,7 @@ def test_shards_are_the_vector_in_order_without_gap_or_overlap(trainable, statis
     for name in ("trainable_size", "statistics_size"):
         assert sum(getattr(s.layout, name) for s in specs) == getattr(layout, name)
     # what exists once is on the first
-    assert [spec.layout.kept_limit for spec in specs] == [9] + [0] * (servers - 1)
+    assert [spec.layout.worker_state_limit for spec in specs] == [9] + [0] * (servers - 1)
 
 
 @given(st.integers(1, 10**9), st.integers(1, 64))
@@ -91,7 +91,7 @@ def join(joined, told):
     """Let it hear the updates of each server, and return what is due."""
     for number, updates in enumerate(told):
         for each in updates:
-            joined.hear(number, each)
+            joined.add(number, each)
     return joined.due()
 
 
@@ -154,7 +154,7 @@ class TestJoined:
     def test_what_was_heard_of_a_server_is_told_next(self):
         joined = EventMerger(2)
         failed = WorkerRecord(1, 0, "failed", error="DataError")
-        joined.hear(1, update(window(0), failed))
+        joined.add(1, update(window(0), failed))
         assert join(joined, [[update(window(0))], [update()]]).events[0] == failed
         assert not joined.waits
         assert joined.failed == {1}
@@ -162,9 +162,9 @@ class TestJoined:
     def test_what_was_heard_of_the_first_server_waits_for_the_others(self):
         """The driver may be interrupted in between."""
         joined = EventMerger(2)
-        joined.hear(0, update(window(0), folded=1))
-        joined.hear(1, update(window(0), folded=1))
-        joined.hear(0, update(window(1), folded=2))
+        joined.add(0, update(window(0), folded=1))
+        joined.add(1, update(window(0), folded=1))
+        joined.add(0, update(window(1), folded=2))
         found = join(joined, [[update(folded=2)], [update(window(1), folded=2)]])
         assert (numbers(found), found.samples_folded) == ([(0, 0), (0, 1)], 2)
 
@@ -173,7 +173,7 @@ class TestJoined:
         assert joined.same_epoch
         join(joined, [[update(ended)], [update(ended)], [update()]])
         assert not joined.same_epoch
-        joined.hear(2, update(ended))
+        joined.add(2, update(ended))
         assert joined.same_epoch
 
 

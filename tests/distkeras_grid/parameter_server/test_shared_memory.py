@@ -58,9 +58,9 @@ def memories():
     return sum("distkeras-grid" in os.readlink(link) for link in links if os.path.lexists(link))
 
 
-def roads(bench):
+def transports_of(bench):
     events = bench.driver().poll(5).events
-    return [e.road for e in events if isinstance(e, WorkerRecord) and e.road]
+    return [e.transport for e in events if isinstance(e, WorkerRecord) and e.transport]
 
 
 # -- the memory ---------------------------------------------------------------------------------
@@ -142,13 +142,13 @@ def test_other_files_are_no_lent_memory(lie):
         borrow(file, SIZE)
 
 
-# -- the road -----------------------------------------------------------------------------------
+# -- the transport -------------------------------------------------------------------------------
 
 
 def test_a_worker_on_the_servers_host_takes_it_by_itself(serve, tools):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
-    assert client.road == "shared memory"
+    assert client.transport == "shared memory"
     for sequence in range(3):
         client.outgoing[:] = np.arange(SIZE)
         reply = np.empty(SIZE, np.float32)
@@ -156,20 +156,20 @@ def test_a_worker_on_the_servers_host_takes_it_by_itself(serve, tools):
         np.testing.assert_array_equal(reply, (sequence + 1) * np.arange(SIZE))
     client.finish()
     np.testing.assert_array_equal(bench.driver().center(), reply)
-    assert roads(bench) == ["shared memory"]
+    assert transports_of(bench) == ["shared memory"]
 
 
 def test_no_byte_of_a_vector_goes_through_the_socket(serve, tools, monkeypatch):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     sent = []
-    send = client._conversation.channel._stream.send
+    send = client._session.channel._stream.send
 
     def count(parts, seconds):
         sent.append(sum(map(len, parts)))
         return send(parts, seconds)
 
-    monkeypatch.setattr(client._conversation.channel._stream, "send", count)
+    monkeypatch.setattr(client._session.channel._stream, "send", count)
     tools.exchange(client, tools.commit(0))
     assert 0 < sum(sent) < 1000
 
@@ -179,7 +179,7 @@ def test_by_tcp_nothing_is_shared(serve, tools):
     client = bench.started(address=replace(bench.address, unix_path=None))
     assert client.outgoing is None
     tools.exchange(client, tools.commit(0))
-    assert roads(bench) == ["tcp"]
+    assert transports_of(bench) == ["tcp"]
 
 
 @pytest.mark.parametrize("compression", ["bfloat16", "dgc"])
@@ -187,7 +187,7 @@ def test_compressed_vectors_go_through_the_socket(serve, tools, compression):
     bench = serve(trainable_size=SIZE, compression=compression)
     client = bench.started(compression=compression)
     tools.exchange(client, tools.commit(0))
-    assert roads(bench) == ["unix socket"]
+    assert transports_of(bench) == ["unix socket"]
 
 
 def no_memory(*arguments):
@@ -216,7 +216,7 @@ def test_without_memory_the_socket_carries_them(serve, tools, monkeypatch, modul
     for sequence in range(2):
         assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
     assert client.outgoing is None
-    assert roads(bench) == ["unix socket"]
+    assert transports_of(bench) == ["unix socket"]
 
 
 def test_an_old_system_has_none(monkeypatch):
@@ -237,10 +237,10 @@ def test_what_a_lost_worker_has_lent_makes_room_again(serve, tools, monkeypatch)
     monkeypatch.setattr(service, "LENT_LIMIT", 4 * SIZE)
     bench = serve(trainable_size=SIZE, seats=2)
     first = bench.worker(0)
-    assert bench.worker(1).road == "unix socket"
+    assert bench.worker(1).transport == "unix socket"
     first.close()
     tools.wait_until(lambda: bench.service._borrowed == 0)
-    assert bench.worker(1, attempt=1).road == "shared memory"
+    assert bench.worker(1, attempt=1).transport == "shared memory"
 
 
 def test_workers_that_lend_at_once_keep_the_limit(serve, tools, monkeypatch):
@@ -256,7 +256,7 @@ def test_workers_that_lend_at_once_keep_the_limit(serve, tools, monkeypatch):
     monkeypatch.setattr(service, "borrow", slow)
     bench = serve(trainable_size=SIZE, seats=2)
     first, second = tools.in_threads(lambda: bench.worker(0), lambda: bench.worker(1))
-    assert {first.road, second.road} == {"shared memory", "unix socket"}
+    assert {first.transport, second.transport} == {"shared memory", "unix socket"}
     assert bench.service._borrowed == 4 * SIZE
 
 
@@ -280,7 +280,7 @@ def test_where_sockets_pass_no_files_they_carry_the_vectors(serve, tools, monkey
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert client.outgoing is None
-    assert roads(bench) == ["unix socket"]
+    assert transports_of(bench) == ["unix socket"]
     assert bench.service._borrowed == 0
 
 
@@ -309,17 +309,17 @@ def test_a_server_refuses_other_files_and_goes_on(serve, tools, monkeypatch, lie
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = bench.worker()
     with LIES[lie]() as file, pytest.raises(RefusedError):
-        client._conversation.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
+        client._session.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert roads(bench) == ["unix socket"]
+    assert transports_of(bench) == ["unix socket"]
 
 
 def test_memory_is_shared_once(serve, tools):
     bench = serve(trainable_size=SIZE)
     client = bench.worker()
     with memory()() as file, pytest.raises(RefusedError):
-        client._conversation.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
+        client._session.swap_files(ShareMemory(), file, ShareMemoryReply, 5)
     client.ready(100)
     assert tools.exchange(client, tools.commit(0))[1] == 1
     assert bench.service._borrowed == 4 * SIZE
@@ -328,13 +328,13 @@ def test_memory_is_shared_once(serve, tools):
 def test_a_message_without_its_file_is_refused(serve, monkeypatch):
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     client = serve(trainable_size=SIZE).worker()
-    channel = client._conversation.channel
+    channel = client._session.channel
     channel._send_bytes(
         channel.connection.send(ShareMemory(), 1, PayloadKind.FILE), memoryview(b"")
     )
     channel._stream.send([memoryview(b"0")], 5)
     with pytest.raises(RefusedError):
-        client._conversation._wait(ShareMemoryReply, 5)
+        client._session._wait(ShareMemoryReply, 5)
 
 
 def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch):
@@ -351,20 +351,20 @@ def test_a_worker_does_not_read_what_is_no_lent_memory(serve, tools, monkeypatch
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert roads(bench) == ["unix socket"]
+    assert transports_of(bench) == ["unix socket"]
 
 
 @pytest.mark.parametrize("length", [0, 4 * SIZE - 4, 4 * SIZE + 4, 2**60])
 def test_a_length_that_is_not_the_vectors_is_refused(serve, tools, monkeypatch, length):
     bench = serve(trainable_size=SIZE)
     client = bench.started()
-    connection = client._conversation.channel.connection
+    connection = client._session.channel.connection
     monkeypatch.setattr(connection, "_fits", lambda *_: True)
-    client._conversation.channel._send_bytes(
+    client._session.channel._send_bytes(
         connection.send(tools.commit(0), length, PayloadKind.LENT), memoryview(b"")
     )
     with pytest.raises(ProtocolError):
-        client._conversation._receive(5)
+        client._session._receive(5)
     np.testing.assert_array_equal(bench.driver().center(), 0)
 
 
@@ -372,13 +372,13 @@ def test_lent_memory_that_nobody_has_lent_is_refused(serve, tools, monkeypatch):
     monkeypatch.setattr(client_module, "LENT_LIMIT", 0)
     bench = serve(trainable_size=SIZE)
     client = bench.started()
-    connection = client._conversation.channel.connection
+    connection = client._session.channel.connection
     monkeypatch.setattr(connection, "_fits", lambda *_: True)
-    client._conversation.channel._send_bytes(
+    client._session.channel._send_bytes(
         connection.send(tools.commit(0), 4 * SIZE, PayloadKind.LENT), memoryview(b"")
     )
     with pytest.raises(ProtocolError):
-        client._conversation._receive(5)
+        client._session._receive(5)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -426,15 +426,15 @@ def test_a_late_reply_of_an_old_connection_reaches_nobody(serve, tools, monkeypa
     bench = serve(trainable_size=SIZE)
     client = bench.started()
     (old,) = (channel.connection.vector for channel in channels)
-    client._conversation.channel.close()
+    client._session.channel.close()
     assert tools.exchange(client, tools.commit(0))[1] == 1
     old[:] = 77
     answer, value = tools.exchange(client, tools.commit(1))
     assert (answer.version, value) == (2, 2)
     old[:] = 77
-    np.testing.assert_array_equal(client._conversation.channel.connection._lent[1], 2)
+    np.testing.assert_array_equal(client._session.channel.connection._lent[1], 2)
     np.testing.assert_array_equal(bench.driver().center(), 2)
-    assert roads(bench) == ["shared memory"] * 2
+    assert transports_of(bench) == ["shared memory"] * 2
 
 
 def test_a_fenced_worker_changes_nothing(serve, tools):
@@ -451,13 +451,13 @@ def test_steps_and_states_go_the_same_way(serve, tools):
     state = StateSection((Variable("velocity", (SIZE,)),))
     bench = serve(rule="mean_gradient", trainable_size=SIZE, state=state.variables)
     client = bench.started(state_size=state.nbytes)
-    assert client.road == "shared memory"
+    assert client.transport == "shared memory"
     tools.exchange(client, tools.commit(0), value=2.0)
     step = np.empty(SIZE, np.float32)
     client.fetch_step(0, step)
     np.testing.assert_array_equal(step, 2)
     bench.driver().command(stop=True)
-    client.hand_over(1, -step, state.pack([step]))
+    client.put_optimizer_state(1, -step, state.pack([step]))
     np.testing.assert_array_equal(bench.driver().center(), -2)
 
 
@@ -471,7 +471,7 @@ host, port, path, key, size = sys.argv[1:]
 address = ServerAddress(host, int(port), path)
 client = WorkerClient.connect(address, bytes.fromhex(key), "test", 0, 0, int(size), 30)
 client.ready(100)
-print(client.road, flush=True)
+print(client.transport, flush=True)
 sys.stdin.read()
 """
 
@@ -511,7 +511,7 @@ def test_a_killed_worker_and_a_killed_server_leave_nothing(tools):
             os.kill(server.pid, signal.SIGKILL)
             server._started.process.wait(10)
             # What was lent outlives its owner, so that reading it cannot kill the reader.
-            np.testing.assert_array_equal(client._conversation.channel.connection._lent[1], 1)
+            np.testing.assert_array_equal(client._session.channel.connection._lent[1], 1)
         del client
     gc.collect()
     tools.wait_until(lambda: mapped(os.getpid()) <= before)

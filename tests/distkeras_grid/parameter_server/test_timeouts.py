@@ -22,11 +22,11 @@ def test_every_state_of_a_seat_has_its_row():
         for doing in get_args(Activity):
             found = state_of(status, doing)
             assert found is not None
-            assert found.seen[0][0] == status
+            assert found.statuses[0][0] == status
     assert state_of("finished", "") is state_of("failed", "") is None
 
 
 def test_no_state_is_told_twice():
-    seen = [place for state in STATES for place in state.seen]
+    seen = [place for state in STATES for place in state.statuses]
     assert len(set(seen)) == len(seen)
     assert len({state.name for state in STATES}) == len(STATES)

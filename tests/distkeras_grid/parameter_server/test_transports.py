@@ -69,7 +69,7 @@ def memory(tmp_path):
 
 
 SHARES = "shared memory" if sys.platform == "linux" else "unix socket"
-ROADS = {tcp: "tcp", unix: SHARES, memory: ""}
+TRANSPORTS = {tcp: "tcp", unix: SHARES, memory: ""}
 
 
 def no_unix_sockets(self, address):
@@ -85,7 +85,7 @@ def test_where_there_are_no_unix_sockets_a_server_listens_by_tcp(serve, tools, m
     assert bench.address.unix_path is None
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.road == "tcp"
+    assert client.transport == "tcp"
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def listener():
 
 def unix_of(listener):
     """Return the way to a listener's Unix socket, and its door."""
-    road, _ = routes(listener.address)
+    transport, _ = routes(listener.address)
     _, door = listener.doors
-    return road, door
+    return transport, door
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract names")
@@ -111,13 +111,13 @@ def test_a_listener_without_a_folder_has_no_file_that_a_kill_could_leave(tmp_pat
     listener = Listener("127.0.0.1", 0, "127.0.0.1")
     try:
         assert list(tmp_path.iterdir()) == []
-        road, door = unix_of(listener)
-        for stream in (road.connect(5), door.accept()):
+        transport, door = unix_of(listener)
+        for stream in (transport.connect(5), door.accept()):
             stream.close()
     finally:
         listener.close()
     with pytest.raises(ConnectionRefusedError):
-        road.connect(5)
+        transport.connect(5)
 
 
 def test_a_name_of_another_host_does_not_stop_a_worker(serve, tools):
@@ -125,7 +125,7 @@ def test_a_name_of_another_host_does_not_stop_a_worker(serve, tools):
     there = replace(bench.address, unix_path="\0nobody listens here")
     client = bench.started(address=there)
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.road == "tcp"
+    assert client.transport == "tcp"
 
 
 @linux
@@ -134,7 +134,7 @@ def test_a_worker_of_this_user_takes_the_abstract_name(serve, tools):
     assert bench.address.unix_path.startswith("\0")
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.road == "shared memory"
+    assert client.transport == "shared memory"
 
 
 #: A program of another user: it acts at an abstract name, says how that ended, and waits.
@@ -172,14 +172,14 @@ two_users = pytest.mark.skipif(
 
 @two_users
 def test_another_user_is_turned_away(listener):
-    road, door = unix_of(listener)
+    transport, door = unix_of(listener)
     accepted = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: accepted.put(door.accept()), daemon=True)
     thread.start()
     with stranger("connect", listener.address.unix_path) as told:
         assert told == "received 0"
         assert accepted.empty()
-    ours = road.connect(5)
+    ours = transport.connect(5)
     theirs = accepted.get(timeout=5)
     ours.send([memoryview(b"x")], 5)
     assert theirs.receive_into(memoryview(bytearray(1)), 5) == 1
@@ -199,17 +199,17 @@ def test_where_another_user_listens_a_worker_takes_tcp(serve, tools):
             UnixTransport(name).connect(5)
         client = bench.started(address=replace(bench.address, unix_path=name))
         assert tools.exchange(client, tools.commit(0))[1] == 1
-        assert client.road == "tcp"
+        assert client.transport == "tcp"
 
 
 @linux
 def test_each_end_looks_whose_process_the_other_one_is(listener, monkeypatch):
     """Also without root: both ends are told that this process is of another user."""
-    road, door = unix_of(listener)
+    transport, door = unix_of(listener)
     number = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: number)
     with pytest.raises(PermissionError):
-        road.connect(5)
+        transport.connect(5)
     threading.Thread(target=door.accept, daemon=True).start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
         raw.settimeout(5)
@@ -228,7 +228,7 @@ def test_where_a_worker_has_no_unix_sockets_it_takes_tcp(serve, tools, monkeypat
     monkeypatch.setattr(socket.socket, "connect", no_connection)
     client = bench.started()
     assert tools.exchange(client, tools.commit(0))[1] == 1
-    assert client.road == "tcp"
+    assert client.transport == "tcp"
 
 
 @pytest.fixture
@@ -467,9 +467,9 @@ class TestTransport:
             for sequence in range(3):
                 assert tools.exchange(client, tools.commit(sequence))[1] == sequence + 1
             # Broken by the server's end, healed by the client's.
-            client._conversation.channel.close()
+            client._session.channel.close()
             assert tools.exchange(client, tools.commit(3))[1] == 4
-            assert client.road == ROADS[kind]
+            assert client.transport == TRANSPORTS[kind]
             client.finish()
         driver = DriverClient.connect(transport, driver_key(key), "test", settings.spec.size, 5)
         np.testing.assert_array_equal(driver.center(), 4)

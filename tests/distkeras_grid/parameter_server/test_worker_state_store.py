@@ -112,7 +112,7 @@ class Server:
     """A core with one worker, which trains windows of one row."""
 
     def __init__(self, **changes):
-        options = {"trainable_size": SIZE, "rows": ROWS, "kept_limit": 64, **changes}
+        options = {"trainable_size": SIZE, "rows": ROWS, "worker_state_limit": 64, **changes}
         self.core = ServerCore(make_spec(**options), np.zeros(SIZE, np.float32))
         self.now = 1.0
 
@@ -139,14 +139,14 @@ class Server:
 def test_another_attempt_is_given_what_was_kept_last():
     server = Server()
     first, start = server.start()
-    assert not start.has_kept
+    assert not start.has_worker_state
     assert server.commit(first, 0).keep
     server.keep(first, 1, version=1, content=5)
     # The answer was lost, so it is told again.
     server.keep(first, 1, version=1, content=5)
     assert not server.commit(first, 1).keep
     second, start = server.start(attempt=1)
-    assert (start.has_kept, start.next_sequence) == (True, 2)
+    assert (start.has_worker_state, start.next_sequence) == (True, 2)
     answer = server.tell(second, GetWorkerState())
     assert (answer.message.sequence, answer.message.version, answer.size) == (1, 1, 8)
     np.testing.assert_array_equal(answer.state, np.full(8, 5))
@@ -164,7 +164,7 @@ def test_a_worker_that_was_asked_may_answer_over_another_connection():
     server.tell(seat.session, Resume())
     server.keep(seat.session, 1, 1, content=5)
     _, start = server.start(attempt=1)
-    assert start.has_kept
+    assert start.has_worker_state
 
 
 def test_another_attempt_is_not_asked_what_the_one_before_was():
@@ -197,7 +197,7 @@ def test_nobody_is_asked_at_the_end_or_where_nothing_is_kept():
     assert replies[-2].keep
     assert not replies[-1].keep
     server.tell(session, WorkerEnd())
-    other = Server(kept_limit=0)
+    other = Server(worker_state_limit=0)
     assert not other.commit(other.start()[0], 0).keep
 
 

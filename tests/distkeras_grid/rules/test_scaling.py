@@ -43,7 +43,7 @@ def moved(*chain, start=2.0):
     rule = ChainRule(chain=chain)
     center = Center(rule, np.array([start], np.float32), sections_of_sizes(1), 1)
     before, payload = np.empty(1, np.float32), np.empty(1, np.float32)
-    center.greet(0, before)
+    center.on_join(0, before)
     rule.compute_commit(before, before + 8, COMMIT.steps, payload)
     center.fold(payload, COMMIT)
     return float(center.vector[0]) - start

@@ -54,7 +54,7 @@ class Server:
     def __init__(self, history):
         self.history, self.asked, self.captured, self.samples = history, [], 0, None
 
-    def gather(self, *, at_once=False):
+    def begin_checkpoint(self, *, at_once=False):
         self.asked.append(at_once)
 
     def capture(self):
@@ -207,7 +207,7 @@ def test_a_server_whose_rule_has_failed_ends_the_run_by_its_own_error(clock):
     def refused(**_):
         raise RefusedError("There is no center to save.")
 
-    run.server.gather = refused
+    run.server.begin_checkpoint = refused
     clock.now += 10
     run.look()
     run.look()

@@ -73,7 +73,7 @@ class Launch:
             with WorkerClient.connect(
                 *(self._address, key, self._settings.run, seat, 0, SIZE, 5),
                 state_size=spec.layout.state_section.nbytes,
-                kept_limit=spec.layout.kept_limit,
+                worker_state_limit=spec.layout.worker_state_limit,
                 compression=spec.compression,
             ) as client:
                 self.spooled.append(seat)
@@ -172,7 +172,7 @@ class Execution:
         shared = learner.step_section if rule.traits.steps_on_workers else None
         self.settings = make_settings(
             rule=rule,
-            layout=LayoutSpec.of(learner.layout, shared, kept_limit=1 << 16),
+            layout=LayoutSpec.of(learner.layout, shared, worker_state_limit=1 << 16),
             rows=SEAT_ROWS * workers,
             workers=workers,
             epochs=EPOCHS,

@@ -304,7 +304,7 @@ def test_two_workers_learn_and_account_for_every_window(frame, name):
     assert {"loss", "accuracy", "staleness", "bytes_up", "bytes_down"} <= set(table.columns)
     assert trainer.history.history["accuracy"][-1] > 0.8
     assert 0 < trainer.get_training_time() < 60
-    ready = [record.road for record in trainer.history.workers if record.status == "ready"]
+    ready = [record.transport for record in trainer.history.workers if record.status == "ready"]
     assert ready == ["shared memory" if sys.platform == "linux" else "unix socket"] * 2
     if name == "DOWNPOUR":
         # Staleness of all commits, and of the unfinished ones, is (n - 1) times the commits.

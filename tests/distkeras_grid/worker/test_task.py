@@ -35,7 +35,7 @@ def plan_of(several, **changes):
 
 
 def settings_of(servers, seats=1):
-    layout = LayoutSpec(trainable_size=6, statistics_size=2, kept_limit=100)
+    layout = LayoutSpec(trainable_size=6, statistics_size=2, worker_state_limit=100)
     return make_settings(layout=layout, servers=servers, seats=seats, rows=seats)
 
 

@@ -383,9 +383,9 @@ def test_what_nobody_asked_for_is_an_error(event):
         done.handle(event)
 
 
-def own_state(before=(5, 6, 7, 8), offset=0, held_back=None):
+def own_state(before=(5, 6, 7, 8), offset=0, residuals=None):
     vector = np.array(before, np.float32)
-    return WorkerState(vector, offset, held_back, {"0": np.array(3)})
+    return WorkerState(vector, offset, residuals, {"0": np.array(3)})
 
 
 def recalled(sequence, version, **own):
@@ -397,7 +397,7 @@ def test_a_worker_keeps_its_state_before_the_next_window():
     worker.handle(started())
     worker.handle(computed())
     (keep,) = worker.handle(cores.CommitAnswer(CommitReply(4, False, None, keep=True)))
-    assert (keep.sequence, keep.version, keep.held_back) == (1, 4, None)
+    assert (keep.sequence, keep.version, keep.residuals) == (1, 4, None)
     assert np.shares_memory(keep.before, worker.before)
     rate, compute = worker.handle(cores.StoreAnswer(GoOn(stop=False, learning_rate=0.5)))
     assert (rate, compute.window.sequence) == (cores.SetLearningRate(0.5), 1)
@@ -433,7 +433,9 @@ def beginning(rule, start, event, **options):
 
 def kept_start(sequence, version, newest=None, has_state=False, rates=()):
     newest = version if newest is None else newest
-    return Start(sequence, version, newest, has_state, 0.25, False, has_kept=True, rates=rates)
+    return Start(
+        sequence, version, newest, has_state, 0.25, False, has_worker_state=True, rates=rates
+    )
 
 
 @pytest.mark.parametrize("rule", [DownpourRule(), ElasticRule(0.5), MeanGradientRule()])
@@ -502,7 +504,7 @@ def test_what_was_held_back_comes_again_only_if_nothing_was_sent_since(sequence,
         return Accumulator(DeepGradientCompression(0.9, warm_up_epochs=0), LAYOUT, 1)
 
     held = {name: np.ones_like(array) for name, array in cores.residual_of(dgc()).items()}
-    event = recalled(sequence, version, held_back=held)
+    event = recalled(sequence, version, residuals=held)
     worker, _ = beginning(DownpourRule(), kept_start(4, 9), event, accumulator=dgc)
     for array in cores.residual_of(worker._accumulator).values():
         np.testing.assert_array_equal(array, np.full_like(array, kept))
@@ -513,12 +515,12 @@ def test_a_state_of_another_model_is_refused():
         beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, before=(1, 2)))
     held = {"residual": np.zeros(3, np.float32)}
     with pytest.raises(DataError):
-        beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, held_back=held))
+        beginning(DownpourRule(), kept_start(4, 9), recalled(4, 9, residuals=held))
 
 
 @pytest.mark.parametrize(("sequence", "stop"), [(4, True), (2 * PER_EPOCH, False)])
 def test_a_worker_that_has_nothing_left_to_do_recalls_nothing(sequence, stop):
-    told = Start(sequence, 9, 9, False, None, stop, has_kept=True)
+    told = Start(sequence, 9, 9, False, None, stop, has_worker_state=True)
     assert kinds(core().handle(cores.StartAnswer(told, CENTER))) == [
         "SetScheduleOffset",
         "FinishWorker",

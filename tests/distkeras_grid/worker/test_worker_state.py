@@ -44,16 +44,16 @@ class Death(Exception):
 
 def own(**changes):
     vector = np.arange(4, dtype=np.float32)
-    fields = {"before": vector, "offset": 3, "held_back": None, "engine": {"0": np.array(7)}}
+    fields = {"before": vector, "offset": 3, "residuals": None, "engine": {"0": np.array(7)}}
     return WorkerState(**{**fields, **changes})
 
 
 def test_a_state_comes_back_as_it_was():
     held = {"residual": np.ones(3, np.float32), "velocity": np.empty(0, np.float32)}
-    found = WorkerState.from_bytes(own(held_back=held).to_bytes())
+    found = WorkerState.from_bytes(own(residuals=held).to_bytes())
     assert found.offset == 3
     np.testing.assert_array_equal(found.before, own().before)
-    np.testing.assert_array_equal(found.held_back["residual"], held["residual"])
+    np.testing.assert_array_equal(found.residuals["residual"], held["residual"])
     assert found.engine["0"] == 7
 
 
@@ -61,11 +61,11 @@ def test_a_state_comes_back_as_it_was():
     "tree",
     [
         {},
-        {"before": [1.0], "offset": 0, "held_back": None, "engine": {}},
-        {"before": np.ones(2), "offset": -1, "held_back": None, "engine": {}},
-        {"before": np.ones(2), "offset": 0, "held_back": [], "engine": {}},
-        {"before": np.ones(2), "offset": 0, "held_back": None, "engine": {"0": 3}},
-        {"before": np.ones(2), "offset": 0, "held_back": None, "engine": {}, "more": 1},
+        {"before": [1.0], "offset": 0, "residuals": None, "engine": {}},
+        {"before": np.ones(2), "offset": -1, "residuals": None, "engine": {}},
+        {"before": np.ones(2), "offset": 0, "residuals": [], "engine": {}},
+        {"before": np.ones(2), "offset": 0, "residuals": None, "engine": {"0": 3}},
+        {"before": np.ones(2), "offset": 0, "residuals": None, "engine": {}, "more": 1},
     ],
 )
 def test_what_is_no_state_is_refused(tree):
@@ -103,7 +103,7 @@ class Seat:
             epochs=EPOCHS,
             compression=compression,
             state=self.engine().step_section.variables if shared else (),
-            kept_limit=1 << 16,
+            worker_state_limit=1 << 16,
         )
         self.service = Service(self.settings, center, self.key, saved=saved)
         stack.callback(self.service.close)
@@ -124,7 +124,7 @@ class Seat:
             layout.size,
             deadline=5,
             state_size=layout.state_section.nbytes,
-            kept_limit=layout.kept_limit,
+            worker_state_limit=layout.worker_state_limit,
             compression=self.settings.spec.compression,
         )
         self._stack.callback(client.close)
@@ -241,7 +241,7 @@ def test_a_run_goes_on_from_a_checkpoint_that_was_asked_for_in_a_window(
 ):
     def ask(window):
         if window == at:
-            first.driver.gather()
+            first.driver.begin_checkpoint()
 
     undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
     undisturbed.train()
@@ -260,7 +260,7 @@ def test_a_run_whose_worker_is_lost_goes_on_from_a_checkpoint(stack, rule, compr
     undisturbed, first = (Seat(stack, rule, compression) for _ in range(2))
     undisturbed.train()
     first.train(until=5)
-    first.driver.gather(at_once=True)
+    first.driver.begin_checkpoint(at_once=True)
     second = Seat(stack, rule, compression, saved=first.parts())
     second.train(attempt=3, until=9)
     second.train(attempt=4)
@@ -270,11 +270,11 @@ def test_a_run_whose_worker_is_lost_goes_on_from_a_checkpoint(stack, rule, compr
 def test_a_checkpoint_before_the_first_window_and_after_the_last(stack):
     undisturbed, first = Seat(stack, "downpour"), Seat(stack, "downpour")
     undisturbed.train()
-    first.driver.gather()
+    first.driver.begin_checkpoint()
     second = Seat(stack, "downpour", saved=first.parts())
     second.train()
     np.testing.assert_array_equal(second.driver.center(), undisturbed.driver.center())
-    second.driver.gather()
+    second.driver.begin_checkpoint()
     third = Seat(stack, "downpour", saved=second.parts())
     third.train()
     np.testing.assert_array_equal(third.driver.center(), undisturbed.driver.center())
@@ -283,7 +283,7 @@ def test_a_checkpoint_before_the_first_window_and_after_the_last(stack):
 def test_the_driver_has_all_events_before_a_checkpoint_and_none_after_it(stack):
     def ask(window):
         if window == 3:
-            seat.driver.gather()
+            seat.driver.begin_checkpoint()
 
     seat = Seat(stack, "downpour")
     seat.train(act=ask)
@@ -303,8 +303,8 @@ def test_only_the_last_checkpoint_can_be_fetched(stack):
     for number, part in [(0, 0), (1, 0)]:
         with pytest.raises(RefusedError):
             seat.driver.part(number, part)
-    seat.driver.gather()
-    seat.driver.gather()
+    seat.driver.begin_checkpoint()
+    seat.driver.begin_checkpoint()
     seat.driver.part(2, 0)
     for number, part in [(1, 0), (2, 1)]:
         with pytest.raises(RefusedError):
@@ -322,16 +322,16 @@ def test_only_the_last_checkpoint_can_be_fetched(stack):
         lambda tree: tree["ledger"].pop("stop"),
         lambda tree: tree["center"].update(centers=[np.ones(SIZE + 1, np.float32)]),
         lambda tree: tree["center"].update(shared=[np.ones(SIZE, np.float32)]),
-        lambda tree: tree.update(kept={}),
-        lambda tree: tree["kept"].update({"1": {"sequence": 0, "version": 0}}),
-        lambda tree: tree["kept"].update({"0": {"sequence": 99, "version": 0}}),
+        lambda tree: tree.update(worker_states={}),
+        lambda tree: tree["worker_states"].update({"1": {"sequence": 0, "version": 0}}),
+        lambda tree: tree["worker_states"].update({"0": {"sequence": 99, "version": 0}}),
         lambda tree: tree.update(replay={"version": 0, "state": np.ones(3, np.uint8), "steps": {}}),
     ],
 )
 def test_a_state_that_is_not_of_the_run_is_refused(stack, change):
     first = Seat(stack, "downpour")
     first.train(until=5)
-    first.driver.gather(at_once=True)
+    first.driver.begin_checkpoint(at_once=True)
     server, *states = first.parts()
     tree = unpack(server)
     change(tree)

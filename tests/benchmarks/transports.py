@@ -1,4 +1,4 @@
-"""What one road of this host carries: one process sends, another receives, nothing else."""
+"""What one transport of this host carries: one process sends, another receives, nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-ROADS = ("tcp", "unix socket", "shared memory")
+TRANSPORTS = ("tcp", "unix socket", "shared memory")
 LIMIT_BYTES = 2 * 10**9
 # Parts of it that are copied one after the other: 20 MB each.
 COPIES = 100
@@ -39,11 +39,11 @@ def measure_copy() -> float:
     return LIMIT_BYTES / (time.perf_counter() - began)
 
 
-def measure_limit(road: str) -> float:
-    """Return the bytes per second that one road carries one way on this host."""
-    if road == "shared memory":
+def measure_limit(transport: str) -> float:
+    """Return the bytes per second that one transport carries one way on this host."""
+    if transport == "shared memory":
         return measure_copy()
-    unix = road == "unix socket"
+    unix = transport == "unix socket"
     with ExitStack() as stack:
         if unix:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
