@@ -97,7 +97,7 @@ SUITES = {
         "parameter_server/test_run_monitor.py",
         PRODUCT,
     ),
-    "trainers/retry_policy.py": ("trainers/test_retry_policy.py",),
+    "parameter_server/retry_policy.py": ("parameter_server/test_retry_policy.py",),
     "trainers/checkpoint_writer.py": ("trainers/test_checkpoint_writer.py",),
     "trainers/resume.py": ("trainers/test_resume.py",),
     "cli/lock.py": ("cli/test_lock.py",),
@@ -157,7 +157,7 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
             *("see", "_place", "_looked", "_see", "_due", "_restarts"),
             *("begin_anew", "state"),
         ),
-        "trainers/retry_policy.py": ("allows",),
+        "parameter_server/retry_policy.py": ("allows", "exhausted"),
     },
     "a run goes on without those it need not wait for": {
         "parameter_server/run_monitor.py": ("_begin", "_enough"),

@@ -8,10 +8,8 @@ import time
 from collections.abc import Callable
 
 from distkeras_grid.parameter_server.streams import Stream
+from distkeras_grid.parameter_server.timeouts import PAUSE_SECONDS
 from distkeras_grid.parameter_server.transports import Acceptor
-
-#: Pause before the next try, if accepting a client has failed [s].
-PAUSE_SECONDS = 0.1
 
 
 def accept_all(

@@ -38,14 +38,11 @@ from distkeras_grid.parameter_server.messages import (
 )
 from distkeras_grid.parameter_server.retry_budget import RetryBudget
 from distkeras_grid.parameter_server.settings import ServerAddress
-from distkeras_grid.parameter_server.timeouts import RECONNECT_SECONDS
+from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS, RECONNECT_SECONDS
 from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.weights import Vector, empty_vector
 
 _Answer = TypeVar("_Answer", bound=Message)
-#: Seconds in which the server must answer the driver, including reconnections. Usually it answers
-#: at once. A busy or suspended host takes longer, and must not end a run.
-ANSWER_SECONDS = 120.0
 
 
 class DriverClient:

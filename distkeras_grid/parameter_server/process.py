@@ -14,10 +14,11 @@ from typing import Self
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
-from distkeras_grid.parameter_server.driver_client import ANSWER_SECONDS, DriverClient
+from distkeras_grid.parameter_server.driver_client import DriverClient
 from distkeras_grid.parameter_server.messages import CenterUpdate
-from distkeras_grid.parameter_server.server_process import START_SECONDS, LocalServer
+from distkeras_grid.parameter_server.server_process import LocalServer
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
+from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS, START_SECONDS
 from distkeras_grid.parameter_server.transports import new_folder
 from distkeras_grid.rules import rule_of
 from distkeras_grid.weights import Vector

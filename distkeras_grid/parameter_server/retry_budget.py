@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from distkeras_grid.errors import AuthenticationError, ServerUnreachableError
+from distkeras_grid.parameter_server.timeouts import FIRST_PAUSE, LONGEST_PAUSE
 
 _Result = TypeVar("_Result")
-#: Seconds of the first pause and of the longest. A random part, at most half, is taken off.
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
 # Not Python's global generator: it is the user's, who seeds it alike on all workers, and threads
 # that draw from it would change the user's numbers.
 _CHANCE = random.SystemRandom().random

@@ -24,6 +24,7 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.parameter_server.messages import SeatStatus
+from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES, RetryPolicy
 from distkeras_grid.parameter_server.timeouts import (
     SILENT_WINDOWS,
     OnTimeout,
@@ -42,10 +43,6 @@ AT_WORK = ("joined", "ready", "running")
 
 # States of a worker from which nothing more is expected.
 DONE = ("finished", "failed")
-
-# A killed task does not count as a failed one, so Spark would restart a hanging worker for ever.
-# After this many restarts without a commit, the run no longer relies on the worker.
-MOST_RESTARTS = 3
 
 
 class StatusUpdate(msgspec.Struct, frozen=True):
@@ -159,7 +156,7 @@ def _place(seat: SeatStatus) -> tuple[object, ...]:
 
 
 class RunMonitor:
-    """Deadlines and endings of one run; `liveness.STATES` says how long each state may last.
+    """Deadlines and endings of one run; `timeouts.STATES` says how long each state may last.
 
     A run in which workers wait for each other in rounds needs a quorum. Another one goes on as long
     as one worker does.
@@ -195,10 +192,9 @@ class RunMonitor:
         self._looked_at = -math.inf
         # The time since which no worker is active.
         self._idle_since: float | None = None
-        # For each restarted worker: its commits at that time, and the number of restarts since.
-        self._restarted: dict[int, tuple[int, int]] = {}
-        # Workers that were restarted too often without a commit.
-        self._hopeless: set[int] = set()
+        # A killed task does not count as a failed one, so Spark would restart a hanging worker for
+        # ever. Its progress are its commits.
+        self._retries = RetryPolicy()
         # Rows folded so far, and rows that had been skipped when these became more.
         self._folded = self._skipped_before = 0
 
@@ -284,6 +280,16 @@ class RunMonitor:
             self._clocks[restart.worker].begin_anew(now)
         return [*restarts, *begin]
 
+    @property
+    def _hopeless(self) -> set[int]:
+        """Workers that were restarted too often without a commit."""
+        seats = (clock.seat for clock in self._clocks.values())
+        return {
+            seat.worker
+            for seat in seats
+            if seat.status not in DONE and self._retries.exhausted(seat.worker, seat.commits)
+        }
+
     def _enough(self, able: list[SeatStatus], finished: int) -> bool:
         """Whether a run can go on with these workers and those that have finished."""
         if self._synchronous:
@@ -300,10 +306,6 @@ class RunMonitor:
         for seat in event.workers:
             clock = self._clocks.setdefault(seat.worker, _Clock(seat, now, now))
             clock.see(seat, now)
-            commits, _ = self._restarted.get(seat.worker, (seat.commits, 0))
-            if seat.commits > commits or seat.status in DONE:
-                self._restarted.pop(seat.worker, None)
-                self._hopeless.discard(seat.worker)
         at_work = (w for w in event.workers if w.status in AT_WORK)
         out = {*self._hopeless, *event.final_errors}
         if any(worker.worker not in out for worker in at_work):
@@ -357,10 +359,7 @@ class RunMonitor:
             seat, state = clock.seat, clock.state
             if state is None or state.then is not OnTimeout.RESTART:
                 continue
-            commits, count = self._restarted.get(seat.worker, (seat.commits, 0))
-            if count >= MOST_RESTARTS:
-                self._hopeless.add(seat.worker)
-            self._restarted[seat.worker] = commits, count + 1
+            self._retries.allows(seat.worker, seat.commits)
             actions.append(
                 Restart(seat.worker, seat.attempt, now - clock.since, clock.describe(now))
             )
@@ -394,9 +393,9 @@ class RunMonitor:
         if hung := sorted(self._hopeless & out):
             names = ", ".join(map(str, hung))
             return WorkerFailedError(
-                f"Worker {names} hangs: its task was started again {MOST_RESTARTS} times, and has "
-                f"committed nothing since. The run cannot go on without: {workers}. Look in the "
-                "log and at the threads of its process for what it waits for."
+                f"Worker {names} hangs: its task was started again {MOST_FAILURES - 1} times, and "
+                f"has committed nothing since. The run cannot go on without: {workers}. Look in "
+                "the log and at the threads of its process for what it waits for."
             )
         if begun:
             return StartTimeoutError(

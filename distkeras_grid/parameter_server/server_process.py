@@ -18,9 +18,8 @@ from typing import IO, Any, Self
 
 from distkeras_grid.errors import ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.settings import ServerAddress
+from distkeras_grid.parameter_server.timeouts import START_SECONDS, STOP_SECONDS
 
-#: How long a server may take until it listens, and until it has ended [s].
-START_SECONDS, STOP_SECONDS = 60.0, 5.0
 #: Format of the length before each part sent to the process, and before the address it returns.
 LENGTH = struct.Struct("<Q")
 # Of the environment: where programs, libraries, modules and temporary files are, and the locale.

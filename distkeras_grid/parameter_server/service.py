@@ -53,15 +53,15 @@ from distkeras_grid.parameter_server.settings import (
 from distkeras_grid.parameter_server.shared_memory import LENT_LIMIT, SharedBuffer, borrow
 from distkeras_grid.parameter_server.spill import scratch
 from distkeras_grid.parameter_server.streams import Stream
-from distkeras_grid.parameter_server.timeouts import HANDSHAKE_SECONDS
+from distkeras_grid.parameter_server.timeouts import (
+    GOODBYE_SECONDS,
+    HANDSHAKE_SECONDS,
+    KEEPALIVE_SECONDS,
+    LOOK_SECONDS,
+)
 from distkeras_grid.parameter_server.transports import Acceptor, Listener
 from distkeras_grid.weights import Vector, empty_vector
 
-#: How often a client that waits for other seats receives a sign of life...
-KEEPALIVE_SECONDS = 5.0
-#: ...and how often the server checks that the client is alive.
-LOOK_SECONDS = 0.5
-GOODBYE_SECONDS = 2.0
 #: Connections in addition to one for each seat: the driver's, those of old attempts, strangers'.
 SPARE_CONNECTIONS = 64
 

@@ -13,7 +13,6 @@ from msgspec import structs
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import RefusedError, ServerUnreachableError
 from distkeras_grid.parameter_server.checkpoint_state import SavedServer
-from distkeras_grid.parameter_server.driver_client import ANSWER_SECONDS
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, CenterUpdate
 from distkeras_grid.parameter_server.process import ServerProcess
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
@@ -26,6 +25,7 @@ from distkeras_grid.parameter_server.shards import (
     shard_spec,
     split_parts,
 )
+from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS
 from distkeras_grid.weights import Vector, empty_vector
 
 # How long a checkpoint waits until all servers have the windows of the first one, and are in the

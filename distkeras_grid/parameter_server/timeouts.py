@@ -1,9 +1,12 @@
-"""How long a worker may stay in each state, who sees that, and what is done then: one table.
+"""How long each wait of a run lasts, and how long a worker may stay in each state: two tables.
 
-`RunMonitor` uses this table. The table in `distkeras_grid/trainers/README.md` is the result of
-`as_markdown`; a test compares them.
+The first are the constants: who waits for what, and why so long. The limits of a run that a user
+sets, `start_timeout` and `round_timeout`, are in its specification (`distkeras_grid.spec`).
 
-The table distinguishes two things. A worker *makes progress* if its state, its rows, its
+`RunMonitor` uses the second, `STATES`. The table in `distkeras_grid/trainers/README.md` is the
+result of `as_markdown`; a test compares them.
+
+It distinguishes two things. A worker *makes progress* if its state, its rows, its
 batches or its commits change. It *lives* if its signs of life still arrive; a separate thread sends
 them. A worker that lives may be in a long operation, so it has more time than a silent one.
 """
@@ -18,21 +21,61 @@ from typing import Literal, TypeAlias
 #: What a worker reports that it does. The server sets ``waiting`` while a commit waits for
 #: those of other workers, or its answer for the driver's callbacks.
 Activity: TypeAlias = Literal["", "reading", "importing", "warming up", "training", "waiting"]
-#: Seconds between two signs of life.
+
+# -- a worker and the server [s] ----------------------------------------------------------------
+
+#: Until a worker's first connection succeeds. Spark makes four attempts, and a blocked port must be
+#: reported after them, before the run's start_timeout ends.
+CONNECT_SECONDS = 30.0
+#: Until whoever connects has proved that they have the key.
+HANDSHAKE_SECONDS = 10.0
+#: What a request may spend without a connection, in all...
+RECONNECT_SECONDS = 10.0
+#: ...with pauses between its attempts: the first, and the longest. A random part is taken off.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+#: Until a message is complete, in addition to its section's time on a slow line.
+STALL_SECONDS = 60.0
+#: Between two signs of life of a worker.
 BEAT_SECONDS = 5.0
 #: A worker with long windows counts as silent only after this many of them.
 SILENT_WINDOWS = 20
-#: Seconds for the tasks of a run whose workers have all finished.
+#: Between two signs of life of the server, to a client whose answer waits for other workers...
+KEEPALIVE_SECONDS = 5.0
+#: ...and between two looks of the server whether that client is alive.
+LOOK_SECONDS = 0.5
+#: Until a client has read why the server closes the connection.
+GOODBYE_SECONDS = 2.0
+#: Until the server accepts clients again after it could not, such as without file descriptors.
+PAUSE_SECONDS = 0.1
+
+# -- the driver and the server [s] --------------------------------------------------------------
+
+#: Until a server process listens, and until it has ended.
+START_SECONDS, STOP_SECONDS = 60.0, 5.0
+#: Until the server has answered the driver, with all reconnections. Usually it answers at once. A
+#: busy or suspended host takes longer, and must not end a run.
+ANSWER_SECONDS = 120.0
+#: Between two polls. One costs the server well under a millisecond, and the last commit is noticed
+#: within this time.
+POLL_SECONDS = 0.1
+
+# -- the end of a run, and its checkpoints [s] --------------------------------------------------
+
+#: Until the tasks of a run have ended whose workers have all finished.
 FINISH_SECONDS = 10.0
-#: Seconds in which the first connection must succeed. Spark makes four attempts, and a blocked port
-#: must be reported after them, before the run's start_timeout ends.
-CONNECT_SECONDS = 30.0
-#: Seconds in which whoever connects must have proved that they have the key.
-HANDSHAKE_SECONDS = 10.0
-#: Total seconds that a worker's request may spend without a connection.
-RECONNECT_SECONDS = 10.0
-#: Seconds in which a message must be complete, in addition to its section's time on a slow line.
-STALL_SECONDS = 60.0
+#: After an early stop, workers learn of it with their next reply. The run does not wait for those
+#: in longer windows, because their results are not needed.
+SHORT_WINDOW = 2.0
+#: Until the workers have sent their states for the last checkpoint of a run that ends early.
+LAST_SECONDS = 5.0
+#: Until a checkpoint is written: enough for 60 GB at 100 MB/s. A file system that hangs would
+#: otherwise keep a complete model from its user.
+WRITE_SECONDS = 600.0
+#: Until the reason of a worker's loss is known. YARN's comes with a heartbeat of the application's
+#: master.
+REASON_SECONDS = 15.0
+
+# -- the states of a worker ---------------------------------------------------------------------
 
 
 class TimeoutKind(Enum):

@@ -33,6 +33,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.parameter_server.checkpoint_state import repartition
+from distkeras_grid.parameter_server.timeouts import WRITE_SECONDS
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.arguments import CHECKPOINT_SECONDS, CheckpointInterval
 
@@ -48,11 +49,6 @@ MODEL, HISTORY = "model-", "history-"
 NOT_WRITTEN = "A checkpoint could not be written; the former ones stay: {}"
 # With this many segments, the history becomes one segment again.
 MOST_SEGMENTS = 64
-# How long the last checkpoint of a run that ends early waits for its workers' states [s].
-LAST_SECONDS = 5.0
-# How long something waits for a checkpoint that is being written [s]: 600 s are enough for 60 GB
-# at 100 MB/s. A file system that hangs would otherwise keep a complete model from its user.
-WRITE_SECONDS = 600.0
 
 
 class SavedCallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

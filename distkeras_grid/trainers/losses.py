@@ -7,10 +7,8 @@ from datetime import datetime
 
 import msgspec
 
+from distkeras_grid.parameter_server.timeouts import REASON_SECONDS
 from distkeras_grid.records import WorkerRecord
-
-#: How long a reason is waited for [s]. YARN's comes with a heartbeat of the application's master.
-REASON_SECONDS = 15.0
 
 
 class Losses:

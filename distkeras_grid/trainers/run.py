@@ -23,6 +23,7 @@ from distkeras_grid.errors import (
     error_named,
 )
 from distkeras_grid.parameter_server.messages import EVENTS_PER_UPDATE, CenterUpdate, SeatStatus
+from distkeras_grid.parameter_server.retry_policy import RetryPolicy
 from distkeras_grid.parameter_server.run_monitor import (
     AllMeasured,
     CallbackStop,
@@ -35,7 +36,12 @@ from distkeras_grid.parameter_server.run_monitor import (
     WindowTime,
 )
 from distkeras_grid.parameter_server.sharded_process import AnyServer
-from distkeras_grid.parameter_server.timeouts import FINISH_SECONDS
+from distkeras_grid.parameter_server.timeouts import (
+    FINISH_SECONDS,
+    LAST_SECONDS,
+    POLL_SECONDS,
+    SHORT_WINDOW,
+)
 from distkeras_grid.records import (
     EpochEnded,
     EpochRecord,
@@ -45,9 +51,7 @@ from distkeras_grid.records import (
     WorkerRecord,
 )
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.checkpoint_writer import LAST_SECONDS
 from distkeras_grid.trainers.losses import Losses, loss_line
-from distkeras_grid.trainers.retry_policy import RetryPolicy
 from distkeras_grid.trainers.run_status import TRAINING, RunProgress
 
 if TYPE_CHECKING:
@@ -57,14 +61,6 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.checkpoint_writer import Checkpointer
     from distkeras_grid.trainers.prometheus import PrometheusExporter
     from distkeras_grid.weights import Vector
-
-# How often the driver polls the server. A request costs the server well under a millisecond, and
-# the last commit is noticed within this time.
-POLL_SECONDS = 0.1
-
-# After an early stop, workers learn of it with their next reply. The run does not wait for workers
-# in longer windows [s], because their results are not needed.
-SHORT_WINDOW = 2.0
 
 # States in which a worker counts as one of "2 of 4 workers".
 WORKING = ("ready", "running")
@@ -115,7 +111,7 @@ class Run:
         self._observer = observer
         self._network = network
         self._watch = RunMonitor(spec, since=since)
-        self._tries = RetryPolicy(launch.failures_of_a_job)
+        self._retries = RetryPolicy()
         # Whether the jobs have ended.
         self._ended = False
         # Workers whose jobs are not submitted any more, and why; and those not told of yet.
@@ -243,7 +239,7 @@ class Run:
         seat = self._seats[number]
         reason = self._launch.error(number) or ClusterError(f"The job of worker {number} failed.")
         why = "" if self._losses.explain(number, str(reason)) else f": {reason}"
-        if self._tries.allows(number, seat.samples_folded):
+        if self._retries.allows(number, seat.samples_folded, self._launch.failures_of_a_job):
             self._progress.note(f"The job of worker {number} is submitted again{why}")
             self._launch.again(number)
             return True

@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import ServerUnreachableError
+from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES, RetryPolicy
 from distkeras_grid.trainers.run_status import RunStatus
 
 if TYPE_CHECKING:
     from distkeras_grid.trainers.preparation import TrainingJob
     from distkeras_grid.trainers.run_status import RunProgress
 
-#: How often a run begins again without a new checkpoint in between. After that, the next server
-#: would probably die, too.
-MOST_RESTARTS = 3
 #: What to do after a server has died in a run without checkpoints.
 NO_CHECKPOINTS = "With checkpoint_dir the run would have begun again from its newest checkpoint."
 
 
 class ServerDeaths:
-    """Counts the servers of a run that have died since its newest checkpoint."""
+    """Decides whether a run begins again; its progress is a new checkpoint."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._retries, self._checkpoints = RetryPolicy(), 0
         #: Samples in the history of this driver's run when its server died; None if none has.
         self.samples: int | None = None
 
@@ -36,9 +34,9 @@ class ServerDeaths:
             error.add_note(NO_CHECKPOINTS)
             return False
         checkpointer.check_own()
-        self._count = 1 if checkpointer.written else self._count + 1
-        if self._count > MOST_RESTARTS:
-            error.add_note(f"This happened {self._count} times without a checkpoint in between.")
+        self._checkpoints += checkpointer.written
+        if not self._retries.allows(0, self._checkpoints):
+            error.add_note(f"This happened {MOST_FAILURES} times without a checkpoint in between.")
             return False
         self.samples = prepared.history.samples
         reason = next(iter(str(error).splitlines()), "")

@@ -30,11 +30,11 @@ from distkeras_grid.parameter_server.messages import (
     WorkerHello,
 )
 from distkeras_grid.parameter_server.process import ServerProcess
+from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES
 from distkeras_grid.progress import SILENT
 from distkeras_grid.rules import build_rule
 from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.trainers.retry_policy import MOST_FAILURES
 from distkeras_grid.trainers.run import CallbackDecision, Run
 from distkeras_grid.trainers.run_status import run_progress
 from tests.distkeras_grid.parameter_server.relay import Fault, Relay

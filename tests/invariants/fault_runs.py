@@ -36,16 +36,16 @@ from distkeras_grid.parameter_server.messages import (
     WorkerEnd,
     WorkerError,
 )
+from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES, RetryPolicy
+from distkeras_grid.parameter_server.run_monitor import FailRun as WatchFails
+from distkeras_grid.parameter_server.run_monitor import FinishRun as WatchFinishes
 from distkeras_grid.parameter_server.run_monitor import (
-    MOST_RESTARTS,
     Restart,
     RunMonitor,
     StartRun,
     StatusUpdate,
     WindowTime,
 )
-from distkeras_grid.parameter_server.run_monitor import FailRun as WatchFails
-from distkeras_grid.parameter_server.run_monitor import FinishRun as WatchFinishes
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.server_events import (
     DRIVER,
@@ -64,7 +64,6 @@ from distkeras_grid.rules import (
     build_rule,
 )
 from distkeras_grid.spec import LayoutSpec
-from distkeras_grid.trainers.retry_policy import MOST_FAILURES, RetryPolicy
 from distkeras_grid.trainers.run import failure_of
 from distkeras_grid.worker import worker_core as cores
 from distkeras_grid.worker.engine_actions import apply_action, shared_state
@@ -86,7 +85,7 @@ from tests.specs import make_spec
 START, ROUND, STALL, KEEPALIVE = 300.0, 200.0, 60.0, 300.0
 BEAT, LOOK, LATENCY, RESPAWN, SLOW = 10.0, 1.0, 0.05, 3.0, 40.0
 #: No fault of one worker may hold a run up for longer than this.
-LIMIT = (MOST_RESTARTS + 1) * (ROUND + START) + KEEPALIVE
+LIMIT = MOST_FAILURES * (ROUND + START) + KEEPALIVE
 #: The commit from which on faults in exchanges strike.
 STRUCK_SEQUENCE = 2
 WAIT = None
@@ -421,7 +420,7 @@ class FaultyRun:
         # The center as it was when the last commit of a session was answered.
         self.replied = {}
         self.strikes, self.struck, self.failures = 0, set(), [0] * workers
-        self.tries, self.given_up = RetryPolicy(MOST_FAILURES), {}
+        self.retries, self.given_up = RetryPolicy(), {}
         self.sent, self.events, self.seen, self.restarted = {}, [], 0, []
         self.looked_at, self.wakes_at = -math.inf, math.inf
         self.center = self.error = None
@@ -461,7 +460,8 @@ class FaultyRun:
             return
         self.failures[seat] += 1
         folded = self.core.ledger.update(0).seats[seat].samples_folded
-        if self.failures[seat] % MOST_FAILURES == 0 and not self.tries.allows(seat, folded):
+        gone = self.failures[seat] % MOST_FAILURES == 0
+        if gone and not self.retries.allows(seat, folded, MOST_FAILURES):
             self.given_up[seat] = ClusterError("its process has died")
         else:
             self.later(RESPAWN, lambda: self.spawn(seat))

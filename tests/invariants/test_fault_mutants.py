@@ -21,6 +21,7 @@ from distkeras_grid.parameter_server.events import EventLog
 from distkeras_grid.parameter_server.ledger import Ledger
 from distkeras_grid.parameter_server.membership import Membership
 from distkeras_grid.parameter_server.messages import FetchCenter, Ready, ResumeReply, WindowCommit
+from distkeras_grid.parameter_server.retry_policy import RetryPolicy
 from distkeras_grid.parameter_server.run_monitor import RunMonitor
 from distkeras_grid.parameter_server.server_core import ServerCore
 from distkeras_grid.parameter_server.server_events import (
@@ -35,7 +36,6 @@ from distkeras_grid.parameter_server.server_events import (
 from distkeras_grid.parameter_server.worker_state_store import WorkerStateStore
 from distkeras_grid.rules import CommitInfo
 from distkeras_grid.spec import RunSpec
-from distkeras_grid.trainers.retry_policy import RetryPolicy
 from tests.invariants import test_checkpoint as checkpoints
 from tests.invariants import test_fault_product as product
 from tests.specs import make_spec
@@ -244,7 +244,7 @@ MISTAKES = {
     "who is slow is started again": (RunMonitor, "_due", impatient, "slow", "ensemble"),
     "others are blamed": (RunMonitor, "_describe", blames_all, "slot gone", "server state"),
     "who cannot start is tried for ever": (
-        *(RetryPolicy, "allows", lambda self, seat, rows: True),  # noqa: ARG005
+        *(RetryPolicy, "allows", lambda self, key, progress, failures=1: True),  # noqa: ARG005
         *("executor x5", "single"),
     ),
     "who is given up ends the work of others": (

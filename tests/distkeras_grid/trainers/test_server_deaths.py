@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from distkeras_grid.errors import FencedError, ServerUnreachableError
+from distkeras_grid.parameter_server.retry_policy import MOST_FAILURES
 from distkeras_grid.progress import SILENT
 from distkeras_grid.trainers.run_status import run_progress
-from distkeras_grid.trainers.server_deaths import MOST_RESTARTS, NO_CHECKPOINTS, ServerDeaths
+from distkeras_grid.trainers.server_deaths import NO_CHECKPOINTS, ServerDeaths
 
 
 class Checkpoints:
@@ -58,7 +59,7 @@ def test_only_deaths_without_a_checkpoint_in_between_are_counted():
         assert dies(deaths, Checkpoints(written)) == (True, [])
     survived, notes = dies(deaths, Checkpoints())
     assert (survived, len(notes)) == (False, 1)
-    assert str(MOST_RESTARTS + 1) in notes[0]
+    assert str(MOST_FAILURES) in notes[0]
 
 
 def test_a_line_says_why_and_the_run_goes_on_from_its_checkpoints():
