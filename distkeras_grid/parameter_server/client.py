@@ -162,6 +162,11 @@ class WorkerClient:
         self.close()
 
     @property
+    def first(self) -> Self:
+        """The client of the first server, which has all that there is once in a run: this one."""
+        return self
+
+    @property
     def outgoing(self) -> Vector | None:
         """Memory that a payload may lie in; see the class."""
         return None if self._own is None else self._own.vector
@@ -263,10 +268,7 @@ class WorkerClient:
 
         def ask() -> NDArray[np.uint8]:
             self._session.ask(FetchState(), OptimizerState)
-            state = self._session.channel.connection.received_state
-            if state is None:
-                raise RemoteProtocolError("The optimizer's state is expected. Received: no state.")
-            return state
+            return self._session.state
 
         return self._again(ask)
 
@@ -297,11 +299,7 @@ class WorkerClient:
         """Fetch the last state that an earlier attempt kept."""
 
         def ask() -> tuple[WorkerStateReply, NDArray[np.uint8]]:
-            answer = self._session.ask(GetWorkerState(), WorkerStateReply)
-            state = self._session.channel.connection.received_state
-            if state is None:
-                raise RemoteProtocolError("What a worker kept is expected. Received: nothing.")
-            return answer, state
+            return self._session.ask(GetWorkerState(), WorkerStateReply), self._session.state
 
         return self._again(ask)
 

@@ -153,6 +153,14 @@ class ClientSession:
             raise self._broken(error) from error
         return self._wait(expected, seconds)
 
+    @property
+    def state(self) -> NDArray[np.uint8]:
+        """The state that came with the last answer."""
+        state = self.channel.connection.received_state
+        if state is None:
+            raise RemoteProtocolError("An answer with a state is expected. Received: no state.")
+        return state
+
     def swap_files(
         self, message: Message, file: int, expected: type[Message], seconds: float
     ) -> int | None:

@@ -12,7 +12,6 @@ from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import (
     LocalProtocolError,
     ProtocolError,
-    RemoteProtocolError,
     ServerUnreachableError,
 )
 from distkeras_grid.parameter_server.auth import new_nonce
@@ -46,24 +45,27 @@ _Answer = TypeVar("_Answer", bound=Message)
 
 
 class DriverClient:
-    """The driver's end of the conversation; `connect` makes it."""
+    """The driver's end of the conversation; `connect` makes it.
+
+    `lives`: whether the server's process is there; without it, nothing is tried again.
+    """
+
+    _session: ClientSession
 
     def __init__(
         self,
-        join: Callable[[float], ClientSession],
+        address: ServerAddress | Transport,
+        key: bytes,
+        run: str,
         size: int,
-        deadline: float,
-        *,
         lives: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._join = join
+        self._target, self._driver_key, self._run, self._lives = address, key, run, lives
         self._size = size
         self._offset = 0
         # The last known status of all seats, and its moment.
         self._seats: dict[int, SeatStatus] = {}
         self._moment = 0
-        self._lives = lives
-        self._session: ClientSession = RetryBudget(deadline).connect(join, lives)
 
     @classmethod
     def connect(
@@ -73,20 +75,15 @@ class DriverClient:
         run: str,
         size: int,
         deadline: float,
-        *,
         lives: Callable[[], bool] = lambda: True,
     ) -> Self:
         """Connect and authenticate.
 
         `deadline`: total time [s]. A connection that is refused or breaks is tried again.
         """
-
-        def join(seconds: float) -> ClientSession:
-            return ClientSession.open(
-                address, key, lambda: DriverHello(run, size, new_nonce()), DriverWelcome, seconds
-            )
-
-        return cls(join, size, deadline, lives=lives)
+        client = cls(address, key, run, size, lives)
+        client._open(deadline)
+        return client
 
     def poll(
         self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
@@ -136,10 +133,7 @@ class DriverClient:
             CheckpointPart,
             fits=lambda answer: check_request(answer, answer.part, part),
         )
-        state = self._session.channel.connection.received_state
-        if state is None:
-            raise RemoteProtocolError("A part of a checkpoint is expected. Received: none.")
-        return answer.parts, state
+        return answer.parts, self._session.state
 
     def center(
         self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
@@ -160,7 +154,19 @@ class DriverClient:
 
     def close(self) -> None:
         """Close the connection."""
-        self._session.channel.close()
+        if hasattr(self, "_session"):
+            self._session.channel.close()
+
+    def _open(self, deadline: float) -> None:
+        RetryBudget(deadline).connect(self._join, self._lives)
+
+    def _join(self, seconds: float) -> None:
+        self._session = ClientSession.open(
+            *(self._target, self._driver_key),
+            lambda: DriverHello(self._run, self._size, new_nonce()),
+            DriverWelcome,
+            seconds,
+        )
 
     def _ask(
         self,
@@ -191,4 +197,4 @@ class DriverClient:
     def _reopen(self, seconds: float) -> None:
         self.close()
         with broken_if_garbled():
-            self._session = self._join(seconds)
+            self._join(seconds)

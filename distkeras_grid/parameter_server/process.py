@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 from distkeras_grid.array_tree import Packed
 from distkeras_grid.errors import ConfigurationError, ParameterServerError, ServerUnreachableError
 from distkeras_grid.parameter_server.auth import driver_key
 from distkeras_grid.parameter_server.driver_client import DriverClient
-from distkeras_grid.parameter_server.messages import CenterUpdate
 from distkeras_grid.parameter_server.server_process import LocalServer
 from distkeras_grid.parameter_server.settings import ServerAddress, ServerSettings
 from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS, START_SECONDS
@@ -24,8 +23,8 @@ from distkeras_grid.rules import rule_of
 from distkeras_grid.weights import Vector
 
 
-class ServerProcess:
-    """A running parameter server, as a context manager.
+class ServerProcess(DriverClient):
+    """A running parameter server, and the driver's client of it; a context manager.
 
     `center`: the initial weights, shape ``(settings.spec.size,)``, ``float32``.
     """
@@ -52,14 +51,14 @@ class ServerProcess:
         self._saved = list(saved)
         self._folder: str | None = None
         self._child: LocalServer | None = None
-        self._driver: DriverClient | None = None
 
     def __enter__(self) -> Self:
         self._folder = new_folder()
         try:
             self._child = LocalServer.spawn()
             self.address = self._launch(self._saved)
-            self._driver = self._connect(START_SECONDS)
+            super().__init__(*self._claim, self._child.lives)
+            self._open(START_SECONDS)
         except BaseException:
             self.__exit__()
             raise
@@ -67,8 +66,7 @@ class ServerProcess:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._driver is not None:
-            self._driver.close()
+        self.close()
         if self._child is not None:
             self._child.stop()
         if self._folder is not None:
@@ -90,49 +88,9 @@ class ServerProcess:
         """Numbers of the processes of all servers of the run: this one's."""
         return (self.pid,)
 
-    def poll(
-        self, timeout: float = ANSWER_SECONDS, captured: int = 0, patience: float = 0.0
-    ) -> CenterUpdate:
-        """Return the present state of the run, and the events since the last poll.
-
-        `timeout`: seconds in which the server must answer, including reconnections.
-        """
-        try:
-            return self._connected().poll(timeout, captured, patience)
-        except ServerUnreachableError as error:
-            raise self._started.died(error) from error
-
-    def command(
-        self,
-        stop: bool | None = None,
-        learning_rate: float | None = None,
-        *,
-        begin: bool = False,
-        epochs: int | None = None,
-    ) -> None:
-        """Set what the workers receive with their next replies; see `DriverClient.command`."""
-        try:
-            self._connected().command(stop, learning_rate, begin=begin, epochs=epochs)
-        except ServerUnreachableError as error:
-            raise self._started.died(error) from error
-
-    def begin_checkpoint(self, *, at_once: bool = False) -> None:
-        """Ask for a checkpoint; see `DriverClient.begin_checkpoint`."""
-        try:
-            self._connected().begin_checkpoint(at_once=at_once)
-        except ServerUnreachableError as error:
-            raise self._started.died(error) from error
-
-    def reconnect(self) -> None:
-        """Open a new connection, after an interrupt that may have left a request unfinished."""
-        try:
-            self._connected().reconnect()
-        except ServerUnreachableError as error:
-            raise self._started.died(error) from error
-
     def parts(self, number: int) -> Iterator[Packed]:
         """Fetch the parts of a checkpoint, beside all other requests."""
-        client = self._connect(ANSWER_SECONDS)
+        client = DriverClient.connect(*self._claim, ANSWER_SECONDS, self._started.lives)
         try:
             part, parts = 0, 1
             while part < parts:
@@ -142,32 +100,24 @@ class ServerProcess:
         finally:
             client.close()
 
-    def center(
-        self, snapshot: int | None = None, seat: int = 0, out: Vector | None = None
-    ) -> Vector:
-        """Fetch the current center or a snapshot of it; see `DriverClient.center`."""
+    @property
+    def _claim(self) -> tuple[ServerAddress, bytes, str, int]:
+        """What a client of the driver needs."""
+        size = self._settings.spec.size
+        return self.address, driver_key(self._key), self._settings.run, size
+
+    def _ask(self, *request: Any, **options: Any) -> Any:
         try:
-            return self._connected().center(snapshot, seat, out)
+            return super()._ask(*request, **options)
         except ServerUnreachableError as error:
             raise self._started.died(error) from error
 
-    def _connect(self, seconds: float) -> DriverClient:
-        # The client must not refer to this object: the center would be kept until Python's next
-        # collection of garbage.
-        lives = self._started.lives
-        return DriverClient.connect(
-            self.address,
-            driver_key(self._key),
-            self._settings.run,
-            self._settings.spec.size,
-            seconds,
-            lives=lives,
-        )
-
-    def _connected(self) -> DriverClient:
-        if self._driver is None:
-            raise ParameterServerError("The server was not started: use it in a with statement.")
-        return self._driver
+    def reconnect(self) -> None:
+        """Open a new connection, after an interrupt that may have left a request unfinished."""
+        try:
+            super().reconnect()
+        except ServerUnreachableError as error:
+            raise self._started.died(error) from error
 
     @property
     def _started(self) -> LocalServer:

@@ -22,19 +22,16 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from distkeras_grid.errors import ConfigurationError, ParameterServerError, RefusedError
+from distkeras_grid.errors import ConfigurationError, RefusedError
 from distkeras_grid.parameter_server.client import WorkerClient
 from distkeras_grid.parameter_server.messages import (
     CommitReply,
-    GoOn,
     Start,
-    Step,
     WindowCommit,
     WorkerStateReply,
 )
 from distkeras_grid.parameter_server.settings import ServerAddress
 from distkeras_grid.parameter_server.shards import Shard, cut, shard_run, shard_spec
-from distkeras_grid.parameter_server.timeouts import Activity
 from distkeras_grid.parameter_server.transports import Transport
 from distkeras_grid.rules.finite_checks import is_finite
 from distkeras_grid.spec import RunSpec
@@ -50,7 +47,8 @@ _Result = TypeVar("_Result")
 class ShardedClient:
     """A worker's conversations with all servers of a run; `connect` makes it.
 
-    It has the methods of `WorkerClient`, but those that only rounds and replaced servers need.
+    It has the methods of `WorkerClient` that concern the slices; what a run has once goes through
+    the client `first`.
 
     `vector`: shape ``(size,)``, ``float32``.
     """
@@ -59,8 +57,8 @@ class ShardedClient:
         self, clients: Sequence[WorkerClient], shards: Sequence[Shard], vector: Vector
     ) -> None:
         self._clients, self._shards = tuple(clients), tuple(shards)
-        self._first = self._clients[0]
-        self.vector, self.seat = vector, self._first.seat
+        self.first = self._clients[0]
+        self.vector, self.seat = vector, self.first.seat
         # Version of each slice of the center that the worker has.
         self._versions = [0] * len(self._shards)
 
@@ -108,10 +106,6 @@ class ShardedClient:
         """None: the servers read from memory of their own, and slices of a payload are copied."""
         return None
 
-    def beat(self, doing: Activity, done: int, host: str, log: str) -> bool:
-        """Send a sign of life to the first server; see `WorkerClient.beat`."""
-        return self._first.beat(doing, done, host, log)
-
     def ready(
         self,
         rows: int,
@@ -157,17 +151,13 @@ class ShardedClient:
 
         return self._ask_all(ask)[0]
 
-    def put_worker_state(self, sequence: int, version: int, state: NDArray[np.uint8]) -> GoOn:
-        """Send the first server what this worker needs to go on; see `WorkerClient`."""
-        return self._first.put_worker_state(sequence, version, state)
-
     def get_worker_state(self) -> tuple[WorkerStateReply, NDArray[np.uint8]]:
         """Fetch what an earlier attempt kept; see `WorkerClient.get_worker_state`.
 
         Its version is told as 0, that of a center before any commit: it is only the first server's,
         and the other slices of the center may have changed since.
         """
-        answer, state = self._first.get_worker_state()
+        answer, state = self.first.get_worker_state()
         return replace(answer, version=0), state
 
     def finish(self) -> None:
@@ -176,40 +166,12 @@ class ShardedClient:
         The first one is told last: then the run may end.
         """
         self._ask_all(lambda client, shard: client.finish() if shard.number else None)
-        self._first.finish()
-
-    def fail(self, kind: str, message: str) -> bool:
-        """Tell the first server why this worker gives up; see `WorkerClient.fail`."""
-        return self._first.fail(kind, message)
+        self.first.finish()
 
     def close(self) -> None:
         """Close all connections; see `WorkerClient.close`."""
         for client in self._clients:
             client.close()
-
-    # Rounds, which a run with several servers does not have
-
-    def rejoin(self) -> Start:
-        """Refuse to take the seat again."""
-        raise self._needs_one("takes a seat again")
-
-    def fetch_step(self, version: int, out: Vector) -> Step:  # noqa: ARG002
-        """Refuse to fetch a step."""
-        raise self._needs_one("makes steps of rounds")
-
-    def fetch_state(self) -> NDArray[np.uint8]:
-        """Refuse to fetch an optimizer's state."""
-        raise self._needs_one("shares an optimizer's state")
-
-    def put_optimizer_state(self, version: int, weights: Vector, state: NDArray[np.uint8]) -> None:  # noqa: ARG002
-        """Refuse to send weights and an optimizer's state."""
-        raise self._needs_one("shares an optimizer's state")
-
-    def _needs_one(self, does: str) -> ParameterServerError:
-        return ParameterServerError(
-            f"A worker that {does} needs a run with one server. Received: worker {self.seat} of a "
-            f"run with {len(self._shards)}."
-        )
 
     def _ask_all(
         self, ask: Callable[[WorkerClient, Shard], _Result], until: str = ALL_COMPLETED

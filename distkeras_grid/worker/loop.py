@@ -60,7 +60,7 @@ def train(
             client.finish()
             return core.samples
         if isinstance(last, cores.Reconnect):
-            event = _started(client.rejoin(), client, on_start)
+            event = _started(client.first.rejoin(), client, on_start)
         else:
             event = _ask(last, engine, client)
 
@@ -87,15 +87,17 @@ def _ask(action: cores.Action, engine: Engine, client: AnyClient) -> cores.Event
             case cores.Exchange(commit, payload, reply):
                 return cores.CommitAnswer(client.exchange(commit, payload, reply))
             case cores.RequestStep(version, out):
-                return cores.StepAnswer(client.fetch_step(version, out))
+                return cores.StepAnswer(client.first.fetch_step(version, out))
             case cores.RequestState():
-                return cores.StateAnswer(client.fetch_state())
+                return cores.StateAnswer(client.first.fetch_state())
             case cores.StoreOptimizerState(version, weights):
-                client.put_optimizer_state(version, weights, shared_state(engine, version))
+                client.first.put_optimizer_state(version, weights, shared_state(engine, version))
                 return cores.HandedOver()
             case cores.StoreWorkerState(sequence, version, before, offset, residuals):
                 own = WorkerState(before, offset, residuals, dict(engine.state()))
-                return cores.StoreAnswer(client.put_worker_state(sequence, version, own.to_bytes()))
+                return cores.StoreAnswer(
+                    client.first.put_worker_state(sequence, version, own.to_bytes())
+                )
             case cores.RestoreWorkerState():
                 answer, data = client.get_worker_state()
                 return cores.RestoreAnswer(

@@ -134,7 +134,7 @@ def run_worker(
         raise GridError("run_worker runs inside a Spark task only.")
     seat, attempt = context.partitionId(), context.taskAttemptId()
     client, progress = connect(plan, seat, attempt), Progress()
-    with client, HeartbeatThread(client, progress):
+    with client, HeartbeatThread(client.first, progress):
         trained = _train_rows if plan.local is None else _train_local
         outcome = trained(plan, client, batches, build or build_engine, progress)
         summary = {"worker": seat, "attempt": attempt, **outcome}
@@ -169,7 +169,7 @@ def reported(client: AnyClient) -> Iterator[None]:
     except MAY_HEAL:
         raise
     except Exception as error:
-        client.fail(type(error).__name__, str(error))
+        client.first.fail(type(error).__name__, str(error))
         raise
 
 

@@ -76,7 +76,7 @@ class Worker:
         spec, key = self.spec, seat_key(bytes.fromhex(self.told["key"]), self.seat)
         with self.connect(spec, key) as client:
             progress = Progress()
-            with HeartbeatThread(client, progress, 0.5), reported(client):
+            with HeartbeatThread(client.first, progress, 0.5), reported(client):
                 self.train(client, progress)
 
     def connect(self, spec, key):

@@ -10,7 +10,6 @@ import pytest
 from distkeras_grid.errors import (
     AuthenticationError,
     FencedError,
-    ParameterServerError,
     RefusedError,
     ServerUnreachableError,
 )
@@ -204,7 +203,7 @@ def test_the_first_server_keeps_what_a_worker_needs_and_its_version_says_nothing
         client = several.started()
         answer, _ = exchange(client, 0, 1)
         assert answer.keep
-        client.put_worker_state(1, answer.version, np.arange(5, dtype=np.uint8))
+        client.first.put_worker_state(1, answer.version, np.arange(5, dtype=np.uint8))
         client.close()
         again = several.worker(attempt=1)
         assert again.ready(100).has_worker_state
@@ -225,10 +224,10 @@ def test_a_newer_attempt_takes_the_seat_on_every_server():
 def test_the_first_server_hears_the_end_last_and_a_failure():
     with Several(settings_of(), 2) as several:
         client = several.started()
-        assert client.beat("training", 3, "host", "log")
+        assert client.first.beat("training", 3, "host", "log")
         first, second = several.drivers()
         assert (first.poll().seats[0].done, second.poll().seats[0].done) == (3, 0)
-        assert client.fail("ValueError", "no")
+        assert client.first.fail("ValueError", "no")
         assert first.poll().seats[0].status == "failed"
         again = several.started(attempt=1)
         again.finish()
@@ -281,7 +280,7 @@ def test_a_worker_that_one_server_refuses_tells_the_first_one_that_still_waits(t
         tools.wait_until(lambda: second.poll().seats[1].status == "ready")
         with pytest.raises(RefusedError, match="rows"):
             client.ready(6)
-        assert tools.in_threads(lambda: client.fail("RefusedError", "rows")) == [True]
+        assert tools.in_threads(lambda: client.first.fail("RefusedError", "rows")) == [True]
         assert first.poll().seats[0].status == "failed"
         other._clients[1].interrupt()
         waiting.join(10)
@@ -303,20 +302,6 @@ def test_a_request_that_is_interrupted_leaves_none_waiting(monkeypatch):
         for each in client._clients:
             assert each._turn.acquire(timeout=0)
             each._turn.release()
-
-
-def test_rounds_need_one_server():
-    with Several(settings_of(), 2) as several:
-        client = several.started()
-        empty = np.zeros(0, np.uint8)
-        for ask in (
-            client.rejoin,
-            client.fetch_state,
-            lambda: client.fetch_step(0, client.vector),
-            lambda: client.put_optimizer_state(0, client.vector, empty),
-        ):
-            with pytest.raises(ParameterServerError, match="one server"):
-                ask()
 
 
 def test_the_center_is_received_into_one_vector():
