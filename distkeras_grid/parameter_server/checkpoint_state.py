@@ -20,8 +20,7 @@ from distkeras_grid.errors import DataError
 from distkeras_grid.field_types import STATE_LIMIT, Count
 from distkeras_grid.outliers import RunningStatistics
 from distkeras_grid.parameter_server.messages import RowDigits
-from distkeras_grid.rules.finite_checks import is_finite
-from distkeras_grid.spec import PreviousProgress, RunSpec
+from distkeras_grid.spec import PreviousProgress
 
 Rate = Annotated[float, msgspec.Meta(gt=0)]
 Array = np.ndarray[Any, Any]
@@ -106,7 +105,7 @@ class SavedCenter(_SavedStruct, frozen=True):
 
     centers: list[Array]
     shared: list[Array]
-    own: list[list[Array]]
+    own: Annotated[list[list[Array]], msgspec.Meta(min_length=1)]
 
 
 class SavedStep(_SavedStruct, frozen=True):
@@ -144,79 +143,15 @@ class SavedServer(_SavedStruct, frozen=True):
     outliers: RunningStatistics | None = None
 
     @classmethod
-    def from_bytes(cls, data: Packed, spec: RunSpec) -> SavedServer:
-        """Read the state of a run's server, and compare it with the run.
+    def from_bytes(cls, data: Packed) -> SavedServer:
+        """Read the state of a run's server; the checkpoint's digests say that it is as written.
 
         `data`: the packed tree, shape ``(bytes,)``, ``uint8``.
         """
-        saved = cls._of(unpack(data))
-        saved._check(spec)
-        return saved
-
-    @classmethod
-    def _of(cls, tree: Mapping[str, Any]) -> SavedServer:
         try:
-            saved = msgspec.convert(tree, cls, dec_hook=as_array)
+            return msgspec.convert(unpack(data), cls, dec_hook=as_array)
         except msgspec.ValidationError as error:
             raise DataError(f"This is not the state of a parameter server: {error}.") from error
-        if not saved.center.own:
-            raise DataError("The state of a parameter server has no vectors of workers.")
-        return saved
-
-    def _check(self, spec: RunSpec) -> None:
-        ledger, earlier = (
-            self.ledger,
-            spec.schedule.earlier or PreviousProgress(epochs=0, version=0, folded=0),
-        )
-        sums = [
-            sum(getattr(seat, name) for seat in ledger.seats)
-            for name in ("samples_folded", "samples_dropped")
-        ]
-        numbers = {
-            "workers": len(ledger.seats) == spec.workers,
-            "samples": [earlier.folded + sums[0], earlier.dropped + sums[1]]
-            == [ledger.samples_folded, ledger.samples_dropped],
-            "center": self._centers_fit(spec.size),
-            "rows": sum(seat.rows or 0 for seat in ledger.seats) <= spec.rows,
-            "epochs": spec.schedule.epochs_before <= ledger.epochs_ended <= spec.epochs,
-            "states of workers": all(
-                self._fits(seat, state) for seat, state in self.worker_states.items()
-            ),
-            "replay": self.replay is None or self._replays(self.replay, spec),
-        }
-        if wrong := [name for name, right in numbers.items() if not right]:
-            raise DataError(
-                f"The state of a parameter server is not that of this run: its {', '.join(wrong)} "
-                "differ."
-            )
-
-    def _centers_fit(self, size: int) -> bool:
-        """Whether there is a center, and each number that a commit is added to is finite."""
-        center = self.center
-        vectors = [*center.shared, *(each for own in center.own for each in own)]
-        return (
-            bool(center.centers)
-            and all(_is(each, (size,), np.float32) for each in center.centers)
-            and all(each.dtype == np.float32 for each in vectors)
-            and all(map(is_finite, [*center.centers, *vectors]))
-        )
-
-    def _fits(self, name: str, state: SavedWorkerState) -> bool:
-        if not (name.isascii() and name.isdigit() and int(name) < len(self.ledger.seats)):
-            return False
-        seat = self.ledger.seats[int(name)]
-        return state.sequence <= seat.next_sequence and state.version <= self.ledger.version
-
-    def _replays(self, replay: SavedReplay, spec: RunSpec) -> bool:
-        size = spec.layout.state_section.nbytes
-        steps = {name: step.gradient for name, step in replay.steps.items()}
-        return (
-            replay.version <= self.ledger.version
-            and (replay.state is None or _is(replay.state, (size,), np.uint8))
-            and all(name.isascii() and name.isdigit() for name in steps)
-            and all(_is(gradient, (spec.size,), np.float32) for gradient in steps.values())
-            and set(map(int, steps)) >= set(range(replay.version, self.ledger.version))
-        )
 
 
 def trained_so_far(data: Packed) -> PreviousProgress:
@@ -224,7 +159,7 @@ def trained_so_far(data: Packed) -> PreviousProgress:
 
     `data`: the packed tree of the server, shape ``(bytes,)``, ``uint8``.
     """
-    ledger = SavedServer._of(unpack(data)).ledger
+    ledger = SavedServer.from_bytes(data).ledger
     return PreviousProgress(
         epochs=ledger.epochs_ended,
         version=ledger.version,
@@ -241,17 +176,12 @@ def repartition(data: Packed, workers: int) -> Packed:
 
     `data`: the packed tree of the server, shape ``(bytes,)``, ``uint8``.
     """
-    tree = unpack(data)
-    own = SavedServer._of(tree).center.own
+    tree, own = unpack(data), SavedServer.from_bytes(data).center.own
     seat = SavedSeat(rows=None, digest="", next_sequence=0, samples_folded=0, samples_dropped=0)
     tree["ledger"]["seats"] = [structs.asdict(seat) for _ in range(workers)]
     tree["center"]["own"] = [[np.zeros_like(each) for each in own[0]] for _ in range(workers)]
     tree["worker_states"] = {}
     return pack(tree)
-
-
-def _is(array: Array, shape: tuple[int, ...], dtype: type) -> bool:
-    return (array.shape, array.dtype) == (shape, np.dtype(dtype))
 
 
 def seats_in_order(states: Mapping[str, SavedWorkerState]) -> list[int]:

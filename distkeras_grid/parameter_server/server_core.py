@@ -580,7 +580,7 @@ class ServerCore:
         cls, spec: RunSpec, parts: Sequence[NDArray[np.uint8]], shelf: SnapshotStore | None = None
     ) -> Self:
         """Build the core of a run that goes on from a checkpoint."""
-        saved = SavedServer.from_bytes(parts[0], spec)
+        saved = SavedServer.from_bytes(parts[0])
         seats = seats_in_order(saved.worker_states)
         if len(parts) != 1 + len(seats):
             raise DataError(

@@ -22,7 +22,6 @@ from distkeras_grid.parameter_server.shards import (
     cut,
     lag,
     shard_settings,
-    shard_spec,
     split_parts,
 )
 from distkeras_grid.parameter_server.timeouts import ANSWER_SECONDS
@@ -68,10 +67,7 @@ class ShardedProcess:
         ]
         ahead = []
         if saved:
-            first, *others = (
-                SavedServer.from_bytes(own[0], shard_spec(spec, shard)).ledger
-                for shard, own in zip(self._shards, each_saved, strict=True)
-            )
+            first, *others = (SavedServer.from_bytes(own[0]).ledger for own in each_saved)
             ahead = [lag(first, other) for other in others]
         self._joined = EventMerger(len(self._servers), ahead)
         self._running = ExitStack()

@@ -316,15 +316,10 @@ def test_only_the_last_checkpoint_can_be_fetched(stack):
     "change",
     [
         lambda tree: tree["ledger"].update(version=-1),
-        lambda tree: tree["ledger"].update(samples_folded=3),
-        lambda tree: tree["ledger"]["seats"].append(tree["ledger"]["seats"][0]),
-        lambda tree: tree["ledger"].update(epochs_ended=EPOCHS + 1),
         lambda tree: tree["ledger"].pop("stop"),
         lambda tree: tree["center"].update(centers=[np.ones(SIZE + 1, np.float32)]),
         lambda tree: tree["center"].update(shared=[np.ones(SIZE, np.float32)]),
         lambda tree: tree.update(worker_states={}),
-        lambda tree: tree["worker_states"].update({"1": {"sequence": 0, "version": 0}}),
-        lambda tree: tree["worker_states"].update({"0": {"sequence": 99, "version": 0}}),
         lambda tree: tree.update(replay={"version": 0, "state": np.ones(3, np.uint8), "steps": {}}),
     ],
 )
