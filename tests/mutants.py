@@ -154,8 +154,8 @@ FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "each state has its deadline, and then the worker is started again": {
         "parameter_server/run_monitor.py": (
-            *("see", "_place", "_looked", "_see", "_due", "_restarts"),
-            *("begin_anew", "state"),
+            *("see", "_place", "_on_update", "_record", "_due", "_restarts"),
+            *("restart", "state"),
         ),
         "parameter_server/retry_policy.py": ("allows", "exhausted"),
     },

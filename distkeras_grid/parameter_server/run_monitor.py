@@ -103,8 +103,8 @@ class FailRun(msgspec.Struct, frozen=True):
     error: GridError
 
 
-WatchEvent: TypeAlias = StatusUpdate | WindowTime | CallbackStop
-WatchAction: TypeAlias = FinishRun | Restart | StartRun | AllMeasured | FailRun
+MonitorEvent: TypeAlias = StatusUpdate | WindowTime | CallbackStop
+MonitorAction: TypeAlias = FinishRun | Restart | StartRun | AllMeasured | FailRun
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class _Clock:
             self.heard = now
         self.seat = seat
 
-    def begin_anew(self, now: float) -> None:
+    def restart(self, now: float) -> None:
         """Count from now: the task is started again."""
         self.since = self.heard = now
 
@@ -169,14 +169,14 @@ class RunMonitor:
     ...     layout=LayoutSpec(trainable_size=1),
     ...     schedule=ScheduleSpec(rows=10),
     ... )
-    >>> watch = RunMonitor(spec)
+    >>> monitor = RunMonitor(spec)
     >>> running = SeatStatus(0, 7, "running", 10, 5)
-    >>> watch.handle(StatusUpdate((running,), 1, 5, 5), now=0.0)
+    >>> monitor.handle(StatusUpdate((running,), 1, 5, 5), now=0.0)
     []
-    >>> watch.handle(StatusUpdate((running,), 1, 5, 5), now=601.0)[0].attempt
+    >>> monitor.handle(StatusUpdate((running,), 1, 5, 5), now=601.0)[0].attempt
     7
     >>> finished = SeatStatus(0, 8, "finished", 10, 10)
-    >>> watch.handle(StatusUpdate((finished,), 2, 10, 10), now=602.0)
+    >>> monitor.handle(StatusUpdate((finished,), 2, 10, 10), now=602.0)
     [FinishRun()]
     """
 
@@ -203,17 +203,17 @@ class RunMonitor:
         """How many workers must finish; the remaining windows of the others are dropped."""
         return self._spec.quorum_of(self._spec.workers)
 
-    def handle(self, event: WatchEvent, now: float) -> list[WatchAction]:
+    def handle(self, event: MonitorEvent, now: float) -> list[MonitorAction]:
         """Process an event; return what to do.
 
         `now`: its time, on a clock that never goes back [s].
         """
         if isinstance(event, WindowTime):
-            return self._measured(event)
+            return self._on_window_time(event)
         if isinstance(event, CallbackStop):
             self.stopped = True
             return [FinishRun()]
-        return self._looked(event, now)
+        return self._on_update(event, now)
 
     @property
     def deadline(self) -> float:
@@ -234,7 +234,7 @@ class RunMonitor:
         newest = msgspec.structs.replace(clock.seat, host=seat.host, log=seat.log)
         return replace(clock, seat=newest).describe(now)
 
-    def _measured(self, event: WindowTime) -> list[WatchAction]:
+    def _on_window_time(self, event: WindowTime) -> list[MonitorAction]:
         complete = len(self._window_seconds) == self._spec.workers
         if event.seconds <= 0:
             # A worker without rows.
@@ -244,8 +244,8 @@ class RunMonitor:
             return []
         return [AllMeasured(sum(self._window_seconds.values()) / self._spec.workers)]
 
-    def _looked(self, event: StatusUpdate, now: float) -> list[WatchAction]:
-        self._see(event, now)
+    def _on_update(self, event: StatusUpdate, now: float) -> list[MonitorAction]:
+        self._record(event, now)
         if event.skipped - self._skipped_before >= self._spec.rows:
             return [FailRun(self._nothing_folded(event))]
         finished = sum(worker.status == "finished" for worker in event.workers)
@@ -277,7 +277,7 @@ class RunMonitor:
             return [FailRun(self._error(out, now, begun=self._begun))]
         begin = self._begin(able, out, now) if self._enough(able, finished) else []
         for restart in restarts:
-            self._clocks[restart.worker].begin_anew(now)
+            self._clocks[restart.worker].restart(now)
         return [*restarts, *begin]
 
     @property
@@ -296,7 +296,7 @@ class RunMonitor:
             return finished + len(able) >= self.needed
         return bool(able)
 
-    def _see(self, event: StatusUpdate, now: float) -> None:
+    def _record(self, event: StatusUpdate, now: float) -> None:
         """Record which workers have made progress, and which live, since the last look."""
         self._looked_at = now
         if event.folded != self._folded:
@@ -365,7 +365,7 @@ class RunMonitor:
             )
         return actions
 
-    def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[WatchAction]:
+    def _begin(self, able: list[SeatStatus], out: set[int], now: float) -> list[MonitorAction]:
         """Let waiting workers start, once no other worker is about to become ready."""
         if self._begun or any(worker.status != "ready" for worker in able):
             return []

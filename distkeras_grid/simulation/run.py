@@ -410,7 +410,7 @@ class Simulation:
             raise ParameterServerError(f"The driver expects an answer. Received: {first!r}.")
         return first
 
-    def _tell(self, event: watches.WatchEvent) -> None:
+    def _tell(self, event: watches.MonitorEvent) -> None:
         for action in self._watch.handle(event, self.now):
             if isinstance(action, watches.FinishRun):
                 self._ended = True

@@ -28,11 +28,11 @@ from distkeras_grid.parameter_server.run_monitor import (
     AllMeasured,
     CallbackStop,
     FinishRun,
+    MonitorEvent,
     Restart,
     RunMonitor,
     StartRun,
     StatusUpdate,
-    WatchEvent,
     WindowTime,
 )
 from distkeras_grid.parameter_server.sharded_process import AnyServer
@@ -104,34 +104,34 @@ class Run:
         since: int = 0,
     ) -> None:
         self._server = server
-        self._launch = launch
+        self._jobs = launch
         self._spec = spec
         self._history = history
         self._progress = progress
         self._observer = observer
         self._network = network
-        self._watch = RunMonitor(spec, since=since)
+        self._monitor = RunMonitor(spec, since=since)
         self._retries = RetryPolicy()
         # Whether the jobs have ended.
         self._ended = False
         # Workers whose jobs are not submitted any more, and why; and those not told of yet.
         self._final_errors: dict[int, GridError] = {}
-        self._untold: list[int] = []
-        # The error with which the watch has ended the run.
-        self._verdict: GridError | None = None
+        self._unreported: list[int] = []
+        # The error with which the monitor has ended the run.
+        self._error: GridError | None = None
         # The seats as the server has told them last.
         self._seats: tuple[SeatStatus, ...] = ()
         self.figures: PrometheusExporter | None = None
         self.lost_server = False
         self._finished = False
         self._checkpointer = checkpointer
-        self._losses = Losses(self._tell_lost)
+        self._losses = Losses(self._note_loss)
         # Where workers wait for the driver, its question waits at the server, not the driver [s].
         self._patience = POLL_SECONDS if spec.schedule.epoch_barrier else 0.0
         # Skipped windows of each worker.
         self._skips = Counter[int]()
         # Events that were received but not recorded yet, and the epoch that is being recorded.
-        self._untaken: deque[Event] = deque()
+        self._events: deque[Event] = deque()
         self._ending: EpochEnded | None = None
         # Whether the run ends early, so that the observer is no longer called for its epochs.
         self._ends_early = False
@@ -139,18 +139,18 @@ class Run:
     def execute(self) -> tuple[Vector, list[dict[str, Any]]]:
         """Run to the end; return the center and the summary of each worker."""
         try:
-            self._launch.start()
+            self._jobs.start()
             center = self._train()
             summaries = self._finish_job()
         except BaseException as error:
             # An error of the verdict is a worker's, and the server is well.
             unreachable = isinstance(error, ServerUnreachableError)
-            self.lost_server = unreachable and error is not self._verdict
-            self._rescue(error)
+            self.lost_server = unreachable and error is not self._error
+            self._write_before_error(error)
             raise
         finally:
             # This happens on an interrupt, too, so that no executor works for a run that has ended.
-            self._launch.cancel()
+            self._jobs.cancel()
         return center, summaries
 
     def _train(self) -> Vector:
@@ -158,13 +158,13 @@ class Run:
         while not self._finished:
             self._advance()
             if not self._finished:
-                self._launch.wait(POLL_SECONDS - self._patience)
+                self._jobs.wait(POLL_SECONDS - self._patience)
         center = self._server.center()
-        if self._checkpointer is not None and not self._watch.stopped:
+        if self._checkpointer is not None and not self._monitor.stopped:
             self._write_at_end(self._checkpointer)
         return center
 
-    def _rescue(self, error: BaseException) -> None:
+    def _write_before_error(self, error: BaseException) -> None:
         """Write a last checkpoint of a run that ends early, while its workers are still there."""
         self._ends_early = True
         begun = bool(self._history.records)
@@ -176,7 +176,7 @@ class Run:
             self._server.reconnect()
             if self._ending is not None:
                 self._end_epoch(self._ending)
-            if not self._watch.stopped:
+            if not self._monitor.stopped:
                 self._write_last(self._checkpointer, at_once=False)
         except GridError as second:
             error.add_note(f"No last checkpoint could be written: {second}")
@@ -200,23 +200,23 @@ class Run:
             if late > 0 and not at_once:
                 self._server.begin_checkpoint(at_once=True)
                 at_once = True
-            self._news()
+            self._poll()
             time.sleep(POLL_SECONDS / 10)
         checkpointer.finish()
 
     def _advance(self) -> None:
-        """Process the server's new events, and carry out the actions of the watch."""
-        ended, failed = self._launch.done, self._launch.failed
-        update = self._news(self._patience)
+        """Process the server's new events, and carry out the actions of the monitor."""
+        ended, failed = self._jobs.done, self._jobs.failed
+        update = self._poll(self._patience)
         self._show(update)
         if self.figures is not None:
             self.figures.see(update)
         # What is ahead of the history is looked at when the history has it. No worker can come
         # before the rows are dealt, so their time has not begun.
-        if not self._finished and update.whole and not self._launch.dealing:
-            again = [self._try_again(seat) for seat in failed if self._is_needed(seat)]
+        if not self._finished and update.whole and not self._jobs.dealing:
+            again = [self._retry(seat) for seat in failed if self._is_needed(seat)]
             self._ended = ended = ended and not any(again)
-            self._losses.look(self._launch.reason_of_loss, time.monotonic())
+            self._losses.look(self._jobs.reason_of_loss, time.monotonic())
             looked = StatusUpdate(
                 update.seats,
                 update.version,
@@ -226,25 +226,25 @@ class Run:
                 self._history.samples_skipped,
                 self._final_errors,
             )
-            self._tell(looked)
-            self._tell_given_up()
+            self._pass_to_monitor(looked)
+            self._note_final_errors()
 
     def _is_needed(self, number: int) -> bool:
         """Whether a worker has work left, and was not given up."""
         # One that has finished was lost too late to matter.
         return self._seats[number].status != "finished" and number not in self._final_errors
 
-    def _try_again(self, number: int) -> bool:
+    def _retry(self, number: int) -> bool:
         """Submit the job of a seat again, or give it up; return whether it was submitted."""
         seat = self._seats[number]
-        reason = self._launch.error(number) or ClusterError(f"The job of worker {number} failed.")
+        reason = self._jobs.error(number) or ClusterError(f"The job of worker {number} failed.")
         why = "" if self._losses.explain(number, str(reason)) else f": {reason}"
-        if self._retries.allows(number, seat.samples_folded, self._launch.failures_of_a_job):
+        if self._retries.allows(number, seat.samples_folded, self._jobs.failures_of_a_job):
             self._progress.note(f"The job of worker {number} is submitted again{why}")
-            self._launch.again(number)
+            self._jobs.again(number)
             return True
         self._final_errors[number] = reason
-        self._untold.append(number)
+        self._unreported.append(number)
         kind = type(reason).__name__
         record = WorkerRecord(
             number, seat.attempt, "given up", seat.rows, error=kind, message=str(reason)
@@ -252,22 +252,22 @@ class Run:
         self._history.add(record)
         return False
 
-    def _tell_lost(self, record: WorkerRecord, explained: WorkerRecord) -> None:
+    def _note_loss(self, record: WorkerRecord, explained: WorkerRecord) -> None:
         """Name a lost worker, and add the reason to its record."""
         workers = self._history.workers
         workers[workers.index(record)] = explained
         self._progress.note(loss_line(explained, self._seats[record.worker].commits))
 
-    def _tell_given_up(self) -> None:
+    def _note_final_errors(self) -> None:
         """Name workers that were given up in a run that goes on."""
-        while self._untold:
-            number = self._untold.pop(0)
+        while self._unreported:
+            number = self._unreported.pop(0)
             self._progress.note(
                 f"Worker {number} is given up, and the run goes on without it: it failed each time "
                 f"and trained nothing. {self._final_errors[number]}"
             )
 
-    def _news(self, patience: float = 0.0) -> CenterUpdate:
+    def _poll(self, patience: float = 0.0) -> CenterUpdate:
         """Process all events so far; return the last one, with the state of the run.
 
         Without news, the server answers after `patience` seconds.
@@ -276,18 +276,18 @@ class Run:
             captured = self._checkpointer.captured if self._checkpointer else 0
             update = self._server.poll(captured=captured, patience=patience)
             self._seats = update.seats
-            self._untaken.extend(update.events)
-            while self._untaken:
-                self._take(self._untaken.popleft())
+            self._events.extend(update.events)
+            while self._events:
+                self._record(self._events.popleft())
             if self._checkpointer is not None:
-                self._checkpointer.look(self._server, update, writes=not self._watch.stopped)
+                self._checkpointer.look(self._server, update, writes=not self._monitor.stopped)
             # The server holds back events after a checkpoint; they follow the events before it.
             if len(update.events) < EVENTS_PER_UPDATE and not update.captured:
                 return update
             patience = 0.0
 
-    def _take(self, event: Event) -> None:
-        if self._watch.stopped and not isinstance(event, WorkerRecord):
+    def _record(self, event: Event) -> None:
+        if self._monitor.stopped and not isinstance(event, WorkerRecord):
             # Events after the epoch in which a callback ended the training are not in the model.
             return
         if isinstance(event, EpochEnded):
@@ -297,17 +297,17 @@ class Run:
         if self.figures is not None:
             self.figures.take(event)
         if isinstance(event, SkippedRecord):
-            self._tell_skipped(event)
+            self._note_skip(event)
         if isinstance(event, WorkerRecord):
             if event.window_seconds:
-                self._tell(WindowTime(event.worker, event.window_seconds))
+                self._pass_to_monitor(WindowTime(event.worker, event.window_seconds))
             self._losses.take(event, time.monotonic())
-            if event.status == "failed" and not (self._watch.stopped or self._ends_early):
+            if event.status == "failed" and not (self._monitor.stopped or self._ends_early):
                 # Workers report only errors that would occur again in another attempt.
-                worker = self._watch.describe(self._seats[event.worker], time.monotonic())
+                worker = self._monitor.describe(self._seats[event.worker], time.monotonic())
                 raise failure_of(event, worker)
 
-    def _tell_skipped(self, event: SkippedRecord) -> None:
+    def _note_skip(self, event: SkippedRecord) -> None:
         """Name the worker of a skipped window; of many windows more and more rarely."""
         self._skips[event.worker] += 1
         count = self._skips[event.worker]
@@ -333,12 +333,12 @@ class Run:
                 stop=steering.stop, learning_rate=steering.learning_rate, epochs=event.epoch
             )
         if steering.stop:
-            self._tell(CallbackStop())
+            self._pass_to_monitor(CallbackStop())
         self._ending = None
 
-    def _tell(self, event: WatchEvent) -> None:
-        """Pass an event to the watch, and carry out its actions."""
-        for action in self._watch.handle(event, time.monotonic()):
+    def _pass_to_monitor(self, event: MonitorEvent) -> None:
+        """Let the monitor handle an event, and carry out its actions."""
+        for action in self._monitor.handle(event, time.monotonic()):
             if isinstance(action, FinishRun):
                 self._finished = True
             elif isinstance(action, AllMeasured):
@@ -348,7 +348,7 @@ class Run:
                     f"Worker {action.worker} has made no progress for {action.seconds:.0f} s, and "
                     f"its task is started again: {action.details}"
                 )
-                self._launch.restart(action.attempt)
+                self._jobs.restart(action.attempt)
             elif isinstance(action, StartRun):
                 self._progress.note(
                     f"The training begins without {len(action.without)} of {self._spec.workers} "
@@ -358,8 +358,8 @@ class Run:
             else:
                 # Spark's own error is more precise, so it is raised first.
                 ended = self._ended and not self._final_errors
-                self._verdict = (self._launch.error() if ended else None) or action.error
-                raise self._verdict
+                self._error = (self._jobs.error() if ended else None) or action.error
+                raise self._error
 
     def _show(self, update: CenterUpdate) -> None:
         recent = self._history.records[-4 * self._spec.workers :]
@@ -383,33 +383,33 @@ class Run:
         """Return what the workers do, or wait for, before the first commit."""
         if any(seat.status != "absent" for seat in update.seats):
             return "getting ready"
-        return "dealing the rows" if self._launch.dealing else "waiting for the workers"
+        return "dealing the rows" if self._jobs.dealing else "waiting for the workers"
 
     def _finish_job(self) -> list[dict[str, Any]]:
         """Return the summaries of workers whose jobs ended well; the center needs none of them."""
         problem: str | None = f"it did not end in {FINISH_SECONDS:.0f} s"
-        if self._watch.stopped:
-            if not self._see_workers_off():
+        if self._monitor.stopped:
+            if not self._wait_for_workers():
                 problem = f"its windows take more than {SHORT_WINDOW:.0f} s"
-        elif not self._launch.done:
-            self._launch.wait(FINISH_SECONDS)
-        if self._launch.done:
-            error = self._launch.error()
+        elif not self._jobs.done:
+            self._jobs.wait(FINISH_SECONDS)
+        if self._jobs.done:
+            error = self._jobs.error()
             problem = None if error is None else str(error)
         if problem is not None:
-            self._progress.note(ending_note(self._spec, problem, stopped=self._watch.stopped))
-        return [row.asDict() for row in self._launch.rows()]
+            self._progress.note(ending_note(self._spec, problem, stopped=self._monitor.stopped))
+        return [row.asDict() for row in self._jobs.rows()]
 
-    def _see_workers_off(self) -> bool:
+    def _wait_for_workers(self) -> bool:
         """Wait for workers that were told to stop; return whether all of them have ended."""
         recent = self._history.records[-4 * self._spec.workers :]
         if max((record.seconds for record in recent), default=0.0) > SHORT_WINDOW:
             return False
         deadline = time.monotonic() + FINISH_SECONDS
-        while not self._launch.wait(POLL_SECONDS) and time.monotonic() < deadline:
-            self._news()
+        while not self._jobs.wait(POLL_SECONDS) and time.monotonic() < deadline:
+            self._poll()
         # They tell the server before their job ends.
-        self._news()
+        self._poll()
         return True
 
 
