@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import os
 import tarfile
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from distkeras_grid import fsync
 from distkeras_grid.engine.registry import configured_backend
@@ -26,7 +27,6 @@ from distkeras_grid.submission.environment import (
 )
 from distkeras_grid.submission.installed_packages import InstalledPackages, needed_distributions
 from distkeras_grid.submission.interpreter import private_libraries, relocatable, this_interpreter
-from distkeras_grid.submission.parallel_gzip import ParallelGzip
 
 # All files get this date, the oldest that a wheel may have: the same content gives the same bytes.
 DATE = 315532800
@@ -162,13 +162,9 @@ def pack(members: Iterable[Member], target: BinaryIO, advance: Callable[[int], o
     `advance`: receives the number of bytes of each piece.
     """
     with (
-        ParallelGzip(target, COMPRESSION) as compressed,
+        gzip.GzipFile("", "wb", COMPRESSION, target, mtime=DATE) as compressed,
         tarfile.TarFile(
-            # tarfile calls only `write` and `tell`.
-            fileobj=cast("BinaryIO", compressed),
-            mode="w",
-            format=tarfile.GNU_FORMAT,
-            copybufsize=PIECE,
+            fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT, copybufsize=PIECE
         ) as archive,
     ):
         for member in members:
