@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from distkeras_grid.cli.console import print_note
-from distkeras_grid.cli.model_functions import SearchPath, check_function, search_path_here
+from distkeras_grid.cli.model_functions import load_function
 from distkeras_grid.errors import (
     UNREADABLE,
     ConfigurationError,
@@ -182,8 +182,8 @@ class DriverEnvironment(Protocol):
     def slots(self, master: str | None) -> int | None:
         """Return how many tasks can run at once, if their number cannot grow; None otherwise."""
 
-    def search_path(self) -> SearchPath:
-        """Return where the driver looks for modules."""
+    def check_function(self, source: str) -> None:
+        """Refuse a function ``module:function`` that the driver will not find."""
 
 
 class ThisProcess:
@@ -205,9 +205,9 @@ class ThisProcess:
         planned = planned_master(master)
         return None if planned is None else local_cores(planned)
 
-    def search_path(self) -> SearchPath:
-        """Return where this process looks for modules."""
-        return search_path_here()
+    def check_function(self, source: str) -> None:
+        """Import it, as the training will."""
+        load_function(source)
 
 
 HERE = ThisProcess()
@@ -369,13 +369,10 @@ def check_slots(master: str | None, tasks: int, place: DriverEnvironment = HERE)
 
 
 def check_model(source: str | None, place: DriverEnvironment = HERE) -> None:
-    """Refuse a model file that is not there, and a function that its module does not have.
-
-    The module is read, not imported: that would import Keras.
-    """
+    """Refuse a model file that is not there, and a function that its module does not have."""
     if source is None:
         return
     if source.endswith(".keras"):
         check_input(source, "--model", place)
         return
-    check_function(source, place.search_path())
+    place.check_function(source)

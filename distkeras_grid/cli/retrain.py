@@ -105,7 +105,7 @@ EPILOG = """\
 examples:
   distkeras-grid retrain --data tiles --split train --validation-split validation \\
       --features image --model my_models:net --epochs 2 --output runs --keep 8
-  spark-submit --master yarn jobs/retrain.py --data hdfs:///tiles --split train \\
+  distkeras-grid submit retrain --data hdfs:///tiles --split train \\
       --model my_models:net --features image --output hdfs:///runs --rows all
 
 """
@@ -258,12 +258,12 @@ def check_early(
     """Refuse what can be known before Spark starts."""
     check(flags)
     preflight.check_fold(flags.split, flags.fold, give=train.SPLITS_OF_FOLD)
-    preflight.check_model(flags.model, place)
     preflight.check_trainer(flags.trainer, trainer_arguments(flags), flags.master, place)
     preflight.check_input(flags.data, "--data", place)
     preflight.check_input(flags.validation_data, "--validation-data", place)
     if flags.fold is None:
         preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
+    preflight.check_model(flags.model, place)
 
 
 def check(flags: argparse.Namespace) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from distkeras_grid.cli.model_functions import SearchPath
+from distkeras_grid.cli.model_functions import check_function
 from distkeras_grid.cli.preflight import DEFAULT_FILES, Files, LocalFiles, files_of, local_path
 
 if TYPE_CHECKING:
@@ -38,23 +37,22 @@ class SubmittedDriver:
         """Return the task slots of the executors; the job's own ``--master`` is not used."""
         return self.submission.slots
 
-    def search_path(self) -> SearchPath:
-        """Return where the driver looks for modules: ``--py-files``, then what is installed."""
+    def check_function(self, source: str) -> None:
+        """Look for it in ``--py-files``, then in what is installed; in client mode also here."""
         shipped = [file for file in self.submission.py_files if not _is_remote(file)]
-        known = len(shipped) == len(self.submission.py_files) and not any(
+        files = [local_path(file).absolute() for file in shipped]
+        whole = len(shipped) == len(self.submission.py_files) and not any(
             map(_MORE_MODULES.fullmatch, self.submission.settings)
         )
-        places = [str(local_path(file)) for file in shipped]
-        here = str(Path.cwd())
         if not self.submission.in_cluster:
-            description = "in the current directory, in --py-files and where Python finds modules"
-            return SearchPath((here, *places, *map(str, sys.path)), description, whole=known)
-        return SearchPath(
-            (*places, *(each for each in map(str, sys.path) if each not in ("", here))),
+            where = "in the current directory, in --py-files and where Python finds modules"
+            check_function(source, [Path.cwd(), *files], where, whole=whole)
+            return
+        where = (
             "in --py-files and among the installed packages; the current directory does not go "
-            "with a job in cluster mode. Give submit --py-files FILE.py",
-            whole=known and self.own_packages,
+            "with a job in cluster mode. Give submit --py-files FILE.py"
         )
+        check_function(source, files, where, whole=whole and self.own_packages)
 
 
 def _is_remote(file: str) -> bool:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.model_functions import not_a_model
+from distkeras_grid.cli.model_functions import load_function
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.cli.trainer_options import (
@@ -325,7 +322,6 @@ def check_early(
     from distkeras_grid.trainers.saved_run import SAVED_RUN
 
     arguments = trainer_arguments(flags)
-    preflight.check_model(getattr(flags, "model", None), place)
     inputs = [path for path in (flags.data, flags.validation_data) if path is not None]
     preflight.check_output(flags.output, SAVED_RUN, *inputs, overwrite=flags.overwrite, place=place)
     preflight.check_input(flags.data, "--data", place)
@@ -334,8 +330,9 @@ def check_early(
         preflight.check_splits(flags.data, (flags.split, flags.validation_split), place)
     check_local_sets(flags)
     preflight.check_fold(flags.split, flags.fold, give=SPLITS_OF_FOLD)
-    # Last: where names of losses are given, Keras is asked, too.
+    # Last: where names of losses are given, Keras is asked, too, and a function may import it.
     preflight.check_trainer(flags.trainer, arguments, flags.master, place)
+    preflight.check_model(getattr(flags, "model", None), place)
 
 
 def read_data(
@@ -406,16 +403,7 @@ def load_model(source: str, storage: Storage, features: Field | None) -> keras.M
 
     if source.endswith(".keras"):
         return model_from_bytes(storage.read_bytes(source))
-    module, separator, name = source.partition(":")
-    if not separator:
-        raise not_a_model(source)
-    # Modules beside the user's job are found as `python script.py` finds them.
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"--model {source!r} cannot be found: {error}.") from error
-    return call_model_function(source, function, features)
+    return call_model_function(source, load_function(source), features)
 
 
 def call_model_function(source: str, function: Any, features: Field | None) -> keras.Model:

@@ -59,11 +59,10 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "thesis" / "chapter").write_text("")
     (tmp_path / "figures.json").write_text("{}")
     (tmp_path / "m.keras").write_text("")
-    (tmp_path / "nets.py").write_text("import keras\ndef build(shape):\n    return shape\n")
-    (tmp_path / "packed").mkdir()
-    (tmp_path / "packed" / "__init__.py").write_text("import keras\n")
-    (tmp_path / "packed" / "nets.py").write_text("import keras\ndef build(): pass\n")
-    return tmp_path
+    (tmp_path / "nets.py").write_text("def build(shape):\n    return shape\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("nets", None)
 
 
 TRAIN = ("train", "--data", "data", "--output", "new")
@@ -79,8 +78,6 @@ PREDICT = ("predict", "--data", "data", "--model", "m.keras")
     ("arguments", "code", "error"),
     [
         ((*TRAIN, *FILE, "--set", "comunication_window=3"), 2, "UnknownArgumentError"),
-        ((*TRAIN, "--model", "packed.nets:buidl"), 2, "ConfigurationError"),
-        ((*TRAIN, "--model", "nets:biuld"), 2, "ConfigurationError"),
         ((*TRAIN[:3], "--output", "run", *FILE), 4, "OutputExistsError"),
         (("retrain", *TRAIN[1:], *FILE, "--set", "lerning_rate=1"), 2, "UnknownArgumentError"),
         ((*TRAIN, *FILE, *MANY), 5, "NotEnoughSlotsError"),
@@ -303,68 +300,3 @@ def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
             flags = module.build_parser().parse_args(["--data", "data", "--split", split, *more])
             with contextlib.nullcontext() if passes else pytest.raises(SchemaError, match="train"):
                 module.check_early(flags)
-
-
-@pytest.mark.parametrize(
-    ("text", "known"),
-    [
-        ("def build(): pass", True),
-        ("if True:\n    build = lambda: 1", True),
-        ("from nets import net as build", True),
-        ("from nets import *", True),
-        ("def __getattr__(name): pass", True),
-        ("def other(): pass", False),
-        ("this is no Python", True),
-    ],
-)
-def test_a_function_is_looked_up_without_importing_its_module(here, text, known):
-    (here / f"module_{abs(hash(text))}.py").write_text(text)
-    source = f"module_{abs(hash(text))}:build"
-    if known:
-        preflight.check_model(source)
-    else:
-        with pytest.raises(ConfigurationError):
-            preflight.check_model(source)
-    assert source.partition(":")[0] not in sys.modules
-
-
-@pytest.fixture
-def package(here):
-    """A package of the user's, whose import is noticed, with a package of no file of its own."""
-    nets = here / "my_package" / "parts" / "nets.py"
-    nets.parent.mkdir(parents=True)
-    (here / "my_package" / "__init__.py").write_text("import keras\n")
-    nets.write_text("def net(): pass\n")
-    (here / "my_package" / "nets.py").write_text("from keras import Model\ndef net(): pass\n")
-    (here / "moving").mkdir()
-    (here / "moving" / "__init__.py").write_text("__path__ = ['/elsewhere']\n")
-    (here / "spaces").mkdir()
-    (here / "spaces" / "nets.py").write_text("def net(): pass\n")
-    return here
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        *("my_package.nets:net", "my_package.nets:Model", "my_package:keras", "spaces.nets:net"),
-        # Read where it can be: a nested package without a file, and one that moves its modules.
-        *("my_package.parts.nets:net", "moving.nets:net"),
-    ],
-)
-def test_a_function_in_a_package_is_looked_up_without_importing_it(package, source):
-    preflight.check_model(source)
-    assert source.partition(".")[0] not in sys.modules
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        *("my_package.nets:nett", "my_package.netts:net", "my_pakage.nets:net"),
-        *("my_package.nets.net:net", "my_package:net", "spaces.nets:nett", "spaces.netts:net"),
-        *("my_package.:net", ".nets:net", "my_package..nets:net", "my_package.nets:"),
-    ],
-)
-def test_a_misspelt_function_of_a_package_is_refused_without_importing_it(package, source):
-    with pytest.raises(ConfigurationError):
-        preflight.check_model(source)
-    assert source.partition(".")[0] not in sys.modules
