@@ -45,7 +45,7 @@ EPILOG = """\
 examples:
   distkeras-grid doctor
   distkeras-grid doctor --master yarn --workers 4 --model model.keras --storage hdfs:///runs
-  spark-submit --master yarn --num-executors 4 jobs/doctor.py --workers 4 --model 25M
+  distkeras-grid submit --executors 4 doctor --workers 4 --model 25M
   distkeras-grid doctor --workers 16 --servers 4 --model 100M
   distkeras-grid doctor --stages 4 --model 100M --batch-size 64 --inputs 3072 --outputs 4096 \\
     --batch-seconds 0.5

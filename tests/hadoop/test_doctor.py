@@ -8,6 +8,7 @@ import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.spark.memory import ModelSize, executor_overhead_mb
+from distkeras_grid.submission import run_verb
 
 pytestmark = [pytest.mark.hadoop]
 
@@ -17,8 +18,16 @@ def examined(grid, project, *options):
     ended = grid.submit(
         *("--conf", f"spark.executorEnv.PYTHONPATH={project}"),
         *options,
-        str(project / "jobs" / "doctor.py"),
-        *("--workers", "2", "--model", "70k", "--storage", "hdfs:///doctor/runs"),
+        *(
+            str(run_verb.__file__),
+            "doctor",
+            "--workers",
+            "2",
+            "--model",
+            "70k",
+            "--storage",
+            "hdfs:///doctor/runs",
+        ),
         PYTHONPATH=str(project),
     )
     return ended, [line for line in ended.stdout.splitlines() if re.match(r"ok |warn |BAD ", line)]

@@ -1,4 +1,4 @@
-"""Each job by ``spark-submit`` on HDFS: on YARN in both modes, and on a standalone master."""
+"""Each verb by ``spark-submit`` on HDFS: on YARN in both modes, and on a standalone master."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hdfs import InsecureClient
 
+from distkeras_grid.submission import run_verb
 from tests.cluster import Cluster
 from tests.hadoop.conftest import Grid
 
@@ -29,22 +30,21 @@ def read_json(client: InsecureClient, path: str) -> Any:
         return json.load(reader)
 
 
-def run(grid: Grid, project: Path, job: str, *flags: object, options: tuple[str, ...] = ()) -> str:
-    ended = grid.submit(*options, str(project / "jobs" / job), *map(str, flags))
+def run(grid: Grid, verb: str, *flags: object, options: tuple[str, ...] = ()) -> str:
+    ended = grid.submit(*options, str(run_verb.__file__), verb, *map(str, flags))
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-6000:]
     return ended.stdout
 
 
 @pytest.fixture(scope="module")
-def tiles(grid: Grid, client: InsecureClient, project: Path, samples: Path) -> str:
+def tiles(grid: Grid, client: InsecureClient, samples: Path) -> str:
     """Tiles of nine images, cut in client mode."""
     for name in CLASSES:
         for path in sorted((samples / name).glob("*.png"))[:3]:
             client.upload(f"{ROOT}/images/{name}/{path.name}", str(path))
     run(
         grid,
-        project,
-        "tile_images.py",
+        "tile",
         *("--input", f"hdfs://{ROOT}/images", "--output", f"hdfs://{ROOT}/tiles"),
         *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.6:0.2:0.2"),
     )
@@ -56,8 +56,7 @@ def train(grid: Grid, project: Path, tiles: str, output: str, options: tuple[str
     net = project / "tests" / "jobs" / "small_net.py"
     run(
         grid,
-        project,
-        "train.py",
+        "train",
         *("--data", tiles, "--split", "train", "--validation-split", "validation"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--epochs", 2, "--batch-size", 8, "--workers", 2, "--seed", 1, "--output", output),
@@ -80,11 +79,10 @@ def trained(grid: Grid, project: Path, tiles: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def predicted(grid: Grid, project: Path, tiles: str, trained: str) -> str:
+def predicted(grid: Grid, tiles: str, trained: str) -> str:
     run(
         grid,
-        project,
-        "predict.py",
+        "predict",
         *("--data", tiles, "--split", "test", "--model", trained, "--features", "image"),
         *("--output", f"hdfs://{ROOT}/predictions"),
         options=("--conf", "spark.executor.memoryOverhead=1536m"),
@@ -112,13 +110,12 @@ def test_training_with_the_driver_here(
 
 @pytest.mark.parametrize("kind", ["png", "huggingface"])
 def test_exports_go_to_hdfs_by_the_tasks_themselves(
-    grid: Grid, client: InsecureClient, project: Path, tiles: str, kind: str
+    grid: Grid, client: InsecureClient, tiles: str, kind: str
 ) -> None:
     output = f"{ROOT}/export-{kind}"
     run(
         grid,
-        project,
-        "export_tiles.py",
+        "export",
         *("--data", tiles, "--format", kind, "--split", "test", "--output", f"hdfs://{output}"),
     )
     counts = read_json(client, f"{ROOT}/tiles/_dataset.json")["counts"]["test"]
@@ -135,13 +132,10 @@ def test_exports_go_to_hdfs_by_the_tasks_themselves(
     assert not [name for name in client.list(ROOT) if name.endswith(".tmp")]
 
 
-def test_evaluation_in_cluster_mode(
-    grid: Grid, client: InsecureClient, project: Path, predicted: str
-) -> None:
+def test_evaluation_in_cluster_mode(grid: Grid, client: InsecureClient, predicted: str) -> None:
     run(
         grid,
-        project,
-        "evaluate.py",
+        "evaluate",
         *("--data", predicted, "--output", f"hdfs://{ROOT}/figures.json"),
         options=CLUSTER_MODE,
     )
@@ -155,8 +149,16 @@ def test_a_standalone_master_reads_and_writes_hdfs(
     hadoop = {"HADOOP_CONF_DIR": grid.environment()["HADOOP_CONF_DIR"]}
     ended = cluster.submit(
         *("--py-files", str(project / "tests" / "jobs" / "small_net.py")),
-        str(project / "jobs" / "train.py"),
-        *("--data", tiles, "--split", "train", "--model", "small_net:build"),
+        *(
+            str(run_verb.__file__),
+            "train",
+            "--data",
+            tiles,
+            "--split",
+            "train",
+            "--model",
+            "small_net:build",
+        ),
         *("--features", "image", "--epochs", "2", "--batch-size", "8", "--workers", "2"),
         *("--output", f"hdfs://{ROOT}/run-standalone"),
         **hadoop,

@@ -19,6 +19,7 @@ import requests
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.sandbox.daemons import working_below
+from distkeras_grid.submission import run_verb
 from distkeras_grid.tickets import Keytab, ticket_authentication
 from tests.hadoop.conftest import SPARK_HOME, Grid
 from tests.hadoop.kerberos_sandbox import (
@@ -302,12 +303,12 @@ def spark_submit(
 
 
 def tile(
-    secure: Secure, project: Path, where: tuple[str, ...], output: str, **environment: str
+    secure: Secure, where: tuple[str, ...], output: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return spark_submit(
         secure,
         where,
-        *(str(project / "jobs" / "tile_images.py"), "--input", "hdfs:///tmp/raw"),
+        *(str(run_verb.__file__), "tile", "--input", "hdfs:///tmp/raw"),
         *("--output", f"hdfs://{output}", "--tile", "64", "--overlap", "0", "--angles", "0"),
         *("--split", "0.7:0.3"),
         **environment,
@@ -325,7 +326,7 @@ def train(
     return spark_submit(
         secure,
         (*where, "--py-files", str(project / "tests" / "jobs" / "small_net.py")),
-        *(str(project / "jobs" / "train.py"), "--data", f"hdfs://{data}", "--split", "train"),
+        *(str(run_verb.__file__), "train", "--data", f"hdfs://{data}", "--split", "train"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--batch-size", "8", "--workers", "2", "--output", f"hdfs://{output}"),
         **environment,
@@ -347,7 +348,7 @@ def test_tiling_and_training(
     where = (*where, *(secure.keytab if login == "keytab" else ()))
     held = ticket if login == "ticket" else {}
     tiles, run = f"/tmp/tiles-{mode}-{login}", f"/tmp/run-{mode}-{login}"
-    tiled = tile(secure, project, where, tiles, **held)
+    tiled = tile(secure, where, tiles, **held)
     assert tiled.returncode == 0, tiled.stdout[-3000:] + tiled.stderr[-6000:]
     trained = train(secure, project, where, tiles, run, **held)
     assert trained.returncode == 0, trained.stdout[-3000:] + trained.stderr[-6000:]
@@ -358,7 +359,6 @@ def test_tiling_and_training(
 @pytest.mark.parametrize("where", [LOCAL, CLIENT, CLUSTER], ids=["local", "client", "cluster"])
 def test_without_a_valid_ticket_no_job_runs(
     secure: Secure,
-    project: Path,
     images: str,
     request: pytest.FixtureRequest,
     where: tuple[str, ...],
@@ -366,7 +366,7 @@ def test_without_a_valid_ticket_no_job_runs(
 ) -> None:
     held = {} if tickets == "none" else request.getfixturevalue("expired")
     began = time.monotonic()
-    done = tile(secure, project, where, "/tmp/stolen", **held)
+    done = tile(secure, where, "/tmp/stolen", **held)
     assert time.monotonic() - began < SOON
     assert done.returncode != 0
     if where == CLUSTER:

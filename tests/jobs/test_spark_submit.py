@@ -1,4 +1,4 @@
-"""Each job by ``spark-submit`` on a standalone cluster, one after the other as a user runs them."""
+"""Each verb by ``spark-submit`` on a standalone cluster, one after another as a user runs them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli.exit_codes import ExitCode
+from distkeras_grid.submission import run_verb
 
 pytestmark = [pytest.mark.cluster, pytest.mark.tensorflow]
 
@@ -20,10 +21,10 @@ def work(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("jobs")
 
 
-def run(cluster, project, job, *flags):
-    """Submit a job from the folder of the user's own modules; return what it printed."""
+def run(cluster, project, verb, *flags):
+    """Submit a verb from the folder of the user's own modules; return what it printed."""
     ended = cluster.submit(
-        str(project / "jobs" / job), *map(str, flags), cwd=project / "tests" / "jobs"
+        str(run_verb.__file__), verb, *map(str, flags), cwd=project / "tests" / "jobs"
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -38,7 +39,7 @@ def tiles(cluster, project, samples, work):
     run(
         cluster,
         project,
-        "tile_images.py",
+        "tile",
         *("--input", work / "images", "--output", work / "tiles"),
         *("--tile", 64, "--overlap", 0, "--angles", "0,90", "--split", "0.6:0.2:0.2"),
     )
@@ -50,7 +51,7 @@ def trained(cluster, project, tiles, work):
     run(
         cluster,
         project,
-        "train.py",
+        "train",
         *("--data", tiles, "--split", "train", "--validation-split", "validation"),
         *("--model", "small_net:build", "--features", "image", "--trainer", "ADAG"),
         *("--epochs", 2, "--batch-size", 8, "--set", "num_workers=2", "--seed", 1),
@@ -64,7 +65,7 @@ def predicted(cluster, project, tiles, trained, work):
     run(
         cluster,
         project,
-        "predict.py",
+        "predict",
         *("--data", tiles, "--split", "test", "--model", trained, "--features", "image"),
         *("--output", work / "predictions"),
     )
@@ -86,7 +87,7 @@ def test_training_by_two_executors(cluster, trained):
     }
     ran = json.loads((trained / "run.json").read_text())
     assert ran["master"] == cluster.url
-    assert "Registering app train.py" in cluster.log.read_text()
+    assert "Registering app run_verb.py" in cluster.log.read_text()
     assert [worker["worker"] for worker in ran["workers"]] == [0, 1]
     assert ran["samples"] == 2 * ran["spec"]["schedule"]["rows"]
     lines = [json.loads(line) for line in (trained / "history.jsonl").read_text().splitlines()]
@@ -114,12 +115,12 @@ def test_predictions_keep_the_columns_and_their_metadata(tiles, predicted):
 
 @pytest.mark.full
 def test_evaluation(cluster, project, predicted, work):
-    run(cluster, project, "evaluate.py", "--data", predicted, "--output", work / "figures.json")
+    run(cluster, project, "evaluate", "--data", predicted, "--output", work / "figures.json")
     figures = json.loads((work / "figures.json").read_text())
     assert sum(map(sum, figures["confusion"])) == figures["rows"] > 0
 
 
-def test_the_exit_code_comes_through_spark_submit(cluster, project, work):
+def test_the_exit_code_comes_through_spark_submit(cluster, work):
     """One that is not Spark's own 1; the others are tested in one process."""
-    ended = cluster.submit(str(project / "jobs" / "evaluate.py"), "--no-such-flag", cwd=work)
+    ended = cluster.submit(str(run_verb.__file__), "evaluate", "--no-such-flag", cwd=work)
     assert ended.returncode == ExitCode.USAGE

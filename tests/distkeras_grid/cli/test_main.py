@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from distkeras_grid.cli.main import main
 from distkeras_grid.cli.verbs import VERBS
 
 # Spark jobs: flags, examples, exit codes of files.
-JOB_FILES = list((Path(__file__).parents[3] / "jobs").glob("*.py"))
 JOBS = ("tile", "ingest", "train", "retrain", "predict", "evaluate")
 
 
@@ -74,10 +72,8 @@ def test_each_flag_is_explained(verb):
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_each_verb_is_there_and_a_job_has_a_file_of_its_own(name):
+def test_each_verb_is_there(name):
     assert callable(VERBS[name].command())
-    files = {path.read_text().partition('main(["')[2].partition('"')[0] for path in JOB_FILES}
-    assert (name in files) == (VERBS[name].on_cluster or name == "ingest")
 
 
 @pytest.mark.parametrize("verb", ["train", "submit", "put", "doctor"])

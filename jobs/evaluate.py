@@ -1,8 +1,0 @@
-"""spark-submit entry point of ``distkeras-grid evaluate``; ``--help`` tells the flags."""
-
-import sys
-
-from distkeras_grid.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main(["evaluate", *sys.argv[1:]]))

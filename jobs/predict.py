@@ -1,8 +1,0 @@
-"""spark-submit entry point of ``distkeras-grid predict``; ``--help`` tells the flags."""
-
-import sys
-
-from distkeras_grid.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main(["predict", *sys.argv[1:]]))
