@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import print_result, report
+from distkeras_grid.cli.console import print_result, print_table, report
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.ls import shown
 from distkeras_grid.cli.parser import verb_parser
@@ -56,8 +56,7 @@ def applications(flags: argparse.Namespace) -> None:
     with resource_manager(keytabs.named(flags)) as manager:
         known = manager.applications()
     chosen = filter_applications(known, running=flags.running, queue=flags.queue, user=flags.user)
-    for line in table(chosen[: flags.limit]):
-        print_result(line)
+    print_table([HEAD, *map(row, chosen[: flags.limit])])
     if len(chosen) > flags.limit:
         print_result(f"... and {len(chosen) - flags.limit} older ones (--limit)")
     report(
@@ -81,26 +80,15 @@ def filter_applications(
     ]
 
 
-def table(applications: Sequence[Application]) -> list[str]:
-    """Return a line for each application below a line of headings."""
-    rows = [
-        HEAD,
-        *(
-            (
-                each.id,
-                each.final if each.ended else each.state,
-                each.queue,
-                each.user,
-                str(each.containers),
-                str(each.memory_mb),
-                format_time(each.started),
-                shown(each.name),
-            )
-            for each in applications
-        ),
-    ]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+def row(application: Application) -> tuple[str, ...]:
+    """Return the cells of an application."""
+    return (
+        application.id,
+        application.final if application.ended else application.state,
+        application.queue,
+        application.user,
+        str(application.containers),
+        str(application.memory_mb),
+        format_time(application.started),
+        shown(application.name),
+    )

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -107,6 +107,13 @@ def print_result(text: str) -> None:
     """Write lines to standard output."""
     for line in text.split("\n"):
         OUTPUT.info("%s", line)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Write rows of cells to standard output, in columns."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        print_result("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def print_note(text: str) -> None:

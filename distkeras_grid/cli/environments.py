@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import keytabs
-from distkeras_grid.cli.console import print_note, print_result, report
+from distkeras_grid.cli.console import print_note, print_result, print_table, report
 from distkeras_grid.cli.exit_codes import run_command
 from distkeras_grid.cli.parser import Parser, verb_parser
 from distkeras_grid.progress import format_bytes
@@ -99,8 +99,9 @@ def environments(flags: argparse.Namespace) -> None:
         archives, now = _find(flags.environments, hadoop, keytab), time.time()
         if flags.verb == "prune":
             archives = outdated(archives, flags.older_than, now)
-        for line in table(archives, now):
-            print_result(line)
+        print_table([HEAD, *(row(each, now) for each in archives)])
+        total = sum(each.size for each in archives)
+        print_result(f"{len(archives)} archives, {format_bytes(total)}")
         if flags.verb == "prune" and not flags.plan:
             for each in archives:
                 delete(each, hadoop.storage)
@@ -108,29 +109,12 @@ def environments(flags: argparse.Namespace) -> None:
     report(archives=[{"path": each.uri, "bytes": each.size} for each in archives])
 
 
-def table(archives: Sequence[Archive], now: float) -> list[str]:
-    """Return a line for each archive below a line of headings, and one for their sum.
-
-    `now`: unix seconds.
-    """
+def row(archive: Archive, now: float) -> tuple[str, ...]:
+    """Return the cells of an archive; `now` in Unix seconds."""
     from distkeras_grid.submission.archives import DAY
 
-    rows = [
-        HEAD,
-        *(
-            (
-                f"{max(0.0, now - each.modified) / DAY:.1f}",
-                format_bytes(each.size),
-                ", ".join(each.used_by) or "-",
-                each.uri,
-            )
-            for each in archives
-        ),
-    ]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
-    total = sum(each.size for each in archives)
-    return [*lines, f"{len(archives)} archives, {format_bytes(total)}"]
+    age = f"{max(0.0, now - archive.modified) / DAY:.1f}"
+    return age, format_bytes(archive.size), ", ".join(archive.used_by) or "-", archive.uri
 
 
 def _find(folder: str | None, hadoop: HadoopClient, keytab: Keytab | None) -> list[Archive]:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distkeras_grid.cli import preflight
-from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.parser import columns, verb_parser
 from distkeras_grid.cli.predict import rows_of
 from distkeras_grid.cli.run_metadata import model_file, recorded_columns, recorded_predictions
 from distkeras_grid.cli.spinner import spinner, start_spark

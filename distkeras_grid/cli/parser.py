@@ -83,3 +83,14 @@ def verb_parser(verb: str, description: str, examples: str = "") -> Parser:
         description=description,
         epilog=epilog + exit_codes_help(),
     )
+
+
+def columns(text: str) -> str | list[str]:
+    """Return the name of a column, or a list of the names between commas.
+
+    Examples
+    --------
+    >>> columns("image"), columns("image,age")
+    ('image', ['image', 'age'])
+    """
+    return text.split(",") if "," in text else text

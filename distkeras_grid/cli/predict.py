@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from distkeras_grid.cli import preflight
-from distkeras_grid.cli.columns import columns
 from distkeras_grid.cli.console import print_result
 from distkeras_grid.cli.exit_codes import run_command
-from distkeras_grid.cli.parser import verb_parser
+from distkeras_grid.cli.parser import columns, verb_parser
 from distkeras_grid.cli.run_metadata import MANIFEST, model_file, recorded_columns
 from distkeras_grid.cli.spinner import spinner, start_spark
 from distkeras_grid.engine.registry import current_backend
@@ -145,7 +144,6 @@ def rows_of(
     """Return the rows of a data set, or those of one split of a tile data set, or of its fold."""
     from distkeras_grid.spark.dataframes import read_parquet, read_tiles
 
-    preflight.check_fold(split, fold)
     if split is not None:
         return read_tiles(data, splits=(split,), fold=fold, version=version)[0]
     return read_parquet(spark, data, version=version)

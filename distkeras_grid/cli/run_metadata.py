@@ -52,7 +52,8 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
     uri = f"{model.rpartition('/')[0] or '.'}/{RUN}"
     description = _object_at(storage, uri)
     if "spec" not in description:
-        return _without_spec(description)
+        # Some other file of this name.
+        return RecordedColumns([], [])
     try:
         data = RunSpec.from_json(description["spec"]).data
         labels = [each["name"] for each in data.labels if isinstance(each, dict)]
@@ -71,18 +72,6 @@ def recorded_columns(storage: Storage, model: str, *, named: bool = False) -> Re
 def _column_of(field: dict[str, Any]) -> str | list[str]:
     """Return a feature as it was given: the name of its column, or the names of several."""
     return list(field.get("distkeras_grid", {}).get("columns", ())) or str(field["name"])
-
-
-def _without_spec(description: dict[str, Any]) -> RecordedColumns:
-    """Return the columns in a ``run.json`` that is older than specifications; none in others."""
-    try:
-        return RecordedColumns(
-            [str(field["name"]) for field in description["features"]],
-            [str(label) for label in description.get("labels", ())],
-        )
-    except (KeyError, TypeError, AttributeError):
-        # Some other file of this name.
-        return RecordedColumns([], [])
 
 
 def recorded_predictions(storage: Storage, data: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from distkeras_grid.cli.columns import columns
+from distkeras_grid.cli.parser import columns
 from distkeras_grid.errors import ConfigurationError
 from distkeras_grid.spec import Outliers
 from distkeras_grid.trainers.config import TrainerConfig
