@@ -6,8 +6,6 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
-from typing import TYPE_CHECKING
 
 from distkeras_grid.cli.console import (
     JSON,
@@ -19,13 +17,9 @@ from distkeras_grid.cli.console import (
 from distkeras_grid.cli.exit_codes import HELP, VERB, ExitCode, exit_code
 from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.cli.parser import Parser
-from distkeras_grid.cli.verbs import VERBS
 from distkeras_grid.errors import GridError
 from distkeras_grid.signals import no_traces_of_py4j, terminable
 from distkeras_grid.spark.local_names import use_utf8
-
-if TYPE_CHECKING:
-    from distkeras_grid.tickets import Keytab
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -55,11 +49,11 @@ def run(
     use_utf8()
     VERB.set(verb)
     if flags.log_format == TEXT:
-        return _locked(flags.lock, verb, command, rest)
+        return _locked(flags.lock, command, rest)
     code: int = ExitCode.FAILED
     with json_lines(verb) as end:
         try:
-            code = _locked(flags.lock, verb, command, rest)
+            code = _locked(flags.lock, command, rest)
         except SystemExit as stop:  # argparse, after it has told why
             code = stop.code if isinstance(stop.code, int) else ExitCode.USAGE
         except Exception as error:
@@ -71,16 +65,14 @@ def run(
     return code
 
 
-def _locked(
-    path: str | None, verb: str, command: Callable[[Sequence[str]], int], rest: Sequence[str]
-) -> int:
+def _locked(path: str | None, command: Callable[[Sequence[str]], int], rest: Sequence[str]) -> int:
     with ExitStack() as stack:
         # First in, last out: the lock is free once nothing can be interrupted any more.
         try:
             stack.enter_context(terminable())
             stack.enter_context(no_traces_of_py4j())
             if path is not None:
-                stack.enter_context(hold_lock(path, verb, partial(_going, verb, rest)))
+                stack.enter_context(hold_lock(path))
             return int(command(rest))
         except GridError as error:
             print_error(f"{type(error).__name__}: {error}")
@@ -88,31 +80,3 @@ def _locked(
         except KeyboardInterrupt as interrupt:
             print_error("interrupted")
             return exit_code(interrupt)
-
-
-def access_keytab(verb: str, arguments: Sequence[str]) -> Keytab | None:
-    """Return the keytab with which a command itself opens a cluster.
-
-    A host of nightly jobs may have a keytab, and no ticket.
-
-    Examples
-    --------
-    >>> access_keytab("submit", ["--principal", "ada@LAB", "--keytab=/ada.keytab", "tile"])
-    Keytab(principal='ada@LAB', file='/ada.keytab')
-    """
-    if verb not in VERBS:
-        # One of the project's jobs; none of them takes a keytab.
-        return None
-    from distkeras_grid.submission.command import client_settings, keytab_in, parse_settings
-
-    flags = vars(VERBS[verb].load().build_parser().parse_args(arguments))
-    settings = parse_settings(flags.get("conf") or ())
-    return keytab_in(client_settings(settings, flags.get("principal"), flags.get("keytab")))
-
-
-def _going(verb: str, arguments: Sequence[str], name: str) -> str | None:
-    """Return the id of an application that, as YARN says, has not ended; None if it has."""
-    from distkeras_grid.submission.resource_manager import resource_manager
-
-    with resource_manager(access_keytab(verb, arguments)) as manager:
-        return manager.going(name)

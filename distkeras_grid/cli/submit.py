@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distkeras_grid
-from distkeras_grid.cli import common_options, lock, yarn_lookup
+from distkeras_grid.cli import common_options, yarn_lookup
 from distkeras_grid.cli.console import print_note, print_result
 from distkeras_grid.cli.exit_codes import HELP, ExitCode, run_command
+from distkeras_grid.cli.lock import descriptors
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.submit_options import SubmittedDriver
@@ -298,10 +299,10 @@ def in_client(command: Sequence[str], submission: Submission) -> int:
     from distkeras_grid.submission.resource_manager import resource_manager
     from distkeras_grid.submission.spark_submit import follow
 
-    holding, keytab = lock.current(), keytab_in(submission.client_settings)
+    keytab = keytab_in(submission.client_settings)
     try:
         look = yarn_lookup.waiting(submission.tag, keytab) if submission.on_yarn else None
-        code = follow(command, [holding.descriptor] if holding else (), look)
+        code = follow(command, descriptors(), look)
     except KeyboardInterrupt:
         # Spark tells YARN when it ends in order; one that was killed does not.
         if submission.on_yarn:
@@ -319,8 +320,7 @@ def in_cluster(
     """Hand an application over to YARN, wait for its end, and return its exit code."""
     from distkeras_grid.submission.resource_manager import resource_manager, wait
 
-    holding, tag = lock.current(), submission.tag
-    keytab = keytab_in(submission.client_settings)
+    tag, keytab = submission.tag, keytab_in(submission.client_settings)
     with resource_manager(keytab) as manager:
         try:
             identifier = forward_arguments(command, tag, manager)
@@ -335,11 +335,7 @@ def in_cluster(
                     interrupt.add_note(f"{known.id} goes on; ask: distkeras-grid status {known.id}")
                 else:
                     stop(manager, tag)
-                    if holding:
-                        holding.forget_application()
             raise
-        if holding:
-            holding.forget_application()
     code = ending(application, hadoop)
     if code != ExitCode.OK and (way := checkpoint_left(flags, hadoop)):
         print_note(way)
@@ -359,30 +355,19 @@ def checkpoint_left(flags: argparse.Namespace, hadoop: HadoopClient) -> str | No
 
 
 def forward_arguments(command: Sequence[str], tag: str, manager: ResourceManager) -> str:
-    """Hand an application over to YARN, write its id to standard output, and return it.
-
-    From before it starts, the lock names the application by its tag, and spark-submit holds the
-    lock, too: whatever is killed meanwhile, the lock is not free while the application may come.
-    """
+    """Hand an application over to YARN, write its id to standard output, and return it."""
     from distkeras_grid.submission.spark_submit import hand_over
 
-    holding = lock.current()
-    if holding:
-        holding.add_application(tag)
     try:
-        hand_over(command, print_note, [holding.descriptor] if holding else ())
+        hand_over(command, print_note, descriptors())
     except ClusterError as error:
-        if not yarn_lookup.add_name(error, tag, manager) and holding:
-            holding.forget_application()
+        yarn_lookup.add_name(error, tag, manager)
         raise
     with yarn_lookup.tag_on_error(tag):
         application = manager.tagged(tag)
         if application is None:
             raise ClusterError("YARN has accepted the application, but does not list it.")
-    # Before anything else can fail.
     print_result(application.id)
-    if holding:
-        holding.add_application(application.id)
     return application.id
 
 

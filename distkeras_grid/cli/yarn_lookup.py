@@ -78,20 +78,18 @@ def driver_line(identifier: str, keytab: Keytab | None) -> Callable[[], str]:
     return ask
 
 
-def add_name(error: BaseException, tag: str, manager: ResourceManager) -> bool:
+def add_name(error: BaseException, tag: str, manager: ResourceManager) -> None:
     """Add a note to an error: how to find the application with a tag, if YARN has it."""
     try:
         application = manager.tagged(tag)
     except ClusterError:
         error.add_note(by_tag(tag))
-        return True
-    if application is None:
-        return False
-    error.add_note(
-        f"YARN has it as {application.id}; ask: distkeras-grid status {application.id}; stop it: "
-        f"distkeras-grid cancel {application.id}"
-    )
-    return True
+        return
+    if application is not None:
+        error.add_note(
+            f"YARN has it as {application.id}; ask: distkeras-grid status {application.id}; stop "
+            f"it: distkeras-grid cancel {application.id}"
+        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.errors import ConfigurationError, StartTimeoutError
-from distkeras_grid.spark.driver_jvm import LOOPBACK, launching, start_context, with_address
+from distkeras_grid.spark.driver_jvm import LOOPBACK, launching, with_address
 from distkeras_grid.spark.local_names import use_utf8
 from distkeras_grid.spark.notebooks import stop_jobs_with_cells
 
@@ -95,8 +95,6 @@ def build_session(
         builder = builder.config(key, value)
     is_local = local_cores(ours.get("spark.master", "")) is not None
     with launching(), with_address() if is_local else nullcontext():
-        if _SUBMITTED not in os.environ:
-            start_context(ours)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     jvm: Any = session.sparkContext._jvm

@@ -64,17 +64,6 @@ def new_tag() -> str:
     return f"distkeras-grid-{uuid.uuid4().hex}"
 
 
-def is_tag(text: str) -> bool:
-    """Return whether a text looks like what `new_tag` returns.
-
-    Examples
-    --------
-    >>> is_tag(new_tag()), is_tag("application_1700000000000_0001")
-    (True, False)
-    """
-    return re.fullmatch(r"distkeras-grid-[0-9a-f]{32}", text) is not None
-
-
 def check_id(identifier: str) -> None:
     """Refuse a text that is not an application's id."""
     if not re.fullmatch(r"application_\d+_\d+", identifier):

@@ -19,7 +19,7 @@ from distkeras_grid.errors import (
     NotAuthenticatedError,
 )
 from distkeras_grid.submission import yarn_sites
-from distkeras_grid.submission.applications import Application, check_id, is_tag, state_line
+from distkeras_grid.submission.applications import Application, check_id, state_line
 from distkeras_grid.tickets import Keytab, ticket_advice
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.network import open_session
@@ -133,14 +133,6 @@ class ResourceManager:
     def tagged(self, tag: str) -> Application | None:
         """Return the application with a tag, None if there is none."""
         return next((each for each in self.applications() if tag in each.tags), None)
-
-    def going(self, name: str) -> str | None:
-        """Return the id of an application, named by id or tag; None if unknown, or it has ended."""
-        try:
-            application = self.tagged(name) if is_tag(name) else self.application(name)
-        except ApplicationNotFoundError:
-            return None
-        return None if application is None or application.ended else application.id
 
     def cancel(self, identifier: str) -> Application:
         """Stop an application, and wait until it has ended; return how it ended."""

@@ -12,14 +12,12 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from hdfs import InsecureClient
 
 from distkeras_grid.cli.exit_codes import ExitCode
 from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.errors import BusyError
-from distkeras_grid.submission.applications import is_tag
 
 if TYPE_CHECKING:
     from tests.hadoop.conftest import Grid
@@ -227,60 +225,20 @@ def test_sigterm_stops_the_application_and_then_frees_the_lock(
                 assert time.monotonic() < deadline
                 time.sleep(1)
             with pytest.raises(BusyError):
-                hold_lock(lock, "another").__enter__()
+                hold_lock(lock).__enter__()
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == ExitCode.INTERRUPTED, err
     assert err.endswith("interrupted\n")
-    with hold_lock(lock, "another"):
+    with hold_lock(lock):
         pass
     address = grid.sandbox.environment()["HADOOP_CONF_DIR"]
     states = {
         application["name"]: application["state"] for application in applications(Path(address))
     }
     assert states[f"terminated-{mode}"] in ("FINISHED", "FAILED", "KILLED")
-
-
-@pytest.mark.full
-def test_a_submit_that_is_killed_while_it_hands_over_leaves_the_lock_to_the_application(
-    grid: Grid, files: InsecureClient, tmp_path: Path
-) -> None:
-    (tmp_path / "probe.py").write_text(PROBE)
-    (tmp_path / "helping.py").write_text(HELPING)
-    lock, seen = tmp_path / "lock", f"{ROOT}/killed.json"
-    script = str(Path(sys.executable).with_name("distkeras-grid"))
-    command = (
-        *(script, "submit", "--lock", str(lock), *SMALL, *CLUSTER),
-        *("--py-files", str(tmp_path / "helping.py"), str(tmp_path / "probe.py"), seen),
-    )
-    with subprocess.Popen(command, env=grid.environment(), stdout=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 300
-        # The name is in the lock's file before spark-submit, which keeps the lock, has started.
-        while not (
-            b'"application"' in (lock.read_bytes() if lock.exists() else b"")
-            and psutil.Process(process.pid).children()
-        ):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.kill()
-        assert process.communicate()[0] == b"", "it had been handed over already"
-    named = json.loads(lock.read_text())["application"]
-    assert is_tag(named)
-    # spark-submit goes on, and holds the lock until YARN has the application.
-    with pytest.raises(BusyError, match=f"process {process.pid}"):
-        hold_lock(str(lock), "another").__enter__()
-    while files.status(seen, strict=False) is None:
-        assert time.monotonic() < deadline
-        time.sleep(1)
-    another = ("ls", "--lock", str(lock), "/")
-    turned_away = grid.grid(*another)
-    assert turned_away.returncode == ExitCode.BUSY, turned_away.stderr
-    (identifier,) = set(re.findall(r"application_\d+_\d+", turned_away.stderr))
-    assert grid.grid("cancel", identifier).stdout.split()[1] == "KILLED"
-    assert grid.grid(*another).returncode == ExitCode.OK
 
 
 def applications(configuration: Path) -> list[dict[str, Any]]:

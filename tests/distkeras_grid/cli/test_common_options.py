@@ -11,11 +11,8 @@ import pytest
 from distkeras_grid.cli.common_options import run
 from distkeras_grid.cli.console import report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
-from distkeras_grid.cli.lock import hold_lock
 from distkeras_grid.cli.main import main
-from distkeras_grid.errors import ClusterError, ImageError
-from distkeras_grid.submission import yarn_sites
-from distkeras_grid.tickets import Keytab
+from distkeras_grid.errors import ImageError
 from distkeras_grid.trainers.run_status import run_progress
 
 
@@ -120,51 +117,3 @@ def test_text_is_the_default_and_other_flags_pass(capsys):
 
     assert run("train", command, ["--log", "x", "--set", "a=b"]) == 0
     assert (got, capsys.readouterr().out) == (["--log", "x", "--set", "a=b"], "plain\n")
-
-
-KEYTAB = Keytab("a", "f")
-
-
-@pytest.mark.parametrize(
-    ("verb", "flags", "keytab"),
-    [
-        ("submit", ["--principal", "a", "--keytab", "f", "tile", "--input", "x"], KEYTAB),
-        (
-            "submit",
-            [
-                *("--conf=spark.kerberos.principal=a", "--conf=spark.kerberos.keytab=f"),
-                *("--conf", "spark.ui.enabled=false", "job.py"),
-            ],
-            KEYTAB,
-        ),
-        # They override the flags, as in the submission.
-        (
-            "submit",
-            ["--principal=a", "--keytab=f", "--conf", "spark.kerberos.keytab=g", "job.py"],
-            Keytab("a", "g"),
-        ),
-        # What stands behind the job is not for submit.
-        ("submit", ["job.py", "--keytab", "f"], None),
-        ("put", ["--principal=a", "--keytab=f", "x", "y"], KEYTAB),
-        ("cancel", ["application_17_0002"], None),
-        ("cancel", ["--principal", "a", "--keytab", "f", "application_17_0002"], KEYTAB),
-        ("fine_tune", ["--keytab", "f"], None),
-    ],
-)
-def test_a_lock_asks_yarn_with_the_keytab_of_its_command(
-    tmp_path, monkeypatch, verb, flags, keytab
-):
-    """A nightly host has a keytab and no ticket: without it, a killed night kept the lock."""
-    used = []
-
-    def refused(given):
-        used.append(given)
-        raise ClusterError("There is no YARN here.")
-
-    monkeypatch.setattr(yarn_sites, "find_resourcemanager", refused)
-    path = str(tmp_path / "lock")
-    with hold_lock(path, "submit") as holding:
-        holding.add_application("application_17_0001")
-    code = run(verb, lambda _: ExitCode.OK, ["--lock", path, *flags])
-    assert code == ExitCode.CLUSTER
-    assert used == [keytab]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 
 from distkeras_grid.cli import yarn_lookup
 from distkeras_grid.cli.exit_codes import ExitCode
-from distkeras_grid.cli.lock import Lock, hold_lock
 from distkeras_grid.cli.main import main as grid
 from distkeras_grid.cli.submit import (
     build_parser,
@@ -30,7 +28,7 @@ from distkeras_grid.cli.submit import (
     split_arguments,
     verdict,
 )
-from distkeras_grid.errors import ClusterError, StorageError
+from distkeras_grid.errors import ClusterError
 from distkeras_grid.submission import run_verb
 from distkeras_grid.submission.applications import Application
 from distkeras_grid.submission.command import Submission
@@ -108,41 +106,29 @@ def test_what_runs_in_the_container_takes_the_format_of_its_lines():
 
 @dataclass
 class HandOver:
-    """A submission in cluster mode to a YARN that is made up, under a lock.
+    """A submission in cluster mode to a YARN that is made up.
 
     `yarn` is the application's id there, if it has come; `ends` what becomes of spark-submit, and
     `waits` of the waiting afterwards. A YARN that is `silent` does not answer any more.
     """
 
-    path: Path
     submission: Submission
     flags: argparse.Namespace
     yarn: str | None = None
     ends: BaseException | None = None
     waits: BaseException | None = None
     silent: bool = False
-    locks: bool = True
 
-    def __call__(self, _command, _say, inherited) -> None:
-        if self.locks:
-            # What the next holder would read if this process were killed now.
-            assert self.named == self.tag
-            assert [os.fstat(each).st_ino for each in inherited] == [self.path.stat().st_ino]
+    def __call__(self, _command, _say, _inherited) -> None:
         if self.ends:
             raise self.ends
 
     def submit(self) -> int:
-        with hold_lock(str(self.path), "submit") if self.locks else nullcontext():
-            return in_cluster(["spark-submit"], self.submission, None, self.flags)  # type: ignore[arg-type]
+        return in_cluster(["spark-submit"], self.submission, None, self.flags)  # type: ignore[arg-type]
 
     @property
     def tag(self) -> str:
         return self.submission.tag
-
-    @property
-    def named(self) -> str | None:
-        """What the lock file names as guarded."""
-        return json.loads(self.path.read_text()).get("application")
 
     def tagged(self, _: str) -> Application | None:
         if self.silent:
@@ -154,17 +140,16 @@ class HandOver:
             raise ClusterError("YARN does not answer.")
         return replace(APPLICATION, id=identifier, final="KILLED")
 
-    def wait(self, _yarn, identifier, _say, _driver) -> Application:
-        assert not self.locks or self.named == identifier
+    def wait(self, *_) -> Application:
         if self.waits:
             raise self.waits
         return replace(APPLICATION, final="SUCCEEDED")
 
 
 @pytest.fixture
-def handing(monkeypatch, tmp_path) -> HandOver:
+def handing(monkeypatch) -> HandOver:
     flags = build_parser().parse_args(["--deploy-mode", "cluster", *EVALUATE])
-    made = HandOver(tmp_path / "lock", planned(flags), flags)
+    made = HandOver(planned(flags), flags)
     manager = "distkeras_grid.submission.resource_manager"
     monkeypatch.setattr(f"{manager}.resource_manager", lambda _: nullcontext(made))
     monkeypatch.setattr(f"{manager}.wait", made.wait)
@@ -173,64 +158,36 @@ def handing(monkeypatch, tmp_path) -> HandOver:
     return made
 
 
-def test_the_lock_names_the_application_before_it_is_handed_over(handing):
-    handing.yarn = "application_17_0001"
-    assert handing.submit() == ExitCode.OK
-    assert handing.named is None
-
-
-def test_what_may_have_come_to_yarn_stays_in_the_lock_file(handing):
-    # spark-submit has failed, and the application is there.
-    handing.yarn, handing.ends = "application_17_0001", ClusterError("too late")
-    with pytest.raises(ClusterError):
-        handing.submit()
-    assert handing.named == handing.tag
-    # Nobody can tell how it goes on.
-    handing.ends, handing.waits = None, ClusterError("YARN does not answer")
-    with pytest.raises(ClusterError):
-        handing.submit()
-    assert handing.named == "application_17_0001"
-
-
-def test_what_never_came_to_yarn_frees_the_lock_and_names_nothing(handing):
-    handing.ends = ClusterError("spark-submit ended with code 1")
-    for handing.locks in (False, True):
-        with pytest.raises(ClusterError) as raised:
+def test_what_never_came_to_yarn_names_nothing(handing):
+    handing.flags.keep_running = True
+    for error in (ClusterError("spark-submit ended with code 1"), KeyboardInterrupt()):
+        handing.ends = error
+        with pytest.raises(type(error)) as raised:
             handing.submit()
         assert not hasattr(raised.value, "__notes__")
-    assert handing.named is None
-    handing.ends = KeyboardInterrupt()
-    handing.flags.keep_running = True
-    with pytest.raises(KeyboardInterrupt) as raised:
-        handing.submit()
-    assert handing.named is None
-    assert not hasattr(raised.value, "__notes__")
 
 
-def test_what_an_interrupt_has_stopped_frees_the_lock(handing):
+def test_an_interrupt_stops_the_application_or_says_that_it_goes_on(handing, capsys):
     handing.yarn, handing.waits = "application_17_0001", KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         handing.submit()
-    assert handing.named is None
+    assert "stopping application_17_0001" in capsys.readouterr().err
     handing.flags.keep_running = True
     with pytest.raises(KeyboardInterrupt) as raised:
         handing.submit()
-    assert handing.named == "application_17_0001"
     assert raised.value.__notes__
+    assert "stopping" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("locks", [True, False])
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_submission_that_fails_tells_what_yarn_has_of_it(handing, locks, silent):
+def test_a_submission_that_fails_tells_what_yarn_has_of_it(handing, silent):
     handing.yarn, handing.ends = "application_17_0001", ClusterError("too late")
-    handing.locks, handing.silent = locks, silent
+    handing.silent = silent
     with pytest.raises(ClusterError, match="too late") as raised:
         handing.submit()
     (told,) = raised.value.__notes__
     # Where nobody knows the id, by what it can be found.
     assert (handing.tag if silent else "application_17_0001") in told
-    if locks:
-        assert handing.named == handing.tag
 
 
 def test_what_yarn_has_accepted_and_does_not_list_is_told_by_its_tag(handing):
@@ -238,22 +195,6 @@ def test_what_yarn_has_accepted_and_does_not_list_is_told_by_its_tag(handing):
         with pytest.raises(ClusterError) as raised:
             handing.submit()
         assert handing.tag in "".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
-        assert handing.named == handing.tag
-
-
-def test_a_lock_that_cannot_be_written_hides_no_application(handing, monkeypatch, capsys):
-    handing.yarn = "application_17_0001"
-
-    def full(lock, name):
-        if name == handing.yarn:
-            raise StorageError("no space")
-        written(lock, name)
-
-    written = Lock.add_application
-    monkeypatch.setattr(Lock, "add_application", full)
-    with pytest.raises(StorageError):
-        handing.submit()
-    assert "application_17_0001" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -11,8 +11,6 @@ from distkeras_grid.submission import resource_manager
 from distkeras_grid.submission.applications import (
     Application,
     check_id,
-    is_tag,
-    new_tag,
     state_line,
 )
 from distkeras_grid.submission.resource_manager import SILENT_SECONDS, wait
@@ -102,10 +100,3 @@ def test_a_resourcemanager_may_be_silent_for_a_while(monkeypatch: pytest.MonkeyP
 def test_what_is_no_application_s_id(text: str):
     with pytest.raises(ConfigurationError, match="looks like application_"):
         check_id(text)
-
-
-def test_a_tag_is_known_by_its_form():
-    assert is_tag(new_tag())
-    assert new_tag() != new_tag()
-    for text in ("", "distkeras-grid-", f"{new_tag()}0", "application_17_0001", f"{new_tag()}\n"):
-        assert not is_tag(text)

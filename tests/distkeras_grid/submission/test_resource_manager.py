@@ -14,7 +14,6 @@ from distkeras_grid.errors import (
     ConfigurationError,
     NotAuthenticatedError,
 )
-from distkeras_grid.submission.applications import new_tag
 from distkeras_grid.submission.container_logs import RunningLogs, outputs_of_driver, text_of
 from distkeras_grid.submission.resource_manager import ResourceManager
 from distkeras_grid.tickets import Keytab
@@ -69,17 +68,6 @@ def test_an_application_is_stopped(page: str):
     # A page that takes no orders.
     with manager_at(page) as manager, pytest.raises(ClusterError, match="does not stop"):
         manager.cancel(RUNNING)
-
-
-def test_what_goes_on_is_found_by_its_id_or_its_tag():
-    tag, other = new_tag(), new_tag()
-    told = app(RUNNING, applicationTags=tag)
-    known = pages("") | {"/ws/v1/cluster/apps": {"apps": {"app": [told]}}}
-    with yarn_pages(known) as url, manager_at(url) as manager:
-        assert manager.going(RUNNING) == manager.going(tag) == RUNNING
-        assert manager.going(FAILED) is None
-        assert manager.going(other) is None
-        assert manager.going("application_1_0001") is None
 
 
 def test_where_one_does_not_answer_another_one_does(page: str, nobody: str):
