@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from data_prep.dataset.diff import UpdateActions, current_splits, sources_of
+from data_prep.dataset.actions import UpdateActions, current_splits, sources_of
 from data_prep.dataset.manifest import REMOVED, TILED, DataSet, ImageRecord, revised, tables_of
 from data_prep.splits.assign import assign_splits, check_cells, parse_fractions, split_conflicts
 from data_prep.splits.csv_table import read_csv
@@ -74,7 +74,7 @@ def resplit(known: DataSet, shares: str, seed: int, *, allow_empty: bool = False
     sources = [
         # Excluded images stay with their groups, and do not count in the shares.
         replace(each, split=None, weight=each.weight if known.entries[each.path].has_rows else 0)
-        for each in sources_of(UpdateActions(dict(known.entries)), {}, {})
+        for each in sources_of(UpdateActions(known.entries))
     ]
     paths = {each.path for each in sources}
     links = [pair for pair in _links(known, {}) if paths.issuperset(pair)]
@@ -100,10 +100,10 @@ def divide_into_folds(
     allow_empty: bool = False,
 ) -> Folds:
     """Divide the images of a data set into folds; see `data_prep.splits.folds.assign_folds`."""
-    now = UpdateActions(dict(known.entries))
-    splits = current_splits(now, known.entries, {})
+    now = UpdateActions(known.entries, base_records=known.entries)
+    splits = current_splits(now)
     return assign_folds(
-        [replace(each, split=splits.get(each.path)) for each in sources_of(now, {}, {})],
+        [replace(each, split=splits.get(each.path)) for each in sources_of(now)],
         *(by, seed, name),
         former=former,
         links=_links(known, {}),
@@ -213,13 +213,14 @@ def _check(known: DataSet, entries: Mapping[str, ImageRecord]) -> None:
 
     Images without rows count, as they do at night: removed and excluded ones, and copies.
     """
-    changes = UpdateActions(dict(entries))
-    links = _links(known, current_splits(UpdateActions(dict(known.entries)), known.entries, {}))
-    sources = sources_of(changes, {}, {})
+    now = UpdateActions(dict(entries), base_records=entries)
+    before = UpdateActions(known.entries, base_records=known.entries)
+    links = _links(known, current_splits(before))
+    sources = sources_of(now)
     paths = {each.path for each in sources}
     split_conflicts(
         sources,
-        current_splits(changes, entries, {}),
+        current_splits(now),
         [pair for pair in links if paths.issuperset(pair)],
     )
 

@@ -10,12 +10,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from data_prep.dataset.history import utc
-from data_prep.dataset.plan import PlannedImage
 from data_prep.dataset.schema import max_stored_value
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import ZoneRules
-from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import FOLDER, parse_rule
 from data_prep.splits.near_duplicates import DuplicatePair
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
@@ -24,11 +22,6 @@ from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.tables import Split
 
 VERSION = 1
-# Findings about an image that are reported.
-COPIED = (
-    *("notes", "bits", "pixel_size", "zones", "excluded"),
-    *("uncovered", "uncovered_by_angle", "empty_angles", "low", "high", "stain"),
-)
 TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
 # Status of an image that is left out, and not read again until it changes.
 QUARANTINED = "quarantined"
@@ -279,27 +272,6 @@ def _no_manifest(error: Exception) -> SchemaError:
         f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was done. "
         "Tile into another output, or look who wrote it."
     )
-
-
-def tiled_entry(planned: PlannedImage, **more: Any) -> ImageRecord:
-    """Return the entry of an image whose tiles are there."""
-    names = (
-        *("source", "sha256", "pixel_sha256", "label", "split", "group"),
-        *("width", "height", "channels", "tiles"),
-        *COPIED,
-    )
-    return ImageRecord(status=TILED, **{name: getattr(planned, name) for name in names}, **more)
-
-
-def planned_source(scan: ImageScan, path: str, **annotation: Any) -> PlannedImage:
-    """Return an image that is to be tiled; `annotation` has its label, split and group."""
-    names = (
-        *("uri", "sha256", "version", "pixel_sha256", "width", "height", "channels"),
-        *("tiles", "tile_bytes", "raw_bytes", "difference_bytes", "png_bytes", "jpeg_bytes"),
-        *("tile_seconds", "decode_seconds", "cut_width", "cut_height", "pass_rate", *COPIED),
-    )
-    measures = {name: getattr(scan, name) for name in names}
-    return PlannedImage(source=path, **measures, **annotation)
 
 
 def build_manifest(

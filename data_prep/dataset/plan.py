@@ -6,9 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.progress import format_bytes
+
+if TYPE_CHECKING:
+    from data_prep.dataset.manifest import ImageRecord
+    from data_prep.spark.passes import ImageScan
 
 # Files of one or two HDFS blocks: few names for the NameNode, enough files to read in parallel.
 FILE_BYTES = 192 << 20
@@ -31,69 +36,14 @@ LOSS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedImage:
-    """One image that was inspected, labelled and assigned to a split."""
+def stored_tiles(scan: ImageScan) -> float:
+    """Return the number of tiles to plan for: those that seem to be kept, and some others."""
+    return scan.tiles * (scan.pass_rate + DOUBT * (1 - scan.pass_rate))
 
-    source: str  # Path below the input folder
-    uri: str  # The whole path, as Spark names it
-    sha256: str
-    label: str
-    split: str
-    group: str | None
-    width: int
-    height: int
-    channels: int
-    tiles: int
-    tile_bytes: float  # Stored bytes of one tile, measured on a sample
-    notes: str | None = None  # Changes that were made to the values while the file was read
-    bits: int = 8  # Significant bits of its values
-    # pixel_size and zones and excluded and uncovered and uncovered_by_angle and empty_angles: See
-    # `data_prep.dataset.manifest.ImageRecord`
-    pixel_size: float | None = None
-    zones: str | None = None
-    excluded: int = 0
-    uncovered: float = 0.0
-    uncovered_by_angle: float = 0.0
-    empty_angles: int = 0
-    # Digest of the decoded pixels; see `data_prep.images.content_hash.pixel_digest`
-    pixel_sha256: str | None = None
-    # raw_bytes and difference_bytes and png_bytes and jpeg_bytes and tile_seconds and
-    # decode_seconds: Size of a tile in each encoding, bytes, and times to cut a tile and to decode
-    # the image, seconds; see `data_prep.spark.passes.ImageScan`
-    raw_bytes: float = 0.0
-    difference_bytes: float = 0.0
-    png_bytes: float = 0.0
-    jpeg_bytes: float = 0.0
-    tile_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    low: float | None = (
-        None  # low and high and stain and filtered: See `data_prep.dataset.manifest.ImageRecord`
-    )
-    high: float | None = None
-    stain: str | None = None
-    # Expected part of the tiles that will be kept, as far as known before they are cut
-    pass_rate: float = 1.0
-    filtered: int = 0
-    # cut_width and cut_height: Size of the image that is cut, which may be resampled, pixels
-    cut_width: int = 0
-    cut_height: int = 0
-    version: str = ""  # Tells whether a large file has changed since it was looked at; else empty
 
-    @property
-    def content(self) -> str:
-        """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
-        return self.pixel_sha256 or self.sha256
-
-    @property
-    def stored_tiles(self) -> float:
-        """Number of tiles to plan for: those that seem to be kept, and some of the others."""
-        return self.tiles * (self.pass_rate + DOUBT * (1 - self.pass_rate))
-
-    @property
-    def stored_bytes(self) -> float:
-        """Bytes to plan for."""
-        return self.stored_tiles * self.tile_bytes
+def stored_bytes(scan: ImageScan) -> float:
+    """Return the bytes to plan for."""
+    return stored_tiles(scan) * scan.tile_bytes
 
 
 def report_lines(notes: Mapping[str, str]) -> list[str]:
@@ -118,10 +68,15 @@ def report_lines(notes: Mapping[str, str]) -> list[str]:
 class TilingPlan:
     """What will be written."""
 
-    sources: tuple[PlannedImage, ...]  # Images, sorted by path
+    sources: tuple[ImageRecord, ...]  # Images, sorted by path
+    scans: Mapping[str, ImageScan]  # By path
     classes: tuple[str, ...]
     angles: int
     raw_tile_bytes: int  # Bytes of one tile before compression
+
+    def scan(self, source: ImageRecord) -> ImageScan:
+        """Return the scan of a source."""
+        return self.scans[source.source]
 
     @property
     def tiles(self) -> int:
@@ -130,21 +85,21 @@ class TilingPlan:
 
     @property
     def stored_tiles(self) -> float:
-        """Expected number of tiles of the data set, carefully; see `PlannedImage`."""
-        return sum(source.stored_tiles for source in self.sources)
+        """Expected number of tiles of the data set, carefully; see `stored_tiles`."""
+        return sum(stored_tiles(self.scan(source)) for source in self.sources)
 
     @property
     def stored_bytes(self) -> int:
         """Expected size of the data set, bytes."""
-        return round(sum(source.stored_bytes for source in self.sources))
+        return round(sum(stored_bytes(self.scan(source)) for source in self.sources))
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of tiles by split and class."""
         counts: dict[str, dict[str, int]] = {}
         for source in self.sources:
-            by_class = counts.setdefault(source.split, dict.fromkeys(self.classes, 0))
-            by_class[source.label] += source.tiles
+            by_class = counts.setdefault(str(source.split), dict.fromkeys(self.classes, 0))
+            by_class[str(source.label)] += source.tiles
         return counts
 
     def describe(self, free: int) -> list[str]:
@@ -175,9 +130,9 @@ class TilingPlan:
         """Describe which part of the images no tile shows, and why."""
         never, by_angle = uncovered(self.sources)
         lines = [f"  on no tile: {never:.1%} of the pixels; {by_angle:.1%} by angle"]
-        if excluded := sum(each.excluded for each in self.sources):
+        if excluded := sum(each.excluded or 0 for each in self.sources):
             lines.append(f"  zones keep off {pluralize(excluded, 'tile')}")
-        count = round(sum(each.tiles * each.pass_rate for each in self.sources))
+        count = round(sum(each.tiles * self.scan(each).pass_rate for each in self.sources))
         if count < self.tiles:
             lines.append(
                 f"  about {count:,} of {pluralize(self.tiles, 'tile')} will be kept (--keep), by "
@@ -196,14 +151,15 @@ class TilingPlan:
     def estimate(self, slots: int, copied: int, free: int, looked: float = 0.0) -> list[str]:
         """Return what `describe` omits: other encodings, files, time and space.
 
-        `copy_to_local`: size of the shards that are copied without the replaced tiles, bytes.
+        `copied`: size of the shards that are copied without the replaced tiles, bytes.
         `free`: free space, bytes.
         `looked`: time that looking at the images took, seconds. The job looks at them again.
         """
         lines = []
         for encoding, loss in LOSS.items():
             name = f"{encoding}_bytes"
-            if size := sum(each.stored_tiles * getattr(each, name) for each in self.sources):
+            scans = [self.scan(each) for each in self.sources]
+            if size := sum(stored_tiles(scan) * getattr(scan, name) for scan in scans):
                 lines.append(f"  --encoding {encoding}: {format_bytes(size)}, {loss}")
         files = _count_files(self, slots)
         mean = format_bytes(self.stored_bytes / files)
@@ -222,8 +178,9 @@ class TilingPlan:
 
     def seconds(self, slots: int) -> tuple[float, float]:
         """Return the times to decode all images and to cut all tiles [s], on idle slots."""
-        cutting = sum(source.tiles * source.tile_seconds for source in self.sources)
-        decoding = sum(source.decode_seconds for source in self.sources)
+        scans = [self.scan(source) for source in self.sources]
+        cutting = sum(scan.tiles * scan.tile_seconds for scan in scans)
+        decoding = sum(scan.decode_seconds for scan in scans)
         tasks = min(slots, plan_units(self, slots)[-1].partition + 1)
         return decoding / tasks, cutting / TASK_SHARE / tasks
 
@@ -231,7 +188,7 @@ class TilingPlan:
         """Raise if the data set will not fit.
 
         `free`: free space, bytes.
-        `copy_to_local`: size of the shards that are copied, bytes.
+        `copied`: size of the shards that are copied, bytes.
         """
         needed = round(self.stored_bytes * MARGIN) + copied
         if needed > free:
@@ -250,7 +207,8 @@ class TilingPlan:
 class TaskAssignment:
     """One image, and the task that cuts it. Each image is decoded once."""
 
-    source: PlannedImage
+    source: ImageRecord
+    scan: ImageScan
     partition: int  # Number of the task; all its images belong to one split
 
 
@@ -262,9 +220,11 @@ def plan_units(plan: TilingPlan, slots: int) -> list[TaskAssignment]:
     first = 0
     for split in plan.counts:
         sources = [source for source in plan.sources if source.split == split]
-        tasks = chunk_by_size([source.stored_bytes for source in sources], size)
+        scans = [plan.scan(source) for source in sources]
+        tasks = chunk_by_size([stored_bytes(scan) for scan in scans], size)
         units += [
-            TaskAssignment(each, first + task) for each, task in zip(sources, tasks, strict=True)
+            TaskAssignment(source, scan, first + task)
+            for source, scan, task in zip(sources, scans, tasks, strict=True)
         ]
         first += tasks[-1] + 1
     return units
@@ -294,23 +254,24 @@ def chunk_by_size(sizes: Sequence[float], wanted: float) -> list[int]:
 def _count_files(plan: TilingPlan, slots: int) -> int:
     tiles: dict[int, float] = {}
     for unit in plan_units(plan, slots):
-        tiles[unit.partition] = tiles.get(unit.partition, 0) + unit.source.stored_tiles
+        tiles[unit.partition] = tiles.get(unit.partition, 0) + stored_tiles(unit.scan)
     return sum(math.ceil(count / rows_of_a_file(plan)) for count in tiles.values())
 
 
 def rows_of_a_file(plan: TilingPlan) -> int:
     """Return the largest number of tiles in a file: large images are divided into several files."""
     mean = plan.stored_bytes / max(1.0, plan.stored_tiles)
-    largest = max(source.tile_bytes for source in plan.sources)
+    largest = max(plan.scan(source).tile_bytes for source in plan.sources)
     # A few large tiles among many small ones must not make all files small.
     return max(1, int(MOST_FILE_BYTES / max(1.0, min(largest, 2 * mean))))
 
 
-def uncovered(sources: Collection[PlannedImage]) -> tuple[float, float]:
+def uncovered(sources: Collection[ImageRecord]) -> tuple[float, float]:
     """Return the share of pixels that no tile shows, and its mean over the angles."""
-    pixels = sum(each.width * each.height for each in sources) or 1
-    never = sum(each.uncovered * each.width * each.height for each in sources)
-    by_angle = sum(each.uncovered_by_angle * each.width * each.height for each in sources)
+    sizes = [(each, (each.width or 0) * (each.height or 0)) for each in sources]
+    pixels = sum(size for _, size in sizes) or 1
+    never = sum((each.uncovered or 0.0) * size for each, size in sizes)
+    by_angle = sum((each.uncovered_by_angle or 0.0) * size for each, size in sizes)
     return never / pixels, by_angle / pixels
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -21,19 +21,17 @@ from data_prep.dataset.commit import (
 )
 from data_prep.dataset.dataset_card import write_cards
 from data_prep.dataset.dataset_lock import DatasetLock
-from data_prep.dataset.diff import FileInfo, UpdateActions, former_name, mark_failed
 from data_prep.dataset.history import append_history, apply_retention, parse_keep, version_hash
 from data_prep.dataset.manifest import (
     REMOVED,
     TILED,
-    DataSet,
     ImageRecord,
     build_manifest,
-    tiled_entry,
 )
-from data_prep.dataset.plan import PlannedImage, TilingPlan, pluralize
+from data_prep.dataset.plan import TilingPlan, pluralize, stored_bytes
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.split_coverage import unfilled_cells
+from data_prep.dataset.update_plan import UpdatePlan, tiling_plan
 from data_prep.spark.driver import (
     cut_tiles,
     executor_errors,
@@ -45,12 +43,10 @@ from data_prep.spark.passes import CHANGED, Reader, write_tiles
 from data_prep.spark.passes import settings as spark_settings
 from data_prep.splits.duplicate_pairs import to_json
 from data_prep.splits.fingerprint_store import save_fingerprints
-from data_prep.splits.near_duplicates import DuplicatePair
 from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.versions import Version, read_history
 
@@ -66,36 +62,16 @@ COPIED_ROWS = "64"
 
 
 @dataclass
-class UpdatePlan:
-    """The decisions of an update."""
-
-    before: DataSet | None  # The data set to add to; None if a new one begins
-    basis: str | None  # Text of the present manifest
-    changes: UpdateActions  # Changes; images that fail while they are cut are removed from it
-    # Images to tile; those that replace tiles come first, so they go into one shard
-    planned: list[PlannedImage]
-    listed: Mapping[str, FileInfo]
-    image: Field  # The image column
-    pairs: list[DuplicatePair] = field(
-        default_factory=list
-    )  # Pairs of images that show the same place
-    folds: dict[str, Folds] = field(default_factory=dict)
-    # Fingerprints that are not stored yet, by the digest of the pixels
-    fingerprints: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-
-
-@dataclass
 class _State:
     """The progress of publishing."""
 
     entries: dict[str, ImageRecord]
-    going: dict[str, ImageRecord]  # whose present tiles go, by path
     last: int  # number of the last shard
     update: int  # number of the next publication
     content: dict[str, Any]  # of the manifest that is there
     basis: str | None
     change: ShardDelta = field(default_factory=ShardDelta)
-    done: dict[str, PlannedImage] = field(default_factory=dict)  # what was cut, by path
+    done: dict[str, ImageRecord] = field(default_factory=dict)  # what was cut, by path
     waiting: set[str] = field(default_factory=set)  # paths of what is to be cut
     size: float = 0.0  # bytes that are not published
     begun: bool = False  # whether something is published
@@ -120,71 +96,75 @@ class Shards:
         self._storage = Storage(spark)
         self._root = settings.output.rstrip("/")
 
-    def publish(self, night: UpdatePlan) -> dict[str, Any]:
+    def publish(self, plan: UpdatePlan) -> dict[str, Any]:
         """Write shard by shard, and return the last manifest.
 
         An update publishes some shards at a time. Without `update`, a data set appears as a whole,
         whether it is new or replaces another.
         """
-        state = self._begin(night)
-        most = _bytes(night.planned) / PUBLICATIONS
-        state.waiting = {each.source for each in night.planned}
-        shards = divide_shards(night.planned) or [[]]
+        state = self._begin(plan)
+        sizes = {each.source: stored_bytes(plan.scans[each.source]) for each in plan.planned}
+        state.waiting, most = set(sizes), sum(sizes.values()) / PUBLICATIONS
+        shards = divide_shards(plan.planned, sizes) or [[]]
         for shard in shards:
             state.waiting -= {each.source for each in shard}
-            tiled = self._cut(shard, night, state) if shard else {}
-            self._drop({path for path in state.going if path not in state.waiting}, night, state)
+            tiled = self._cut(shard, plan, state) if shard else {}
+            self._drop(plan.actions.outdated(tiled.values(), state.waiting), plan, state)
             state.entries |= tiled
-            state.size += _bytes(shard)
+            state.size += sum(sizes[each.source] for each in shard)
             if shard is shards[-1]:
-                self._check_cells(night, state)
+                self._check_cells(plan, state)
             # There is no change if conditions have dropped all tiles so far.
             is_part = self._settings.update and state.change and state.size >= most
             if shard is shards[-1] or is_part:
-                self._commit(night, state)
-        night.planned = [state.done.get(each.source, each) for each in night.planned]
+                self._commit(plan, state)
+        plan.planned = [state.done.get(each.source, each) for each in plan.planned]
         # If they are lost they are computed again: an update killed before this reads once more.
-        save_fingerprints(self._storage, self._root, night.fingerprints)
+        save_fingerprints(self._storage, self._root, plan.new_fingerprints)
         return state.content
 
-    def _begin(self, night: UpdatePlan) -> _State:
-        before, changes = night.before, night.changes
-        going = {entry.source: entry for entry in changes.dropped}
-        known = before.entries if before else {}
+    def _begin(self, plan: UpdatePlan) -> _State:
+        actions, base_records = plan.actions, plan.actions.base_records
         # If the update is killed before their turn, the next one must know their splits.
-        removed = {path: known[path] for path in changes.work if _is_removed(known.get(path))}
+        removed = {
+            path: record
+            for path in actions.to_tile
+            if (record := base_records.get(path)) and record.status == REMOVED
+        }
         state = _State(
             # Until then, an image to be replaced keeps its former tiles.
-            entries=removed | going | changes.entries,
-            going=going,
+            entries=removed | actions.dropped | actions.records,
             last=self._owner.last_shard,
             update=0,
-            content=before.content if before else {},
-            basis=night.basis,
+            content=plan.base.content if plan.base else {},
+            basis=plan.base_manifest,
         )
-        if night.basis is not None:
-            former = read_last(night.basis)
+        if plan.base_manifest is not None:
+            former = read_last(plan.base_manifest)
             state.last = max(state.last, former.last_shard)
             # All tiles that replace a data set are new to readers of the former one.
             state.update = former.last_update + 1
-        for path in changes.relabelled:
+        for path in actions.relabelled:
             # A training that continues with new tiles has not seen this image with this label.
             state.entries[path] = replace(state.entries[path], update=state.update)
         return state
 
     def _cut(
-        self, shard: Sequence[PlannedImage], night: UpdatePlan, state: _State
+        self, shard: Sequence[ImageRecord], plan: UpdatePlan, state: _State
     ) -> dict[str, ImageRecord]:
         """Tile images into a new shard; return their entries."""
         angles = len(list(self._settings.spec.angles))
-        in_order = tuple(sorted(shard, key=lambda each: each.source))
-        plan = TilingPlan(in_order, night.image.classes, angles, night.image.nbytes)
         number = state.last = state.last + 1
         folder = self._folder(number)
-        missing, dropped = self._write(plan, night.image, folder)
-        self._lose([each for each in shard if each.sha256 in missing], night, state)
+        tiling = tiling_plan(shard, plan.scans, plan.image, angles)
+        missing, dropped = self._write(tiling, plan.image, folder)
+        self._lose([each for each in shard if each.sha256 in missing], plan, state)
         done = [
-            _filtered(each, dropped.get(each.sha256, 0))
+            replace(
+                each,
+                tiles=each.tiles - dropped.get(str(each.sha256), 0),
+                filtered=dropped.get(str(each.sha256)) or None,
+            )
             for each in shard
             if each.sha256 not in missing
         ]
@@ -201,7 +181,10 @@ class Shards:
         self._say(
             f"  shard {number}: {pluralize(tiles, 'tile')} of {pluralize(len(done), 'image')}"
         )
-        return {each.source: _entry(each, state, night) for each in done}
+        return {
+            each.source: replace(each, shard=number if each.tiles else None, update=state.update)
+            for each in done
+        }
 
     def _write(
         self, plan: TilingPlan, image: Field, folder: str
@@ -209,9 +192,9 @@ class Shards:
         """Cut tiles and write them to a folder; see `cut_tiles`."""
         return cut_tiles(self._spark, plan, self._reader, image, self._settings, folder, self._say)
 
-    def _tell_filtered(self, done: Sequence[PlannedImage]) -> None:
+    def _tell_filtered(self, done: Sequence[ImageRecord]) -> None:
         """Report how many tiles the conditions dropped, and which images keep none."""
-        dropped = sum(each.filtered for each in done)
+        dropped = sum(each.filtered or 0 for each in done)
         if not dropped:
             return
         planned = dropped + sum(each.tiles for each in done)
@@ -221,77 +204,74 @@ class Shards:
             if not each.tiles:
                 self._say(f"  warning: {each.source} keeps no tile: {keep} drops all")
 
-    def _check_cells(self, night: UpdatePlan, state: _State) -> None:
+    def _check_cells(self, plan: UpdatePlan, state: _State) -> None:
         """Report classes of which a split keeps no tile; refuse them in a new data set.
 
         What an update of many shards has already published stays.
         """
         settings = self._settings
-        cells = unfilled_cells(night.changes, night.planned, state.entries.values())
-        new = (
-            night.before is None
-            and not state.begun
-            and any(e.tiles for e in state.entries.values())
-        )
+        cells = unfilled_cells(plan.planned, state.entries.values())
+        new = plan.base is None and not state.begun and any(e.tiles for e in state.entries.values())
         # A lost image is one line of the report, and does not end the run.
         if cells and new and settings.keep and not settings.allow_empty:
             raise EmptySplitError.of(cells, f"keep {settings.keep!r}", "ask for less (--keep)")
         for label, split, _ in cells:
             self._say(f"  class {label} has no tile in {split}")
 
-    def _lose(self, lost: Sequence[PlannedImage], night: UpdatePlan, state: _State) -> None:
-        """List images that could no longer be cut; their former tiles stay."""
+    def _lose(self, lost: Sequence[ImageRecord], plan: UpdatePlan, state: _State) -> None:
+        """List images that could no longer be cut; see `UpdateActions.fail`."""
         if not lost:
             return
         paths = {each.source for each in lost}
         # These are about the pictures that are lost, and not about those whose tiles are kept.
-        night.pairs = [each for each in night.pairs if paths.isdisjoint((each.one, each.other))]
-        lengths = {each.uri: night.listed[each.source].length for each in lost}
+        plan.pairs = [each for each in plan.pairs if paths.isdisjoint((each.one, each.other))]
+        files = {each.source: plan.files[each.source] for each in lost}
+        lengths = {file.uri: file.length for file in files.values()}
         now = scan_images(self._spark, lengths, self._reader, self._settings, self._say)
+        reasons = {}
         for each in lost:
-            scan = now.get(each.uri)
-            reason = (scan.error if scan else None) or f"{each.uri} {CHANGED}."
+            uri = files[each.source].uri
+            scan = now.get(uri)
+            reason = (scan.error if scan else None) or f"{uri} {CHANGED}."
             if scan is not None and scan.error is None and scan.sha256 == each.sha256:
                 reason = (
-                    f"{each.uri} could not be cut, although it can be read and has not changed. It "
+                    f"{uri} could not be cut, although it can be read and has not changed. It "
                     "may need more memory than a task has."
                 )
-            former = state.going.pop(each.source, None)
-            if former is None and night.before is not None:
-                # It may have been removed, and have come back.
-                former = night.before.entries.get(each.source)
-            mark_failed(night.changes, each.source, former, reason)
-            state.entries[each.source] = night.changes.entries[each.source]
-            if former is not None:
-                name = former_name(former)
-                state.entries.pop(name, None)
-                state.entries |= {
-                    path: night.changes.entries[path]
-                    for path in {name} & night.changes.entries.keys()
-                }
-            self._say(f"  left out: {each.source}: {night.changes.problems[each.source]}")
+            reasons[each.source] = reason
+        for path in plan.actions.fail(reasons):
+            state.entries.pop(path, None)
+            state.entries |= {
+                name: plan.actions.records[name] for name in {path} & plan.actions.records.keys()
+            }
+        for path in sorted(reasons):
+            self._say(f"  left out: {path}: {plan.actions.problems[path]}")
 
-    def _drop(self, paths: set[str], night: UpdatePlan, state: _State) -> None:
+    def _drop(self, paths: set[str], plan: UpdatePlan, state: _State) -> None:
         """Copy the shards of these images without their tiles, as new shards."""
-        if {state.going[path].shard for path in paths} & set(state.change.come):
+        dropped = plan.actions.dropped
+        if {dropped[path].shard for path in paths} & set(state.change.come):
             # Only published shards can be copied.
-            self._commit(night, state)
-        going = [state.going.pop(path) for path in sorted(paths)]
+            self._commit(plan, state)
+        going = [dropped.pop(path) for path in sorted(paths)]
+        for record in going:
+            if state.entries.get(record.source) == record:
+                del state.entries[record.source]
         # Images that keep no tile are in no shard.
-        for number in sorted({entry.shard for entry in going if entry.shard is not None}):
+        for number in sorted({record.shard for record in going if record.shard is not None}):
             stay = [
-                entry
-                for entry in state.entries.values()
-                if (entry.status, entry.shard) == (TILED, number) and entry.source not in paths
+                record
+                for record in state.entries.values()
+                if (record.status, record.shard) == (TILED, number)
             ]
             if not stay:
                 continue
             state.last += 1
-            self._copy(number, stay, night.image, self._folder(state.last))
+            self._copy(number, stay, plan.image, self._folder(state.last))
             state.change.come.append(state.last)
-            moved = {entry.source: replace(entry, shard=state.last) for entry in stay}
+            moved = {record.source: replace(record, shard=state.last) for record in stay}
             state.entries |= moved
-            state.going |= {path: moved[path] for path in state.going if path in moved}
+            dropped |= {path: moved[path] for path in dropped.keys() & moved.keys()}
 
     def _copy(self, number: int, stay: Sequence[ImageRecord], image: Field, folder: str) -> None:
         """Copy the tiles of these images into a new shard."""
@@ -310,12 +290,12 @@ class Shards:
         """Return the hidden folder of a new shard."""
         return f"{self._root}/{new_name(number, self._owner.id)}"
 
-    def _commit(self, night: UpdatePlan, state: _State) -> None:
+    def _commit(self, plan: UpdatePlan, state: _State) -> None:
         """Publish what is written, if it differs from what is published."""
-        manifest = self._manifest(night, state)
-        if night.before is None and not manifest["tiles"]:
+        manifest = self._manifest(plan, state)
+        if plan.base is None and not manifest["tiles"]:
             raise EmptyDataError(
-                f"No tile of {pluralize(len(night.planned), 'image')} meets keep "
+                f"No tile of {pluralize(len(plan.planned), 'image')} meets keep "
                 f"{self._settings.keep!r}. Nothing was written. Ask for less."
             )
         former = state.content.get("sources")
@@ -333,8 +313,8 @@ class Shards:
         text = msgspec.json.encode(manifest).decode() + "\n"
         if state.basis is not None:
             state.change.go = sorted(shards_of(state.basis) - shards_of(text))
-        plan = publish(self._owner.id, state.change, text, state.basis)
-        execute(self._storage, self._root, plan)
+        steps = publish(self._owner.id, state.change, text, state.basis)
+        execute(self._storage, self._root, steps)
         write_cards(self._storage, self._root, manifest, self._say)
         state.basis, state.content = text, manifest
         state.change, state.size, state.begun = ShardDelta(), 0.0, True
@@ -353,58 +333,42 @@ class Shards:
             return append_history(state.basis, shards, keep, now)
         return apply_retention(read_history(state.basis, MANIFEST).history, shards, keep, now)
 
-    def _manifest(self, night: UpdatePlan, state: _State) -> dict[str, Any]:
+    def _manifest(self, plan: UpdatePlan, state: _State) -> dict[str, Any]:
         listed = list(state.entries.values())
         shards = sorted({entry.shard for entry in listed if entry.shard is not None})
-        built = build_manifest(self._settings, night.image, listed, tiling_versions())
-        built["folds"] = {name: folds.to_json() for name, folds in night.folds.items()}
+        built = build_manifest(self._settings, plan.image, listed, tiling_versions())
+        built["folds"] = {name: folds.to_json() for name, folds in plan.folds.items()}
         manifest = {
             **built,
             "hash": version_hash(built),
             "shards": [shard_name(number) for number in shards],
             "last_shard": state.last,
             "last_update": state.update,
-            "near_duplicates": to_json(night.pairs),
+            "near_duplicates": to_json(plan.pairs),
         }
-        if waiting := [each for each in night.planned if each.source in state.waiting]:
-            manifest["waiting"] = [_waiting(each) for each in waiting]
+        if waiting := [each for each in plan.planned if each.source in state.waiting]:
+            manifest["waiting"] = [_unassigned(each) for each in waiting]
         return manifest
 
 
-def _entry(planned: PlannedImage, state: _State, night: UpdatePlan) -> ImageRecord:
-    file = night.listed[planned.source]
-    stamp: dict[str, Any] = {"length": file.length, "modified": file.modified}
-    stamp |= {"filtered": planned.filtered} if planned.filtered else {}
-    stamp |= night.changes.decided.get(planned.source, {})
-    shard = state.last if planned.tiles else None
-    return tiled_entry(planned, shard=shard, update=state.update, **stamp)
-
-
-def _waiting(planned: PlannedImage) -> dict[str, Any]:
+def _unassigned(planned: ImageRecord) -> dict[str, Any]:
     fields = {"content": planned.content, "label": planned.label, "split": planned.split}
     return fields | ({"group": planned.group} if planned.group is not None else {})
 
 
-def _is_removed(entry: ImageRecord | None) -> bool:
-    return entry is not None and entry.status == REMOVED
+def divide_shards(
+    planned: Sequence[ImageRecord], sizes: Mapping[str, float]
+) -> list[list[ImageRecord]]:
+    """Divide images into shards of about `SHARD_BYTES`, in their order.
 
-
-def _filtered(planned: PlannedImage, dropped: int) -> PlannedImage:
-    return replace(planned, tiles=planned.tiles - dropped, filtered=dropped)
-
-
-def _bytes(planned: Iterable[PlannedImage]) -> float:
-    return sum(each.stored_bytes for each in planned)
-
-
-def divide_shards(planned: Sequence[PlannedImage]) -> list[list[PlannedImage]]:
-    """Divide images into shards of about `SHARD_BYTES`, in their order."""
-    shards: list[list[PlannedImage]] = []
+    `sizes`: expected bytes, by path.
+    """
+    shards: list[list[ImageRecord]] = []
     room = 0.0
     for each in planned:
         if not shards or room <= 0:
             shards.append([])
             room = SHARD_BYTES
         shards[-1].append(each)
-        room -= each.stored_bytes
+        room -= sizes[each.source]
     return shards

@@ -1,13 +1,12 @@
-"""Cells (a class in a split) that have no tile, for any reason; no I/O."""
+"""Check that each class has tiles in each split; no I/O. A cell is a class in a split."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from data_prep.dataset.diff import UpdateActions
+from data_prep.dataset.actions import UpdateActions
 from data_prep.dataset.manifest import TILED, ImageRecord
-from data_prep.dataset.plan import PlannedImage
 from data_prep.splits.assign import SPLITS, SplitSource, empty_cells
 
 # Class, split, and number of units of the class.
@@ -15,38 +14,30 @@ Cell = tuple[str, str, int]
 
 
 def missing_cells(
-    changes: UpdateActions,
-    planned: Sequence[PlannedImage],
-    fractions: Mapping[str, float],
-    *,
-    chosen: bool,
+    actions: UpdateActions, fractions: Mapping[str, float], *, chosen: bool
 ) -> list[Cell]:
     """Return the cells without a tile, as far as that is known before tiles are cut."""
-    standing = [entry for entry in changes.entries.values() if entry.status == TILED]
-    sources = [_source(entry, entry.tiles if entry.has_rows else 0) for entry in standing]
-    sources += [
-        _source(each, 0 if changes.excluded(each.source) else each.tiles) for each in planned
+    tiled = [each for each in actions.all_records.values() if each.status == TILED]
+    sources = [
+        SplitSource(
+            *(each.source, str(each.content), str(each.label), each.group),
+            weight=each.tiles if each.has_rows else 0,
+        )
+        for each in tiled
     ]
-    both: list[ImageRecord | PlannedImage] = [*standing, *planned]
-    splits = {each.source: str(each.split) for each in both}
+    splits = {each.source: str(each.split) for each in tiled}
     if chosen:
         fractions = {split: 1.0 for split in SPLITS if split in splits.values()}
     return empty_cells(sources, splits, fractions, labels={each.label for each in sources})
 
 
-def _source(image: ImageRecord | PlannedImage, weight: int) -> SplitSource:
-    content = str(image.content)
-    return SplitSource(image.source, content, str(image.label), image.group, weight=weight)
-
-
-def unfilled_cells(
-    changes: UpdateActions, planned: Sequence[PlannedImage], entries: Iterable[ImageRecord]
-) -> list[Cell]:
+def unfilled_cells(planned: Sequence[ImageRecord], records: Iterable[ImageRecord]) -> list[Cell]:
     """Return the cells of planned images that have no tile after cutting."""
-    filled = {(entry.label, entry.split) for entry in entries if entry.has_rows and entry.tiles}
+    filled = {(each.label, each.split) for each in records if each.has_rows and each.tiles}
     images = Counter(each.label for each in planned)
-    wanted = {(e.label, e.split) for e in planned if not changes.excluded(e.source)}
-    return [(label, split, images[label]) for label, split in sorted(wanted - filled)]
+    wanted = {(each.label, each.split) for each in planned if each.has_rows}
+    cells = [(str(label), str(split), images[label]) for label, split in wanted - filled]
+    return sorted(cells)
 
 
 def emptied_cells(

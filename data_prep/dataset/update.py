@@ -8,7 +8,8 @@ that cannot be tiled is listed, and tried again next time.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,29 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset.commit import shard_name
 from data_prep.dataset.dataset_lock import DatasetLock
-from data_prep.dataset.diff import (
-    FileInfo,
-    FolderDiff,
-    UpdateActions,
-    compare,
-    contents_of,
-    decide,
-    decoded_images,
-    names_of,
-    new_pictures,
-    precheck_files,
-    quarantine,
-    splits_of,
-    with_zones,
-)
-from data_prep.dataset.label_edits import with_classes
-from data_prep.dataset.manifest import LEFT_OUT, TILED, DataSet, ImageRecord, planned_source
-from data_prep.dataset.overrides import annotated, apply_overrides, match_previous
-from data_prep.dataset.plan import PlannedImage, TilingPlan, uncovered
-from data_prep.dataset.schema import image_field
+from data_prep.dataset.diff import FileInfo, diff_folder, precheck_files, with_zones
+from data_prep.dataset.manifest import TILED, DataSet, ImageRecord
+from data_prep.dataset.overrides import apply_overrides
+from data_prep.dataset.plan import TilingPlan, uncovered
 from data_prep.dataset.settings import TilingSettings
-from data_prep.dataset.shards import Shards, UpdatePlan
-from data_prep.dataset.split_coverage import missing_cells
+from data_prep.dataset.shards import Shards
+from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
+from data_prep.geometry.regions import ZoneRules
 from data_prep.images.crash_isolation import IsolationPolicy
 from data_prep.images.file_access import SPARK, choose_opening
 from data_prep.images.multifile_images import refuse_folders
@@ -62,7 +48,6 @@ from data_prep.spark.discovery import (
 )
 from data_prep.spark.driver import (
     check_output,
-    common_format,
     cutting_of,
     executor_errors,
     load_contents,
@@ -71,27 +56,11 @@ from data_prep.spark.driver import (
     summarize_errors,
 )
 from data_prep.spark.passes import ImageScan, Reader
-from data_prep.splits.assign import check_leaks
-from data_prep.splits.duplicate_pairs import (
-    MAX_LISTED,
-    describe,
-    describe_cut_short,
-    find_duplicate_pairs,
-    remap_pairs,
-    to_json,
-)
+from data_prep.splits.duplicate_pairs import MAX_LISTED, to_json
 from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints
-from data_prep.splits.folds import renamed
-from data_prep.splits.labels import Annotation, annotate_each, class_names, differing_by_case
-from data_prep.splits.near_duplicates import DuplicatePair
-from distkeras_grid.errors import (
-    EmptySplitError,
-    GridError,
-    ImageError,
-    LabelError,
-    PathNotFoundError,
-)
+from data_prep.splits.labels import annotate_each
+from distkeras_grid.errors import GridError, ImageError, LabelError, PathNotFoundError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
 from distkeras_grid.spark.dataframes import MANIFEST
@@ -193,7 +162,7 @@ def update_tiles(
 
     Returns
     -------
-    Update
+    UpdateResult
 
     Raises
     ------
@@ -213,11 +182,7 @@ def update_tiles(
     >>> update_tiles(settings, say=print).new                                    # doctest: +SKIP
     12
     """
-    session = spark or build_session("distkeras_grid tiling")
-    check_executors(session, TILING_PACKAGES)
-    owner = _ownership(session, settings, say)
-    with owner:
-        return _UpdateRun(session, settings, say, owner).run()
+    return update_dataset(_session(spark), settings, say)
 
 
 def plan_tiles(
@@ -234,87 +199,253 @@ def plan_tiles(
 
     Returns
     -------
-    Update
+    UpdateResult
         The predicted result; its manifest is the present one.
     """
-    session = spark or build_session("distkeras_grid tiling")
-    check_executors(session, TILING_PACKAGES)
-    return _UpdateRun(session, settings, say, _ownership(session, settings, say)).estimate()
+    return update_dataset(_session(spark), settings, say, dry_run=True)
 
 
 def make_plan(spark: SparkSession, settings: TilingSettings, say: Say) -> tuple[TilingPlan, Field]:
     """Inspect, label and split all images of a folder, as for a new data set; write nothing."""
-    owner = DatasetLock(Storage(spark), settings.output, say)
-    night, _ = _UpdateRun(spark, settings, say, owner).decide(None)
-    for line in _not_tiled(night.changes):
+    plan = UpdateRun(spark, settings, say).plan(None, None)
+    for line in (*plan.messages, *_not_tiled(plan)):
         say(line)
-    angles = len(list(settings.spec.angles))
-    sources = tuple(sorted(night.planned, key=lambda each: each.source))
-    return TilingPlan(sources, night.image.classes, angles, night.image.nbytes), night.image
+    return plan.tiling_plan(len(list(settings.spec.angles))), plan.image
 
 
-def _ownership(spark: SparkSession, settings: TilingSettings, say: Say) -> DatasetLock:
-    """Check the paths; return the right to change the data set, which is not taken yet."""
-    storage = Storage(spark)
-    if not storage.exists(settings.input):
-        raise PathNotFoundError(f"There is no input folder {settings.input}. Check the path.")
-    check_output(storage, settings)
-    return DatasetLock(storage, settings.output.rstrip("/"), say)
+def update_dataset(
+    spark: SparkSession, settings: TilingSettings, say: Say, *, dry_run: bool = False
+) -> UpdateResult:
+    """Bring a data set up to date, or create it; see `update_tiles`."""
+    run = UpdateRun(spark, settings, say)
+    lock = run.lock()
+    with nullcontext() if dry_run else lock:
+        plan = run.plan(*run.read_base())
+        looked = run.seconds()
+        tiling = run.announce(plan)
+        if dry_run:
+            run.estimate(plan, tiling, looked)
+            return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
+        manifest = Shards(spark, settings, lock, run.reader, say).publish(plan)
+        say(f"{manifest['tiles']:,} tiles are in {settings.output}")
+        return run.report(plan, result_of(plan, manifest))
 
 
-class _UpdateRun:
-    """One update, step by step."""
+def result_of(plan: UpdatePlan, manifest: dict[str, Any]) -> UpdateResult:
+    """Return what an update has done, or will do."""
+    actions, tiled = plan.actions, plan.tiled
+    changed = len(actions.replaced & actions.to_tile.keys())
+    quarantined = {path: str(actions.records[path].reason) for path in plan.diff.quarantined}
+    relabelled, copies = len(actions.relabelled), len(plan.copies)
+    left = len(actions.problems) + len(quarantined) + copies
+    return UpdateResult(
+        manifest=manifest,
+        new=len(actions.to_tile) - changed,
+        changed=changed,
+        unchanged=len(plan.files) - len(actions.to_tile) - relabelled - left,
+        removed=len(set(plan.diff.removed) - actions.moved.keys()),
+        relabelled=relabelled,
+        copies=copies,
+        tiles=sum(each.tiles for each in tiled),
+        filtered=sum(each.filtered or 0 for each in tiled),
+        images_without_tiles=tuple(sorted(each.source for each in tiled if not each.tiles)),
+        left_out={**actions.problems, **plan.hidden},
+        quarantined=quarantined,
+    )
 
-    def __init__(
-        self, spark: SparkSession, settings: TilingSettings, say: Say, owner: DatasetLock
-    ) -> None:
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    session = spark or build_session("distkeras_grid tiling")
+    check_executors(session, TILING_PACKAGES)
+    return session
+
+
+class UpdateRun:
+    """What an update reads, says and reports on the driver; it decides nothing."""
+
+    def __init__(self, spark: SparkSession, settings: TilingSettings, say: Say) -> None:
         self._spark = spark
         self._settings = settings
         self._say = say
-        self._owner = owner
         self._storage = Storage(spark)
         self._root = settings.output.rstrip("/")
-        self._basis: str | None = None  # text of the manifest that this night began with
-        self._thumbnails: dict[str, bytes] = {}
-        self._hidden: dict[str, str] = {}  # images and folders that cannot be seen
         self._began = datetime.now(UTC)
         self._clock = time.monotonic()
+        self._fails = settings.on_error == "fail"
         opening = choose_opening(spark, self._storage.resolve(settings.input))
         limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
-        self._reader = Reader(
+        self.reader = Reader(
             *(opening, partial(load_contents, spark)),
             tolerant=not self._fails,
             care=IsolationPolicy(memory_mb=limit),
         )
 
-    @property
-    def _fails(self) -> bool:
-        return self._settings.on_error == "fail"
+    def lock(self) -> DatasetLock:
+        """Check the paths; return the lock of the data set, which is not taken yet."""
+        if not self._storage.exists(self._settings.input):
+            raise PathNotFoundError(
+                f"There is no input folder {self._settings.input}. Check the path."
+            )
+        check_output(self._storage, self._settings)
+        return DatasetLock(self._storage, self._root, self._say)
 
-    def run(self) -> UpdateResult:
-        """Decide, write and publish."""
-        night, comparison = self.decide(self._read())
-        self._tell(night)
-        shards = Shards(self._spark, self._settings, self._owner, self._reader, self._say)
-        manifest = shards.publish(night)
-        self._say(f"{manifest['tiles']:,} tiles are in {self._settings.output}")
-        return self._report(night, _update(night, manifest, comparison, self._hidden))
+    def seconds(self) -> float:
+        """Return the seconds since the update began."""
+        return time.monotonic() - self._clock
 
-    def _report(self, night: UpdatePlan, done: UpdateResult) -> UpdateResult:
+    def read_base(self) -> tuple[DataSet | None, str | None]:
+        """Return the data set to add to, None if a new one begins; and the present manifest."""
+        uri = f"{self._root}/{MANIFEST}"
+        if not self._storage.exists(uri):
+            return None, None
+        text = self._storage.read_text(uri)
+        base = DataSet.from_text(text)
+        if self._settings.overwrite:
+            return None, text
+        base.check_settings(self._settings)
+        return base, text
+
+    def plan(self, base: DataSet | None, base_manifest: str | None) -> UpdatePlan:
+        """Read the images, and decide what becomes of each."""
+        settings, looks = self._settings, self._settings.near_duplicates != "off"
+        zones = cutting_of(settings, self._storage).zones
+        base_records = with_zones(base.entries if base else {}, zones)
+        listing = self._discover(base_records, zones)
+        # Fingerprints of a replaced data set serve the new one.
+        prints = load_fingerprints(self._storage, self._root) if looks else FingerprintFile()
+        stored = frozenset(prints)
+        diff = diff_folder(
+            *(base_records, listing.files, listing.annotations, listing.problems),
+            base.image.classes if base else (),
+            prune=settings.prune,
+            fingerprints=prints if looks else None,
+            new_classes=settings.new_classes,
+            hidden=listing.hidden,
+        )
+        scans = self._scan(diff.to_scan, listing, prints)
+        new = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
+        fingerprints = Fingerprints(prints, new)
+        return plan_update(
+            base, base_manifest, base_records, listing, diff, scans, fingerprints, settings
+        )
+
+    def _discover(self, base_records: Mapping[str, ImageRecord], zones: ZoneRules) -> Listing:
+        """List the images of the input folder, and label them."""
+        settings, opening = self._settings, self.reader.opening
+        self._say(f"listing the images in {settings.input} ...")
+        walk = walked(self._storage, settings.input)
+        files = list_images(self._spark, self._storage, settings, walk)
+        hidden = self._find_unseen(base_records, files, walk)
+        if opening.kind == SPARK:
+            refuse_folders(file.uri for file in files.values())
+        # The table of zones may still name removed images.
+        zones.check_files({*files, *base_records})
+        self._say(opening.describe())
+        labels, problems = annotate_each(
+            list(files), settings.labels, self._storage.read_text, settings.group
+        )
+        if problems and self._fails:
+            raise LabelError(summarize_errors(problems))
+        annotations = {
+            path: apply_overrides(base_records.get(path), each) for path, each in labels.items()
+        }
+        unreadable = precheck_files(files, annotations, opening.most_bytes)
+        if unreadable and self._fails:
+            raise ImageError(f"{summarize_errors(unreadable)} Nothing was written.")
+        return Listing(
+            *(files, hidden, labels),
+            {path: each for path, each in annotations.items() if path not in unreadable},
+            problems | unreadable,
+            frozenset(unreadable),
+        )
+
+    def _find_unseen(
+        self, base_records: Mapping[str, ImageRecord], files: Mapping[str, FileInfo], walk: Walk
+    ) -> dict[str, str]:
+        """Report images that are not listed, which ends no run; refuse to prune what is there."""
+        where = self._settings.input, self._settings.file_glob
+        tiled = [path for path, record in base_records.items() if record.status == TILED]
+        hidden = unseen_images(self._spark, self._storage, *where, files, walk, tiled)
+        for path, reason in sorted(hidden.items()):
+            self._say(f"  left out: {path}: {reason}")
+        for path, folder in sorted(walk.again.items()):
+            self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
+        if self._settings.prune:
+            gone = [path for path in tiled if path not in files]
+            # What links have led to is kept anyway.
+            check_pruning(gone, hidden.keys() - walk.broken.keys())
+            check_absence(self._storage, *where, gone, walk)
+        return hidden
+
+    def _scan(
+        self, paths: Sequence[str], listing: Listing, prints: FingerprintFile
+    ) -> dict[str, ImageScan]:
+        """Return what was found in images, by path; add their fingerprints to a file."""
+        if not paths:
+            return {}
+        files = {path: listing.files[path] for path in paths}
+        labels = {path: listing.annotations[path].label for path in paths}
+        by_uri = scan_images(
+            self._spark,
+            {file.uri: file.length for file in files.values()},
+            *(self.reader, self._settings, self._say),
+            [files[path].uri for path in choose_images(labels, self._settings.report_images)],
+            prints,
+        )
+        scans = {path: by_uri.get(file.uri) or _unread(file.uri) for path, file in files.items()}
+        if self._fails:
+            refuse_errors(scans)
+        return scans
+
+    def announce(self, plan: UpdatePlan) -> TilingPlan | None:
+        """Say what will be written; refuse it if it does not fit."""
+        tiling = None
+        if plan.planned:
+            tiling = plan.tiling_plan(len(list(self._settings.spec.angles)))
+            free = self._storage.free_space(self._root)
+            lines = tiling.describe(free)
+        else:
+            lines = ["no image to tile"]
+        for line in (*plan.messages, *lines):
+            self._say(line)
+        if tiling is not None:
+            tiling.check_space(free, self._root, self._copied_bytes(plan))
+        for line in (*_not_tiled(plan), *_ignored_splits(plan)):
+            self._say(line)
+        for path, record in sorted(plan.actions.to_tile.items()):
+            if record.set_aside:
+                self._say(f"  tiled, and still excluded: {path}: {record.set_aside}")
+        return tiling
+
+    def _copied_bytes(self, plan: UpdatePlan) -> int:
+        """Return the bytes of the shards that are copied without the dropped tiles."""
+        numbers = {each.shard for each in plan.actions.dropped.values() if each.shard is not None}
+        return sum(self._storage.size(f"{self._root}/{shard_name(each)}") for each in numbers)
+
+    def estimate(self, plan: UpdatePlan, tiling: TilingPlan | None, looked: float) -> None:
+        """Say how long the update will take, and what it needs."""
+        if tiling is None:
+            return
+        free = self._storage.free_space(self._root)
+        slots, copied = task_slots(self._spark), self._copied_bytes(plan)
+        for line in tiling.estimate(slots, copied, free, looked):
+            self._say(line)
+
+    def report(self, plan: UpdatePlan, done: UpdateResult) -> UpdateResult:
         """Write the report; if that fails, the update is still valid."""
         uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
-        tiled = _tiled(night)
-        entries = {entry["source"]: entry for entry in done.manifest["sources"]}
-        new = sorted({entries[each.source]["shard"] for each in tiled if each.tiles})
+        records = {each["source"]: each for each in done.manifest["sources"]}
+        new = sorted({records[each.source]["shard"] for each in plan.tiled if each.tiles})
         folders = [f"{self._root}/{shard_name(number)}" for number in new]
         angles = grid_angles(self._settings.spec)
+        thumbnails = {path: scan.thumbnail for path, scan in plan.scans.items() if scan.thumbnail}
         try:
             with executor_errors(self._spark, uri, "the report in"):
-                shown = look_up(self._spark, folders, tiled, angles, night.image, self._thumbnails)
+                shown = look_up(self._spark, folders, plan.tiled, angles, plan.image, thumbnails)
             written = sum(self._storage.size(folder) for folder in folders)
-            figures = self._figures(night, done, tiled, shown, written)
+            figures = self._figures(plan, done, shown, written)
             reports, _, stem = uri.rpartition("/")
-            sources = {each.source: each for each in tiled}
+            sources = {each.source: each for each in plan.tiled}
             for name, text in report_files(stem, figures, shown, sources, angles).items():
                 self._storage.write_in_place(f"{reports}/{name}", text)
             for name in outdated(self._storage.list_names(reports)):
@@ -326,19 +457,14 @@ class _UpdateRun:
         return replace(done, report=f"{uri}.html")
 
     def _figures(
-        self,
-        night: UpdatePlan,
-        done: UpdateResult,
-        tiled: Sequence[PlannedImage],
-        shown: ReportImage,
-        written: int,
+        self, plan: UpdatePlan, done: UpdateResult, shown: ReportImage, written: int
     ) -> RunSummary:
+        tiled, names = plan.tiled, {each.source for each in plan.tiled}
         images, tiles = count(tiled)
         never, by_angle = uncovered(tiled)
-        names = {each.source for each in tiled}
         return RunSummary(
             began=self._began.isoformat(timespec="seconds"),
-            seconds=round(time.monotonic() - self._clock, 3),
+            seconds=round(self.seconds(), 3),
             input=self._settings.input,
             output=self._settings.output,
             images=images,
@@ -351,347 +477,38 @@ class _UpdateRun:
             removed=done.removed,
             left_out=done.left_out,
             quarantined=done.quarantined,
-            copies=_copies(night.changes),
-            ignored_splits=night.changes.ignored_splits,
+            copies=plan.copies,
+            ignored_splits=plan.actions.ignored_splits,
             without_tiles={e.source: e.empty_angles for e in tiled if e.empty_angles},
-            excluded=sum(each.excluded for each in tiled),
+            excluded=sum(each.excluded or 0 for each in tiled),
             filter=self._settings.keep,
-            filtered=sum(each.filtered for each in tiled),
-            images_without_tiles={each.source: each.filtered for each in tiled if not each.tiles},
-            read_bytes=sum(night.listed[each.source].length for each in tiled),
+            filtered=done.filtered,
+            images_without_tiles={e.source: e.filtered or 0 for e in tiled if not e.tiles},
+            read_bytes=sum(plan.files[each.source].length for each in tiled),
             written_bytes=written,
             total_tiles=done.manifest["tiles"],
             uncovered=never,
             uncovered_by_angle=by_angle,
-            alike=to_json(pair for pair in night.pairs if {pair.one, pair.other} & names),
+            alike=to_json(pair for pair in plan.pairs if {pair.one, pair.other} & names),
         )
 
-    def estimate(self) -> UpdateResult:
-        """Decide, and describe what would be written."""
-        night, comparison = self.decide(self._read())
-        looked = time.monotonic() - self._clock
-        plan = self._tell(night)
-        if plan is not None:
-            free = self._storage.free_space(self._root)
-            for line in plan.estimate(
-                *(task_slots(self._spark), self._copied(night), free), looked
-            ):
-                self._say(line)
-        content = night.before.content if night.before else {"tiles": 0}
-        return _update(night, content, comparison, self._hidden)
 
-    def decide(self, before: DataSet | None) -> tuple[UpdatePlan, FolderDiff]:
-        """Look at the images, and decide what becomes of each."""
-        zones = cutting_of(self._settings, self._storage).zones
-        known = with_zones(before.entries if before else {}, zones)
-        self._say(f"listing the images in {self._settings.input} ...")
-        walk = walked(self._storage, self._settings.input)
-        listed = list_images(self._spark, self._storage, self._settings, walk)
-        self._find_unseen(known, listed, walk)
-        if self._reader.opening.kind == SPARK:
-            refuse_folders(file.uri for file in listed.values())
-        # The table of zones may still name removed images.
-        zones.check_files({*listed, *known})
-        self._say(self._reader.opening.describe())
-        looks = self._settings.near_duplicates != "off"
-        # Fingerprints of a replaced data set serve the new one.
-        prints = load_fingerprints(self._storage, self._root) if looks else FingerprintFile()
-        plain, annotations, broken, comparison = self._compare(before, known, listed, prints)
-        stored = frozenset(prints)
-        scans = self._look(comparison.candidates, listed, annotations, prints)
-        fresh = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
-        classes = before.image.classes if before and not self._settings.new_classes else ()
-        annotations = annotated(
-            plain, annotations, match_previous(known, comparison.unread, scans), classes
-        )
-        image = before.image if before else self._new_image(scans, annotations, comparison.problems)
-        prune = self._settings.prune
-        changes = decide(known, listed, annotations, comparison, scans, image, prune=prune)
-        if self._settings.on_error == "quarantine":
-            quarantine(changes, listed, decoded_images(scans) | (broken & set(changes.problems)))
-        pairs = self._find_alike(before, changes, scans, prints, fresh.keys())
-        joined = pairs if self._settings.near_duplicates == "join" else []
-        fractions, seed = self._settings.fractions, self._settings.seed
-        contents = contents_of(changes, scans)
-        waiting = before.waiting if before else ()
-        splits = splits_of(changes, known, annotations, scans, fractions, seed, joined, waiting)
-        # Images that were left out now have their former pictures, or none.
-        pairs = remap_pairs(pairs, contents, names_of(changes, scans))
-        image = with_classes(image, _labels(changes, annotations))
-        groups = {each.group for each in annotations.values() if each.group}
-        for what, names in (("classes", image.classes), ("groups", groups)):
-            for line in differing_by_case(what, names):
-                self._say(line)
-        if changes.problems and self._fails:
-            raise ImageError(f"{summarize_errors(changes.problems)} Nothing was written.")
-        planned = self._plan(changes, annotations, scans, splits)
-        _check_leaks(changes, planned)
-        chosen = any(each.split for each in annotations.values())
-        self._check_cells(before, changes, planned, chosen=chosen)
-        former = before.folds if before else {}
-        folds = {name: renamed(each, changes.moved) for name, each in former.items()}
-        night = UpdatePlan(
-            before, self._basis, changes, planned, listed, image, pairs, folds, fresh
-        )
-        return night, comparison
-
-    def _find_unseen(
-        self, known: Mapping[str, ImageRecord], listed: Mapping[str, FileInfo], walk: Walk
-    ) -> None:
-        """Report images that are not listed, which ends no run; refuse to prune what is there."""
-        where = self._settings.input, self._settings.file_glob
-        tiled = [path for path, entry in known.items() if entry.status == TILED]
-        self._hidden = unseen_images(*(self._spark, self._storage, *where), listed, walk, tiled)
-        for path, reason in sorted(self._hidden.items()):
-            self._say(f"  left out: {path}: {reason}")
-        for path, folder in sorted(walk.again.items()):
-            self._say(f"  {path} leads to {folder or 'the input folder'}, which is listed once")
-        if self._settings.prune:
-            gone = [path for path in tiled if path not in listed]
-            # What links have led to is kept anyway.
-            check_pruning(gone, self._hidden.keys() - walk.broken.keys())
-            check_absence(self._storage, *where, gone, walk)
-
-    def _read(self) -> DataSet | None:
-        """Return the data set to add to, None if a new one begins."""
-        uri = f"{self._root}/{MANIFEST}"
-        if not self._storage.exists(uri):
-            return None
-        self._basis = self._storage.read_text(uri)
-        before = DataSet.from_text(self._basis)
-        if self._settings.overwrite:
-            return None
-        before.check_settings(self._settings)
-        return before
-
-    def _compare(
-        self,
-        before: DataSet | None,
-        known: Mapping[str, ImageRecord],
-        listed: Mapping[str, FileInfo],
-        prints: Mapping[str, bytes],
-    ) -> tuple[dict[str, Annotation], dict[str, Annotation], set[str], FolderDiff]:
-        """Return labels, those with what was set by hand, broken files, and the comparison."""
-        settings = self._settings
-        plain, problems = annotate_each(
-            list(listed), settings.labels, self._storage.read_text, settings.group
-        )
-        if problems and self._fails:
-            raise LabelError(summarize_errors(problems))
-        annotations = {path: apply_overrides(known.get(path), each) for path, each in plain.items()}
-        broken = precheck_files(listed, annotations, self._reader.opening.most_bytes)
-        if broken and self._fails:
-            raise ImageError(f"{summarize_errors(broken)} Nothing was written.")
-        classes = before.image.classes if before else ()
-        problems |= broken
-        annotations = {path: each for path, each in annotations.items() if path not in broken}
-        comparison = compare(
-            *(known, listed, annotations, problems, classes),
-            prune=settings.prune,
-            fingerprints=prints if settings.near_duplicates != "off" else None,
-            new_classes=settings.new_classes,
-            hidden=self._hidden,
-        )
-        return plain, annotations, set(broken), comparison
-
-    def _look(
-        self,
-        candidates: Sequence[str],
-        listed: Mapping[str, FileInfo],
-        annotations: Mapping[str, Annotation],
-        prints: FingerprintFile,
-    ) -> dict[str, ImageScan]:
-        """Return what was found in the candidates, by path; add their fingerprints to a file."""
-        if not candidates:
-            return {}
-        lengths = {listed[path].uri: listed[path].length for path in candidates}
-        labels = {path: annotations[path].label for path in candidates}
-        shown = choose_images(labels, self._settings.report_images)
-        by_uri = scan_images(
-            *(self._spark, lengths, self._reader, self._settings, self._say),
-            [listed[path].uri for path in shown],
-            prints,
-        )
-        self._thumbnails = {
-            path: picture
-            for path in shown
-            if (looked := by_uri.get(listed[path].uri)) and (picture := looked.thumbnail)
-        }
-        scans = {
-            path: by_uri.get(listed[path].uri) or _unread(listed[path].uri) for path in candidates
-        }
-        if self._fails:
-            refuse_errors(scans)
-        return scans
-
-    def _new_image(
-        self,
-        scans: dict[str, ImageScan],
-        annotations: dict[str, Annotation],
-        problems: dict[str, str],
-    ) -> Field:
-        """Return the image column of a data set that begins with these images."""
-        good = {path: scan for path, scan in scans.items() if scan.error is None}
-        if not good:
-            reasons = problems | {path: str(scan.error) for path, scan in scans.items()}
-            kind = ImageError if scans else LabelError
-            raise kind(f"No image can be tiled: {summarize_errors(reasons)}")
-        channels, dtype = common_format(good)
-        classes = class_names([annotations[path].label for path in good])
-        bits = max(scan.bits for scan in good.values())
-        settings = self._settings
-        return image_field(settings.spec, channels, dtype, settings.encoding, classes, bits)
-
-    def _plan(
-        self,
-        changes: UpdateActions,
-        annotations: dict[str, Annotation],
-        scans: dict[str, ImageScan],
-        splits: dict[str, str],
-    ) -> list[PlannedImage]:
-        """Return the images to tile; those that replace tiles come first, so they share a shard."""
-        replaced = set(changes.replaced())
-        return [
-            planned_source(
-                scans[path],
-                path,
-                label=annotations[path].label,
-                split=splits[path],
-                group=annotations[path].group,
-            )
-            for path in sorted(changes.work, key=lambda path: (path not in replaced, path))
-        ]
-
-    def _find_alike(
-        self,
-        before: DataSet | None,
-        changes: UpdateActions,
-        scans: dict[str, ImageScan],
-        prints: Mapping[str, bytes],
-        fresh: Set[str],
-    ) -> list[DuplicatePair]:
-        """Return pairs of images that show the same place: known ones, and those of new images."""
-        names, known = names_of(changes, scans), before.entries if before else {}
-        then = {path: each.pixel_sha256 for path, each in known.items()}
-        standing = remap_pairs(before.pairs if before else (), then, names)
-        wanted = fresh | new_pictures(changes, known, scans)
-        new = find_duplicate_pairs(names, prints, wanted, standing)
-        splits = {path: str(each.split) for path, each in changes.entries.items() if each.split}
-        for line in (*describe(new.pairs, splits), *describe_cut_short(new.cut_short)):
-            self._say(line)
-        return list(dict.fromkeys([*standing, *new.pairs]))
-
-    def _check_cells(
-        self,
-        before: DataSet | None,
-        changes: UpdateActions,
-        planned: Sequence[PlannedImage],
-        *,
-        chosen: bool,
-    ) -> None:
-        """Refuse a new data set that lacks a class in a split; in an update, only report it."""
-        settings = self._settings
-        cells = missing_cells(changes, planned, settings.fractions, chosen=chosen)
-        if cells and before is None and not settings.allow_empty:
-            if not chosen:
-                raise EmptySplitError.of(cells, f"shares {settings.split}")
-            advice = f"give images of the class these splits in {settings.labels}"
-            raise EmptySplitError.of(cells, f"splits of {settings.labels}", advice)
-        for label, split, _ in cells:
-            self._say(f"  class {label} has no tile in {split}")
-
-    def _copied(self, night: UpdatePlan) -> int:
-        """Return the bytes of the shards that are copied without the dropped tiles."""
-        numbers = {entry.shard for entry in night.changes.dropped if entry.shard is not None}
-        return sum(self._storage.size(f"{self._root}/{shard_name(each)}") for each in numbers)
-
-    def _tell(self, night: UpdatePlan) -> TilingPlan | None:
-        """Report what will be written; refuse it if it does not fit."""
-        changes, image, plan = night.changes, night.image, None
-        if night.planned:
-            angles = len(list(self._settings.spec.angles))
-            plan = TilingPlan(tuple(night.planned), image.classes, angles, image.nbytes)
-            free = self._storage.free_space(self._root)
-            for line in plan.describe(free):
-                self._say(line)
-            plan.check_space(free, self._root, self._copied(night))
-        else:
-            self._say("no image to tile")
-        for line in _not_tiled(changes):
-            self._say(line)
-        refusals = sorted(changes.ignored_splits.items())
-        for path, reason in refusals[:MAX_LISTED]:
-            self._say(f"  split not changed: {path}: {reason}")
-        if len(refusals) > MAX_LISTED:
-            self._say(
-                f"  split not changed: {len(refusals) - MAX_LISTED:,} more, which the report lists"
-            )
-        for path in sorted(changes.work):
-            if excluded := changes.excluded(path):
-                self._say(f"  tiled, and still excluded: {path}: {excluded}")
-        return plan
-
-
-def _not_tiled(changes: UpdateActions) -> list[str]:
+def _not_tiled(plan: UpdatePlan) -> list[str]:
     """Return a line for each image that is not tiled, and why."""
-    copies = [f"  copy: {path}: {why}" for path, why in sorted(_copies(changes).items())]
-    problems = sorted(changes.problems.items())
+    copies = [f"  copy: {path}: {reason}" for path, reason in sorted(plan.copies.items())]
+    problems = sorted(plan.actions.problems.items())
     return copies + [f"  left out: {path}: {reason}" for path, reason in problems]
 
 
-def _copies(changes: UpdateActions) -> dict[str, str]:
-    """Return why copies of tiled pictures are not tiled, by path."""
-    return {
-        path: str(entry.reason)
-        for path, entry in changes.entries.items()
-        if entry.status == LEFT_OUT and entry.sha256
-    }
-
-
-def _update(
-    night: UpdatePlan, manifest: dict[str, Any], comparison: FolderDiff, hidden: Mapping[str, str]
-) -> UpdateResult:
-    changes = night.changes
-    replaced = len(changes.replaced())
-    quarantined = {path: str(changes.entries[path].reason) for path in comparison.quarantined}
-    relabelled = len(changes.relabelled)
-    copies = len(_copies(changes))
-    left = len(changes.problems) + len(quarantined) + copies
-    tiled = _tiled(night)
-    return UpdateResult(
-        manifest=manifest,
-        new=len(changes.work) - replaced,
-        changed=replaced,
-        unchanged=len(night.listed) - len(changes.work) - relabelled - left,
-        removed=len(comparison.removed) - len(changes.moved),
-        relabelled=relabelled,
-        copies=copies,
-        tiles=sum(each.tiles for each in tiled),
-        filtered=sum(each.filtered for each in tiled),
-        images_without_tiles=tuple(sorted(each.source for each in tiled if not each.tiles)),
-        left_out={**changes.problems, **hidden},
-        quarantined=quarantined,
-    )
-
-
-def _tiled(night: UpdatePlan) -> list[PlannedImage]:
-    """Return the images that have been tiled: some of those planned may have been lost."""
-    done = set(night.changes.work)
-    return [each for each in night.planned if each.source in done]
-
-
-def _labels(changes: UpdateActions, annotations: Mapping[str, Annotation]) -> set[str]:
-    """Return the labels of all images that have tiles, or will have."""
-    labels = {annotations[path].label for path in changes.work}
-    return labels | {str(e.label) for e in changes.entries.values() if e.status == TILED}
+def _ignored_splits(plan: UpdatePlan) -> list[str]:
+    ignored = sorted(plan.actions.ignored_splits.items())
+    lines = [f"  split not changed: {path}: {reason}" for path, reason in ignored[:MAX_LISTED]]
+    more = len(ignored) - MAX_LISTED
+    if more > 0:
+        lines.append(f"  split not changed: {more:,} more, which the report lists")
+    return lines
 
 
 def _unread(uri: str) -> ImageScan:
     """Return the result for a file that Spark could not read; the reason is unknown."""
     return ImageScan(uri, "", 0, 0, 0, "", 0.0, f"{uri} is gone, or cannot be read.")
-
-
-def _check_leaks(changes: UpdateActions, planned: Sequence[PlannedImage]) -> None:
-    standing = [entry for entry in changes.entries.values() if entry.status == TILED]
-    rows = [(str(entry.split), str(entry.content), entry.group) for entry in standing]
-    check_leaks(rows + [(each.split, each.content, each.group) for each in planned])

@@ -98,7 +98,8 @@ def catalogue_images(
     root = looked.cutting.root
     scheme_of(root)
     sources = [each for each in looked.plan.sources if each.tiles]
-    refuse_folders(each.uri for each in sources)
+    scans = [looked.plan.scan(each) for each in sources]
+    refuse_folders(scan.uri for scan in scans)
     listed = list_images(looked.session, Storage(looked.session), looked.settings)
     names = [each.source for each in sources if each.source in listed]
     check_lengths({name: listed[name].length for name in names})
@@ -107,7 +108,7 @@ def catalogue_images(
         pool=TileIndex.of(
             [each.tiles for each in sources],
             numbers,
-            [looked.plan.classes.index(each.label) for each in sources],
+            [looked.plan.classes.index(str(each.label)) for each in sources],
             len(looked.plan.classes),
         ),
         field=looked.image,
@@ -115,15 +116,15 @@ def catalogue_images(
         cutting=looked.cutting,
         files=tuple(
             ImageFile(
-                *(looked.cutting.path_of(each.uri), each.sha256, each.width, each.height),
-                cut_size=(each.cut_width, each.cut_height),
-                value_range=range_from_columns(each.low, each.high, each.stain),
+                *(looked.cutting.path_of(scan.uri), scan.sha256, scan.width, scan.height),
+                cut_size=(scan.cut_width, scan.cut_height),
+                value_range=range_from_columns(scan.low, scan.high, scan.stain),
             )
-            for each in sources
+            for scan in scans
         ),
     )
     say(f"{len(store.pool):,} tiles of {len(sources):,} images are catalogued")
-    return DatasetIndex(store, tuple(each.split for each in sources))
+    return DatasetIndex(store, tuple(str(each.split) for each in sources))
 
 
 def check_lengths(lengths: Mapping[str, int]) -> None:

@@ -133,12 +133,12 @@ def index_tiles(
     slots = task_slots(session)
     rows = [
         (
-            *(each.uri, each.source, each.sha256, plan.classes.index(each.label), each.label),
+            *(scan.uri, each.source, each.sha256, plan.classes.index(str(each.label)), each.label),
             *(each.split, each.low, each.high, each.stain),
-            *(each.width, each.height, each.cut_width, each.cut_height),
+            *(each.width, each.height, scan.cut_width, scan.cut_height),
             partition_key(number % slots),
         )
-        for number, each in enumerate(plan.sources)
+        for number, (each, scan) in enumerate((each, plan.scan(each)) for each in plan.sources)
     ]
     sources = session.createDataFrame(rows, _ddl((*IMAGES, *RANGES, *STAINS, *_SIZES)))
     say(f"{plan.tiles:,} tiles of {len(plan.sources):,} images are indexed")

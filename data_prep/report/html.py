@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.dataset.plan import PlannedImage
+from data_prep.dataset.manifest import ImageRecord
 from data_prep.geometry.grid import TileSpec
 from distkeras_grid.pages import STYLE
 from distkeras_grid.progress import format_bytes
@@ -120,22 +120,22 @@ class RunSummary:
 
 
 def count(
-    sources: Sequence[PlannedImage],
+    sources: Sequence[ImageRecord],
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
     """Return the numbers of images and tiles by split and class."""
     images: dict[str, dict[str, int]] = {}
     tiles: dict[str, dict[str, int]] = {}
     for each in sources:
         for table, number in ((images, 1), (tiles, each.tiles)):
-            by_class = table.setdefault(each.split, {})
-            by_class[each.label] = by_class.get(each.label, 0) + number
+            by_class = table.setdefault(str(each.split), {})
+            by_class[str(each.label)] = by_class.get(str(each.label), 0) + number
     return images, tiles
 
 
 def render(
     figures: RunSummary,
     shown: ReportImage,
-    sources: Mapping[str, PlannedImage],
+    sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
     pages: Sequence[str] = (),
 ) -> str:
@@ -309,7 +309,7 @@ def _sheets(shown: ReportImage) -> str:
 def _places(
     figures: RunSummary,
     shown: ReportImage,
-    sources: Mapping[str, PlannedImage],
+    sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
     pages: Sequence[str],
 ) -> str:
@@ -340,7 +340,7 @@ def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> s
 def image_pages(
     figures: RunSummary,
     shown: ReportImage,
-    sources: Mapping[str, PlannedImage],
+    sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
     first: str,
 ) -> list[str]:
@@ -367,7 +367,7 @@ def report_files(
     stem: str,
     figures: RunSummary,
     shown: ReportImage,
-    sources: Mapping[str, PlannedImage],
+    sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
 ) -> dict[str, str]:
     """Return the files of a report by their names, in the order in which they are written."""
@@ -385,7 +385,7 @@ def _angle_note(angles: Sequence[float]) -> str:
 def _grids(
     paths: Sequence[str],
     shown: ReportImage,
-    sources: Mapping[str, PlannedImage],
+    sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
 ) -> str:
     grids = "".join(
@@ -409,13 +409,14 @@ def grid_angles(spec: TileSpec) -> list[float]:
 
 
 def _grid(
-    source: PlannedImage,
+    source: ImageRecord,
     thumbnail: bytes,
     squares: Mapping[float, Corners] | None,
     angles: Sequence[float],
 ) -> str:
-    scale = GRID_PIXELS / max(source.width, source.height)
-    width, height = round(source.width * scale), round(source.height * scale)
+    own_width, own_height = source.width or 1, source.height or 1
+    scale = GRID_PIXELS / max(own_width, own_height)
+    width, height = round(own_width * scale), round(own_height * scale)
     kinds = dict(zip(angles, ("flat", "turned"), strict=False))
     shapes = "".join(
         f'<path class="{kinds[angle]}" d="{_outlines(corners)}"/>'
@@ -425,11 +426,11 @@ def _grid(
     more = ", too many to draw" if squares is None and source.tiles else ""
     return (
         f'<figure><svg width="{width}" height="{height}" '
-        f'viewBox="0 0 {source.width} {source.height}" role="img" aria-label="tiles of {label}">'
-        f'<image href="{_data(thumbnail)}" width="{source.width}" height="{source.height}" '
+        f'viewBox="0 0 {own_width} {own_height}" role="img" aria-label="tiles of {label}">'
+        f'<image href="{_data(thumbnail)}" width="{own_width}" height="{own_height}" '
         f'preserveAspectRatio="none"/>{shapes}</svg>'
-        f"<figcaption>{label}: {source.width}x{source.height}, {source.tiles:,} tiles{more}, "
-        f"{escape(source.split)}</figcaption></figure>"
+        f"<figcaption>{label}: {own_width}x{own_height}, {source.tiles:,} tiles{more}, "
+        f"{escape(str(source.split))}</figcaption></figure>"
     )
 
 

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.dataset.plan import PlannedImage
+from data_prep.dataset.manifest import ImageRecord
 from data_prep.geometry.tiler import Tile
 from data_prep.report.html import Corners, ReportImage
 from distkeras_grid.feeding.arrays import features_from_arrow
@@ -76,7 +76,7 @@ def choose_tiles(
 def look_up(
     spark: SparkSession,
     folders: Sequence[str],
-    sources: Sequence[PlannedImage],
+    sources: Sequence[ImageRecord],
     angles: Sequence[float],
     image: Field,
     thumbnails: Mapping[str, bytes],
@@ -93,7 +93,7 @@ def look_up(
     root = folders[0].rpartition("/")[0]
     tiles = spark.read.option("basePath", root).parquet(*map(escaped, folders))
     by_angle = {row["angle"]: row["count"] for row in tiles.groupBy("angle").count().collect()}
-    labels = {each.source: each.label for each in sources}
+    labels = {each.source: str(each.label) for each in sources}
     paths = choose_images(labels, TILES_A_CLASS * len(set(labels.values())))
     tiles = tiles.where(F.col("angle").isin(list(angles)))
     rows = tiles.where(F.col("source").isin(paths))
@@ -113,7 +113,7 @@ def look_up(
 
 
 def choose_drawn(
-    sources: Sequence[PlannedImage], by_angle: Mapping[float, int], angles: Sequence[float]
+    sources: Sequence[ImageRecord], by_angle: Mapping[float, int], angles: Sequence[float]
 ) -> list[str]:
     """Return the images whose tiles are drawn, so that the report stays small."""
     # An image has about the same part of its tiles at an angle as all images have.

@@ -101,7 +101,7 @@ def cut_tiles(
 
         with task_progress(spark, "cutting", say):
             retry_isolated(write, reader, say, lambda: Storage(spark).delete(folder))
-        planned = Counter({source.sha256: source.tiles for source in plan.sources})
+        planned = Counter({str(source.sha256): source.tiles for source in plan.sources})
         expected = planned - Counter(dropped.value)
         missing = verify_row_counts(spark, folder, expected, tolerant=reader.tolerant)
         return missing, {each: count for each, count in dropped.value.items() if count}

@@ -434,13 +434,13 @@ def tile_frame(
 
     sources = [unit.source for unit in units]
     rows: dict[str, list[Any]] = {
-        "path": [source.uri for source in sources],
+        "path": [unit.scan.uri for unit in units],
         "ordinal": list(range(len(units))),
         "key": [partition_key(unit.partition) for unit in units],
         "source": [source.source for source in sources],
         "sha256": [source.sha256 for source in sources],
-        "version": [source.version for source in sources],
-        "label": [field.classes.index(source.label) for source in sources],
+        "version": [unit.scan.version for unit in units],
+        "label": [field.classes.index(str(source.label)) for source in sources],
         "label_name": [source.label for source in sources],
         "split": [source.split for source in sources],
         "low": [source.low for source in sources],

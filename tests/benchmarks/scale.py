@@ -29,12 +29,12 @@ import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.dataset.dataset_lock import DatasetLock
-from data_prep.dataset.diff import FileInfo, compare, decide, splits_of
-from data_prep.dataset.manifest import DataSet, planned_source
+from data_prep.dataset.diff import FileInfo, diff_folder
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.plan import pluralize
-from data_prep.dataset.schema import image_field
-from data_prep.dataset.shards import Shards, UpdatePlan
+from data_prep.dataset.shards import Shards
 from data_prep.dataset.update import make_plan
+from data_prep.dataset.update_plan import Fingerprints, Listing, UpdatePlan, plan_update
 from data_prep.images.open_image import decode_image
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.duplicate_pairs import find_duplicate_pairs
@@ -231,8 +231,7 @@ def planning(spark: Any, root: Path, images: int) -> None:
             _search(storage, planned, settings.output)
             shards = Uncut(spark, settings, owner, None, lambda _: None)
             content = shards.publish(planned)
-        changes = planned.changes
-        new = len(changes.work) - len(changes.replaced())
+        new = len(planned.actions.to_tile) - len(planned.actions.replaced)
         print(
             f"planning, searching and publishing {night} night of {count:,} images, {new:,} new: "
             f"{cost}"
@@ -248,36 +247,27 @@ def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:
     manifest, storage = f"{settings.output}/_dataset.json", Storage(spark)
     basis = storage.read_text(manifest) if storage.exists(manifest) else None
     before = None if basis is None else DataSet.from_text(basis)
-    entries = before.entries if before else {}
+    records = before.entries if before else {}
     names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(images)]
-    listed = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
-    said, problems = annotate_each(names, settings.labels, str, r"/(?P<group>specimen\d+)/")
-    classes = tuple(sorted({each.label for each in said.values()}))
-    comparison = compare(entries, listed, said, problems, classes, prune=False)
-    found = {
+    files = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
+    labels, problems = annotate_each(names, settings.labels, str, r"/(?P<group>specimen\d+)/")
+    classes = before.image.classes if before else ()
+    diff = diff_folder(records, files, labels, problems, classes, prune=False)
+    scans = {
         name: ImageScan(
-            listed[name].uri,
+            files[name].uri,
             hashlib.sha256(name.encode()).hexdigest(),
             *(*SIZE, 1, "uint8", 15_600.0, None),
             pixel_sha256=hashlib.sha256(f"pixels {name}".encode()).hexdigest(),
             bits=8,
             tiles=6972,
         )
-        for name in comparison.candidates
+        for name in diff.to_scan
     }
-    image = image_field(settings.spec, 1, "uint8", "raw", classes, 8)
-    changes = decide(entries, listed, said, comparison, found, image, prune=False)
-    splits = splits_of(changes, entries, said, found, settings.fractions, settings.seed)
-    planned = [
-        planned_source(
-            *(found[path], path),
-            label=said[path].label,
-            split=splits[path],
-            group=said[path].group,
-        )
-        for path in sorted(changes.work)
-    ]
-    return UpdatePlan(before, basis, changes, planned, listed, image)
+    listing = Listing(files, {}, labels, labels, problems, frozenset())
+    prints = FingerprintFile()
+    fingerprints = Fingerprints(prints, NameChange({}, prints))
+    return plan_update(before, basis, records, listing, diff, scans, fingerprints, settings)
 
 
 def _search(storage: Storage, night: UpdatePlan, root: str) -> None:
@@ -287,9 +277,11 @@ def _search(storage: Storage, night: UpdatePlan, root: str) -> None:
     rng = np.random.default_rng(len(stored))
     for each in night.planned:
         prints.add(each.pixel_sha256, _fingerprint(rng))
-    night.fingerprints = NameChange({name: name for name in prints if name not in stored}, prints)
+    night.new_fingerprints = NameChange(
+        {name: name for name in prints if name not in stored}, prints
+    )
     names = {name: name for name in prints}
-    night.pairs = find_duplicate_pairs(names, prints, night.fingerprints.keys()).pairs
+    night.pairs = find_duplicate_pairs(names, prints, night.new_fingerprints.keys()).pairs
 
 
 def likeness(images: int) -> None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from data_prep import TileSpec
-from data_prep.dataset.manifest import planned_source
+from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.plan import TilingPlan, plan_units
 from data_prep.dataset.schema import image_field
 from data_prep.geometry.tiler import iter_tiles
@@ -100,11 +100,15 @@ class Job:
         lengths = {
             f"file:{path}": path.stat().st_size for path in sorted(root.glob("images/*.tif"))
         }
-        sources = tuple(
-            planned_source(each, each.uri[-5:], label="a", split="train", group=None)
+        scans = {
+            each.uri[-5:]: each
             for each in inspect_images(spark, lengths, self._reader, self._cutting)
+        }
+        sources = tuple(
+            ImageRecord(path, TILED, each.tiles, sha256=each.sha256, label="a", split="train")
+            for path, each in scans.items()
         )
-        plan = TilingPlan(sources, ("a",), len(spec.angles), spec.tile**2 * channels)
+        plan = TilingPlan(sources, scans, ("a",), len(spec.angles), spec.tile**2 * channels)
         self._field = image_field(spec, channels, "uint8", "raw", ("a",), 8)
         self._units = plan_units(plan, task_slots(spark))
         self._tiles = plan.tiles

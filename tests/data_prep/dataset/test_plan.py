@@ -6,25 +6,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.plan import (
     MOST_FILE_BYTES,
-    PlannedImage,
     TilingPlan,
     plan_units,
     rows_of_a_file,
 )
+from data_prep.spark.passes import ImageScan
 from distkeras_grid.errors import NoSpaceError
 
 
-def source(number, split="train", label="a", tiles=100, tile_bytes=1000.0):
+def source(number, split="train", label="a", tiles=100, tile_bytes=1000.0, notes=None, **scan):
+    """The record of an image, and its scan."""
     name = f"{label}/{number:03}.png"
-    return PlannedImage(
-        name, f"file:/{name}", str(number), label, split, None, 400, 300, 1, tiles, tile_bytes
+    size = {"width": 400, "height": 300, "channels": 1, "tiles": tiles}
+    record = ImageRecord(
+        *(name, TILED), sha256=str(number), label=label, split=split, notes=notes, **size
     )
+    more = {"dtype": "uint8", "tile_bytes": tile_bytes, "error": None, **scan}
+    return record, ImageScan(f"file:/{name}", str(number), **size, **more)
 
 
-def plan_of(*sources):
-    return TilingPlan(tuple(sources), ("a", "b"), 4, 16_384)
+def plan_of(*images):
+    records = tuple(record for record, _ in images)
+    return TilingPlan(records, {r.source: scan for r, scan in images}, ("a", "b"), 4, 16_384)
 
 
 def test_sums_and_lines():
@@ -40,8 +46,8 @@ def test_sums_and_lines():
 
 def test_what_is_told_of_many_images_is_one_line():
     """A night of 10,000 images would have had 10,000 equal lines."""
-    few = [replace(source(number), empty_angles=2) for number in range(60)]
-    lines = plan_of(*few, replace(source(60), notes="page 2 of 3")).describe(free=10**9)
+    few = [(replace(record, empty_angles=2), scan) for record, scan in map(source, range(60))]
+    lines = plan_of(*few, source(60, notes="page 2 of 3")).describe(free=10**9)
     told = [line for line in lines if ".png" in line]
     assert told == [
         "  a/000.png and 59 other images: no tile at 2 of 4 angles; --edge shift finds more",
@@ -50,8 +56,8 @@ def test_what_is_told_of_many_images_is_one_line():
 
 
 def test_slots_share_the_time_as_far_as_there_are_tasks():
-    large = [replace(source(i, tile_bytes=1e6), tile_seconds=0.01) for i in range(4)]
-    large = [replace(each, decode_seconds=0.5) for each in large]
+    times = {"tile_seconds": 0.01, "decode_seconds": 0.5}
+    large = [source(i, tile_bytes=1e6, **times) for i in range(4)]
     decoding, alone = plan_of(*large).seconds(1)
     # Cutting is a part of it.
     assert alone > 4 * 100 * 0.01
@@ -61,7 +67,7 @@ def test_slots_share_the_time_as_far_as_there_are_tasks():
 
 
 def test_the_minutes_are_of_looking_decoding_and_cutting():
-    plan = plan_of(replace(source(1), tile_seconds=1.8, decode_seconds=120))
+    plan = plan_of(source(1, tile_seconds=1.8, decode_seconds=120))
     (line,) = [line for line in plan.estimate(1, 0, 10**9, looked=60) if "minutes" in line]
     # 100 tiles of 1.8 s are three fifths of the time to cut.
     assert re.findall(r"\d+\.\d", line) == ["8.0", "1.0", "2.0", "5.0"]
@@ -77,8 +83,10 @@ def test_refuses_what_does_not_fit():
 def test_what_is_dropped_needs_no_space():
     """Files, space and the refusal were of all tiles, also if --keep stores a fifth of them."""
     sizes = {f"{name}_bytes": 1000.0 for name in ("raw", "difference", "png", "jpeg")}
-    every = [replace(source(i, tiles=10**6), **sizes) for i in range(4)]
-    whole, fifth = plan_of(*every), plan_of(*(replace(each, pass_rate=0.2) for each in every))
+    whole, fifth = (
+        plan_of(*(source(i, tiles=10**6, pass_rate=rate, **sizes) for i in range(4)))
+        for rate in (1.0, 0.2)
+    )
     # A tenth of what seems to be dropped is planned for.
     assert (fifth.tiles, fifth.stored_bytes) == (whole.tiles, whole.stored_bytes * 0.28)
     assert "about 1.1 GB on disk (18 GB of pixels)" in fifth.describe(10**9)[0]
@@ -94,13 +102,13 @@ def test_what_is_dropped_needs_no_space():
 
 
 def test_dropped_tiles_do_not_count_in_the_size_of_files():
-    every = [source(i, tiles=30_000) for i in range(40)]
-    dropping = plan_of(*(replace(each, pass_rate=0.0) for each in every))
+    dropping, every = (
+        plan_of(*(source(i, tiles=30_000, pass_rate=rate) for i in range(40)))
+        for rate in (0.0, 1.0)
+    )
     # 3 MB of each image are planned for: eight are two thirds of 32 MB.
     assert plan_units(dropping, 16)[-1].partition + 1 == 5
-    assert plan_units(plan_of(*every), 16)[-1].partition + 1 == 20
-    kept = plan_of(*(replace(each, pass_rate=1.0) for each in every))
-    assert plan_units(kept, 16) == plan_units(plan_of(*every), 16)
+    assert plan_units(every, 16)[-1].partition + 1 == 20
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,7 +121,7 @@ def test_dropped_tiles_do_not_count_in_the_size_of_files():
 def test_every_image_once_one_split_a_task(rows, slots):
     sources = [source(i, split, tiles=tiles) for i, (split, tiles) in enumerate(rows)]
     units = plan_units(plan_of(*sources), slots)
-    assert sorted(unit.source.source for unit in units) == [each.source for each in sources]
+    assert sorted(unit.source.source for unit in units) == [each.source for each, _ in sources]
     partitions = [unit.partition for unit in units]
     assert partitions == sorted(partitions)
     assert set(partitions) == set(range(partitions[-1] + 1))
@@ -132,7 +140,7 @@ def written(sizes, slots=2):
     plan = plan_of(*sources)
     filled = Counter()
     for unit in plan_units(plan, slots):
-        filled[unit.partition] += unit.source.tiles * unit.source.tile_bytes
+        filled[unit.partition] += unit.source.tiles * unit.scan.tile_bytes
     return [size / MB for size in filled.values()], plan
 
 

@@ -10,19 +10,26 @@ import pytest
 
 from data_prep import TileSpec, TilingSettings
 from data_prep.dataset import shards
-from data_prep.dataset.diff import FileInfo, FolderDiff, compare, decide, sources_of, splits_of
-from data_prep.dataset.manifest import REMOVED, TILED, DataSet, planned_source
-from data_prep.dataset.schema import image_field
-from data_prep.dataset.shards import PUBLICATIONS, Shards, UpdatePlan, divide_shards
-from data_prep.dataset.update import _update
+from data_prep.dataset.actions import sources_of
+from data_prep.dataset.diff import FileInfo, diff_folder
+from data_prep.dataset.manifest import REMOVED, TILED, DataSet
+from data_prep.dataset.plan import stored_bytes
+from data_prep.dataset.shards import PUBLICATIONS, Shards
+from data_prep.dataset.shards import divide_shards as divide
+from data_prep.dataset.update import result_of
+from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
-from data_prep.splits.labels import Annotation, annotate_each
+from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
+from data_prep.splits.labels import annotate_each
 from data_prep.splits.near_duplicates import DuplicatePair
 from distkeras_grid.errors import EmptySplitError, PathNotFoundError
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
 SETTINGS = TilingSettings(
-    *("/raw", "/tiles", SPEC), labels="folder:1", group=r"/(?P<group>specimen\d+)/"
+    *("/raw", "/tiles", SPEC),
+    labels="folder:1",
+    group=r"/(?P<group>specimen\d+)/",
+    allow_empty=True,
 )
 IMAGES = 3000
 
@@ -78,6 +85,10 @@ class Owner:
     last_shard = 6
 
 
+def divide_shards(plan):
+    return divide(plan.planned, {path: stored_bytes(each) for path, each in plan.scans.items()})
+
+
 def found_in(listed):
     """Return what the first pass finds in each image."""
     digest = {name: hashlib.sha256(name.encode()).hexdigest() for name in listed}
@@ -94,51 +105,32 @@ def found_in(listed):
 
 def first_night():
     """A laboratory's whole archive: many images, of which each becomes 185 MB of tiles."""
-    names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(IMAGES)]
-    listed = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
-    found = found_in(listed)
-    said, problems = annotate_each(names, SETTINGS.labels, str, SETTINGS.group)
-    comparison = compare({}, listed, said, problems, (), prune=False)
-    classes = tuple(sorted({each.label for each in said.values()}))
-    image = image_field(SPEC, 1, "uint8", "raw", classes, 8)
-    changes = decide({}, listed, said, comparison, found, image, prune=False)
-    splits = splits_of(changes, {}, said, found, SETTINGS.fractions, SETTINGS.seed)
-    planned = [
-        planned_source(
-            *(found[path], path),
-            label=said[path].label,
-            split=splits[path],
-            group=said[path].group,
-        )
-        for path in sorted(changes.work)
-    ]
-    return UpdatePlan(None, None, changes, planned, listed, image)
+    return plan_of(None, None, archive())
 
 
-def next_night(disk, there, **entries):
-    """A night that looks at these files again; some entries of the one before are other ones."""
-    basis = json.loads(disk.held["/tiles/_dataset.json"])
-    before = DataSet.from_json(basis)
-    known = before.entries | {each.source: each for each in entries.values()}
-    before = replace(before, entries=known)
-    listed = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in there}
-    found = found_in(listed)
-    said, problems = annotate_each(there, SETTINGS.labels, str, SETTINGS.group)
-    comparison = compare(known, listed, said, problems, before.image.classes, prune=False)
-    changes = decide(known, listed, said, comparison, found, before.image, prune=False)
-    shares = SETTINGS.fractions, SETTINGS.seed
-    splits = splits_of(changes, known, said, found, *shares, waiting=before.waiting)
-    planned = [
-        planned_source(
-            *(found[path], path),
-            label=said[path].label,
-            split=splits[path],
-            group=said[path].group,
-        )
-        for path in changes.work
-    ]
+def archive():
+    return [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(IMAGES)]
+
+
+def next_night(disk, there, **records):
+    """An update that scans these files again; some records of the one before are other ones."""
     text = disk.held["/tiles/_dataset.json"]
-    return UpdatePlan(before, text, changes, planned, listed, before.image)
+    base = DataSet.from_text(text)
+    base = replace(base, entries=base.entries | {each.source: each for each in records.values()})
+    return plan_of(base, text, there)
+
+
+def plan_of(base, text, names):
+    files = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
+    labels, problems = annotate_each(names, SETTINGS.labels, str, SETTINGS.group)
+    records, classes = (base.entries, base.image.classes) if base else ({}, ())
+    diff = diff_folder(records, files, labels, problems, classes, prune=False)
+    listing = Listing(files, {}, labels, labels, problems, frozenset())
+    scans = found_in({path: files[path] for path in diff.to_scan})
+    prints = FingerprintFile()
+    fingerprints = Fingerprints(prints, NameChange({}, prints))
+    settings = replace(SETTINGS, allow_empty=True)
+    return plan_update(base, text, records, listing, diff, scans, fingerprints, settings)
 
 
 def publish(
@@ -177,7 +169,7 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     """It was written twice for each shard: 45 GB for 100,000 images."""
     disk, night = Disk(), first_night()
     manifest = publish(monkeypatch, disk, night, update=True)
-    count = len(divide_shards(night.planned))
+    count = len(divide_shards(night))
     assert count > 4 * PUBLICATIONS
     assert disk.manifests <= PUBLICATIONS + 1
     written = json.loads(disk.held["/tiles/_dataset.json"])
@@ -231,7 +223,7 @@ def test_a_first_run_without_update_appears_complete_or_not_at_all(monkeypatch):
     """An eighth of it was there after a kill, and the same command refused to go on with it."""
     monkeypatch.setattr(f"{__name__}.IMAGES", 400)
     disk, night = Disk(), first_night()
-    count = len(divide_shards(night.planned))
+    count = len(divide_shards(night))
     assert count > 3
     with pytest.raises(KeyboardInterrupt):
         publish(monkeypatch, disk, night, killed_in=count)
@@ -245,21 +237,21 @@ def test_a_first_run_without_update_appears_complete_or_not_at_all(monkeypatch):
 def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypatch):
     """It waited for its turn, and the next night gave it any split."""
     monkeypatch.setattr(f"{__name__}.IMAGES", 60)
-    disk, names = Disk(), [each.source for each in first_night().planned]
+    disk, names = Disk(), archive()
     publish(monkeypatch, disk, first_night())
     name = names[-1]
     former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
     gone = replace(former, status=REMOVED, tiles=0, shard=None)
     monkeypatch.setattr(f"{__name__}.IMAGES", 400)
-    night = next_night(disk, [each.source for each in first_night().planned], gone=gone)
-    first, second, *_ = divide_shards(night.planned)
+    night = next_night(disk, archive(), gone=gone)
+    first, second, *_ = divide_shards(night)
     assert name not in {each.source for each in first + second}
     with pytest.raises(KeyboardInterrupt):
         publish(monkeypatch, disk, night, killed_in=3, update=True)
     there = DataSet.from_text(disk.held["/tiles/_dataset.json"])
     assert first[0].source in there.entries
     assert there.entries[name] == gone
-    again = next_night(disk, [each.source for each in first_night().planned])
+    again = next_night(disk, archive())
     assert {each.split for each in again.planned if each.source == name} == {former.split}
     whole = DataSet.from_json(publish(monkeypatch, disk, again, update=True))
     assert {entry.status for entry in whole.entries.values()} == {TILED}
@@ -302,7 +294,7 @@ def test_a_night_whose_first_shards_keep_no_tile_goes_on(monkeypatch):
     """It ended with the first of them, and said that no image keeps one."""
     monkeypatch.setattr(f"{__name__}.IMAGES", 400)
     night = first_night()
-    none = {each.source for each in divide_shards(night.planned)[0]}
+    none = {each.source for each in divide_shards(night)[0]}
     manifest = publish(monkeypatch, Disk(), night, keeps_none=none, keep="mean>0", update=True)
     assert manifest["tiles"] == 11_864 * (IMAGES - len(none))
 
@@ -313,7 +305,7 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
     disk = Disk()
     former = {**publish(monkeypatch, disk, first_night()), "last_update": 41}
     night = first_night()
-    night.basis = disk.held["/tiles/_dataset.json"] = json.dumps(former)
+    night.base_manifest = disk.held["/tiles/_dataset.json"] = json.dumps(former)
     after = publish(monkeypatch, disk, night)
     assert after["last_update"] >= 42
     # It can be read until its shards go, which is at once here.
@@ -340,7 +332,7 @@ def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monke
     former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
     gone = replace(former, status=REMOVED, tiles=0, shard=None)
     night = next_night(disk, [name], gone=gone)
-    assert night.changes.work == [name]
+    assert set(night.actions.to_tile) == {name}
     after = DataSet.from_json(publish(monkeypatch, disk, night, lost={name}))
     known = {each.source: each for each in after.entries.values() if name in each.source}
     assert {(each.status, each.split, each.group) for each in known.values()} == {
@@ -432,17 +424,29 @@ def test_a_version_of_an_earlier_release_has_no_hash_and_is_not_described(monkey
 class Counted(list):
     """Counts how often somebody goes through it."""
 
-    def __init__(self, *items):
-        super().__init__(*items)
-        self.passes = 0
+    passes = 0
 
     def __iter__(self):
         self.passes += 1
         return super().__iter__()
 
-    def __contains__(self, item):
+
+class CountedDict(dict):
+    """Counts how often somebody goes through it."""
+
+    passes = 0
+
+    def __iter__(self):
         self.passes += 1
-        return super().__contains__(item)
+        return super().__iter__()
+
+    def values(self):
+        self.passes += 1
+        return super().values()
+
+    def items(self):
+        self.passes += 1
+        return super().items()
 
 
 @pytest.mark.full
@@ -450,19 +454,18 @@ def test_the_list_of_images_is_not_gone_through_for_each_image(monkeypatch):
     """It was: the summary of a night of 100,000 images would have taken a quarter of an hour."""
     night = first_night()
     manifest = publish(monkeypatch, Disk(), night)
-    work = night.changes.work = Counted(night.changes.work)
-    comparison = FolderDiff((), tuple(work), (), {})
-    assert _update(night, manifest, comparison, {}).tiles == 11_864 * IMAGES
-    night.changes.entries |= DataSet.from_json(manifest).entries
-    said = {each.source: Annotation(each.label, each.group) for each in night.planned}
-    assert len(sources_of(night.changes, said, found_in(night.listed))) == IMAGES
-    assert work.passes < 20
+    night.planned = Counted(night.planned)
+    night.actions.to_tile = tiled = CountedDict(night.actions.to_tile)
+    assert result_of(night, manifest).tiles == 11_864 * IMAGES
+    assert len(sources_of(night.actions)) == IMAGES
+    assert night.planned.passes + tiled.passes < 20
 
 
 def test_shards_are_bounded_in_size():
     night = first_night()
     sizes = [
-        sum(each.tiles * each.tile_bytes for each in some) for some in divide_shards(night.planned)
+        sum(night.scans[each.source].tile_bytes * each.tiles for each in some)
+        for some in divide_shards(night)
     ]
-    largest = max(each.tiles * each.tile_bytes for each in night.planned)
+    largest = max(night.scans[each.source].tile_bytes * each.tiles for each in night.planned)
     assert all(shards.SHARD_BYTES <= size < shards.SHARD_BYTES + largest for size in sizes[:-1])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from data_prep.dataset.diff import UpdateActions
-from data_prep.dataset.manifest import REMOVED, TILED, ImageRecord, planned_source
+from data_prep.dataset.actions import UpdateActions
+from data_prep.dataset.manifest import REMOVED, TILED, ImageRecord
 from data_prep.dataset.split_coverage import missing_cells, unfilled_cells
-from data_prep.spark.passes import ImageScan
 
 SHARES = {"train": 0.8, "test": 0.2}
 
@@ -17,13 +16,9 @@ def entry(path, split, status=TILED, **more):
     return ImageRecord(path, status, **values | more)
 
 
-def planned(path, split):
-    seen = ImageScan(path, f"sha of {path}", 64, 64, 1, "uint8", 500.0, None, tiles=4)
-    return planned_source(seen, path, label=path[0], split=split, group=None)
-
-
-def changes_of(*entries, work=(), decided=None):
-    return UpdateActions({each.source: each for each in entries}, list(work), decided=decided or {})
+def missing(records, *to_tile, chosen=False):
+    actions = UpdateActions(*({each.source: each for each in some} for some in (records, to_tile)))
+    return missing_cells(actions, SHARES, chosen=chosen)
 
 
 WHOLE = [entry("a/0", "train"), entry("a/1", "test"), entry("b/0", "train")]
@@ -41,35 +36,30 @@ WHOLE = [entry("a/0", "train"), entry("a/1", "test"), entry("b/0", "train")]
 def test_only_tiles_that_are_read_fill_a_cell(more, cells):
     """Excluded images counted as tiles."""
     for chosen in (False, True):
-        assert missing_cells(changes_of(*WHOLE, more), [], SHARES, chosen=chosen) == cells
+        assert missing([*WHOLE, more], chosen=chosen) == cells
 
 
 def test_a_class_of_which_all_images_are_excluded_is_told():
     aside = [entry("b/0", "train", set_aside="x"), entry("b/1", "test", set_aside="x")]
-    cells = missing_cells(changes_of(*WHOLE[:2], *aside), [], SHARES, chosen=False)
-    assert cells == [("b", "train", 0), ("b", "test", 0)]
+    assert missing([*WHOLE[:2], *aside]) == [("b", "train", 0), ("b", "test", 0)]
 
 
 def test_where_a_table_chooses_the_splits_those_count_that_it_has():
     """They were not looked at."""
-    changes = changes_of(*WHOLE, work=["b/1"])
-    more = [planned("b/1", "validation")]
-    assert missing_cells(changes, more, SHARES, chosen=True) == [
+    assert missing(WHOLE, entry("b/1", "validation"), chosen=True) == [
         ("a", "validation", 2),
         ("b", "test", 2),
     ]
-    assert missing_cells(changes_of(entry("a/0", "train")), [], SHARES, chosen=True) == []
+    assert missing([entry("a/0", "train")], chosen=True) == []
 
 
 def test_an_image_that_stays_excluded_fills_no_cell():
-    changes = changes_of(*WHOLE, work=["b/1"], decided={"b/1": {"set_aside": "blurred"}})
-    more = [planned("b/1", "test")]
-    assert missing_cells(changes, more, SHARES, chosen=False) == [("b", "test", 1)]
-    assert unfilled_cells(changes, more, WHOLE) == []
+    more = entry("b/1", "test", set_aside="blurred")
+    assert missing(WHOLE, more) == [("b", "test", 1)]
+    assert unfilled_cells([more], WHOLE) == []
 
 
 def test_conditions_can_empty_a_cell():
-    changes = changes_of(*WHOLE, work=["b/1"])
     after = [*WHOLE, entry("b/1", "test", tiles=0, filtered=4)]
-    assert unfilled_cells(changes, [planned("b/1", "test")], after) == [("b", "test", 1)]
-    assert unfilled_cells(changes, [planned("b/1", "test")], [*WHOLE, entry("b/2", "test")]) == []
+    assert unfilled_cells([entry("b/1", "test")], after) == [("b", "test", 1)]
+    assert unfilled_cells([entry("b/1", "test")], [*WHOLE, entry("b/2", "test")]) == []

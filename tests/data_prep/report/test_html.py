@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from data_prep.dataset.plan import PlannedImage
+from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.geometry.grid import TileSpec, count_tiles
 from data_prep.geometry.tiler import iter_tiles
 from data_prep.report.html import (
@@ -47,8 +47,8 @@ SPEC = TileSpec(32, angles=[0, 40, 90])
 
 def source(path, split="train", size=(100, 80)):
     label = path.split("/")[0]
-    tiles = count_tiles(*size, SPEC)
-    return PlannedImage(path, f"file:/{path}", path, label, split, None, *size, 1, tiles, 500.0)
+    fields = dict(zip(("width", "height"), size, strict=True))
+    return ImageRecord(path, TILED, count_tiles(*size, SPEC), label=label, split=split, **fields)
 
 
 def figures(**more):

@@ -19,7 +19,8 @@ import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, iter_tiles
-from data_prep.dataset.plan import PlannedImage, TaskAssignment, TilingPlan, plan_units
+from data_prep.dataset.manifest import TILED, ImageRecord
+from data_prep.dataset.plan import TaskAssignment, TilingPlan, plan_units
 from data_prep.dataset.schema import image_field
 from data_prep.geometry.filters import parse_filter
 from data_prep.geometry.regions import ZoneRules
@@ -54,8 +55,8 @@ SPEC = TileSpec(16, angles=[0, 90])
 
 def planned(path):
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    size = (24, 24, 1)
-    return PlannedImage(path.name, f"file:{path}", sha256, "a", "train", None, *size, 8, 256.0)
+    record = ImageRecord(path.name, TILED, 8, sha256=sha256, label="a", split="train")
+    return record, ImageScan(f"file:{path}", sha256, 24, 24, 1, "uint8", 256.0, None, tiles=8)
 
 
 def look_at(uri, content, cutting, **more):
@@ -169,7 +170,7 @@ CUTTING = TilingConfig(SPEC, "raw", 90, 1, PlaneSelector())
 def test_each_task_cuts_the_units_of_its_partition_in_their_order(spark, paths, kind):
     from pyspark.sql import functions as F
 
-    units = [TaskAssignment(planned(path), i // 2) for i, path in enumerate(paths)]
+    units = [TaskAssignment(*planned(path), i // 2) for i, path in enumerate(paths)]
     tiles = tile_frame(spark, units, reader(spark, kind), FIELD, CUTTING)
     rows = tiles.select(F.spark_partition_id().alias("at"), "source").collect()
     found = list(dict.fromkeys(map(tuple, rows)))
@@ -452,15 +453,16 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
 
     monkeypatch.setattr(preprocess, "open_image", counting)
     opening = Counting("file")
-    sources = tuple(planned(path) for path in paths)
+    sources, scans = zip(*map(planned, paths), strict=True)
     (inspected,) = inspector(CUTTING, opening)(
-        iter([pa.RecordBatch.from_pylist([{"path": source.uri} for source in sources])])
+        iter([pa.RecordBatch.from_pylist([{"path": scan.uri} for scan in scans])])
     )
     assert inspected.num_rows == len(paths)
+    by_path = {source.source: scan for source, scan in zip(sources, scans, strict=True)}
     # Few images and many slots: an image was cut by several tasks.
-    units = plan_units(TilingPlan(sources, ("a",), 2, 256), slots=16)
+    units = plan_units(TilingPlan(sources, by_path, ("a",), 2, 256), slots=16)
     rows = [
-        {"path": unit.source.uri, "label": 0, "label_name": "a", "split": "train"}
+        {"path": unit.scan.uri, "label": 0, "label_name": "a", "split": "train"}
         | {"source": unit.source.source, "sha256": unit.source.sha256}
         for unit in units
     ]
@@ -468,7 +470,7 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     tiles = sum(batch.num_rows for batch in cut(iter([pa.RecordBatch.from_pylist(rows)])))
     assert tiles == len(paths) * len(list(iter_tiles(np.zeros((24, 24), np.uint8), SPEC)))
     assert set(read.values()) == set(decoded.values()) == {2}
-    assert set(read) == {source.uri for source in sources}
+    assert set(read) == {scan.uri for scan in scans}
 
 
 @pytest.mark.spark
