@@ -11,7 +11,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.geometry.filters import MEASURED
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tile_quality import Quality, quality_of
 from data_prep.geometry.tiler import Tile
@@ -53,7 +52,6 @@ COLUMNS = (
     ("focus", "double", "mean difference of neighbouring pixels, as a part of the full range"),
     ("saturated", "double", "part of the values that are white"),
 )
-TILE_ATTRIBUTES = ("x", "y", "angle")
 NULLABLE = ("pixel_size",)
 
 
@@ -127,7 +125,7 @@ def record_batch(
     white = max_stored_value(field)
     measures = [measures_of(tile, tile.quality or quality_of(tile.pixels, white)) for tile in tiles]
     identities = [cutting.tile_id(source.sha256, channels, tile) for tile in tiles]
-    constants = {
+    constants: dict[str, Any] = {
         "encoding": field.encoding,
         "height": height,
         "width": width,
@@ -144,14 +142,16 @@ def record_batch(
     }
     values: dict[str, list[Any]] = {
         **{name: [value] * len(tiles) for name, value in constants.items()},
-        **{name: [getattr(tile, name) for tile in tiles] for name in TILE_ATTRIBUTES},
-        "original": [int(tile.original) for tile in tiles],
+        **{name: [each[name] for each in measures] for name in measures[0]},
         # In pixels of the source, which may have been resampled before cutting.
         "src_cx": [tile.src_cx / source.scale[0] for tile in tiles],
         "src_cy": [tile.src_cy / source.scale[1] for tile in tiles],
         "tile_id": identities,
-        **{name: [each[name] for each in measures] for name in MEASURED},
+        "original": [int(tile.original) for tile in tiles],
     }
+    # Any other column is an attribute of a tile.
+    for name in [name for name, _, _ in COLUMNS if name not in values]:
+        values[name] = [getattr(tile, name) for tile in tiles]
     arrow_types = {"int": pa.int32(), "double": pa.float64(), "string": pa.string()}
     arrays = [pa.array(values[name], arrow_types[kind]) for name, kind, _ in COLUMNS]
     stored = [encode(tile.pixels, field.encoding, cutting.quality) for tile in tiles]

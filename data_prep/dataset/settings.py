@@ -24,6 +24,14 @@ CHOICES = {
     "channels": ("auto", "1", "3"),
     "near_duplicates": ("join", "report", "off"),
 }
+# Least and largest value, and the unit of the least.
+LIMITS = {
+    "quality": (1, 100, ""),
+    "bits": (8, 16, ""),
+    "bottom_strip": (0, math.inf, " rows"),
+    "report_images": (0, math.inf, " images"),
+    "max_pixels": (1, math.inf, ""),
+}
 
 
 def suffix_glob() -> str:
@@ -170,12 +178,11 @@ class TilingSettings:
         if not self.input or not self.output:
             raise ConfigurationError("input and output must be paths. Received: an empty one.")
         self._check_numbers()
-        if self.new_classes and not self.update:
-            raise ConfigurationError("new_classes is a part of update. Give both, or none.")
+        for name in ("new_classes", "prune"):
+            if getattr(self, name) and not self.update:
+                raise ConfigurationError(f"{name} is a part of update. Give both, or none.")
         if self.update and self.overwrite:
             raise ConfigurationError("update keeps a data set and overwrite replaces it. Give one.")
-        if self.prune and not self.update:
-            raise ConfigurationError("prune is a part of update. Give both, or none.")
         parse_fractions(self.split)
         parse_keep(self.keep_versions)
         PlaneSelector(self.page, self.channel, self.z)
@@ -184,14 +191,11 @@ class TilingSettings:
             compile_pattern(self.group, "group")
 
     def _check_numbers(self) -> None:
-        if self.quality not in range(1, 101):
-            raise ConfigurationError(f"quality must be 1 to 100. Received: {self.quality!r}.")
-        if self.bits is not None and self.bits not in range(8, 17):
-            raise ConfigurationError(f"bits must be 8 to 16. Received: {self.bits!r}.")
-        if self.bottom_strip < 0:
-            raise ConfigurationError(
-                f"bottom_strip must be 0 rows or more. Received: {self.bottom_strip!r}."
-            )
+        for name, (least, most, unit) in LIMITS.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                limits = f"{least} to {most}" if math.isfinite(most) else f"{least}{unit} or more"
+                raise ConfigurationError(f"{name} must be {limits}. Received: {value!r}.")
         if parse_normalising(self.normalise) is not None and self.bits is not None:
             raise ConfigurationError(
                 "normalise spreads the values over all bits that their type has. Received: bits "
@@ -201,15 +205,7 @@ class TilingSettings:
             raise ConfigurationError(
                 "Stains are colours. Received: normalise macenko with channels 1. Give 3, or auto."
             )
-        if self.report_images < 0:
-            raise ConfigurationError(
-                f"report_images must be 0 images or more. Received: {self.report_images!r}."
-            )
         parse_filter(self.keep)
-        if self.max_pixels < 1:
-            raise ConfigurationError(
-                f"max_pixels must be 1 or more. Received: {self.max_pixels!r}."
-            )
         for length in (self.pixel_size, self.source_pixel_size):
             if length is not None:
                 parse_length(length)

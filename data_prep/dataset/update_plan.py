@@ -35,7 +35,6 @@ from data_prep.splits.duplicate_pairs import (
     find_duplicate_pairs,
     remap_pairs,
 )
-from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.folds import renamed
 from data_prep.splits.labels import Annotation, class_names, differing_by_case
 from data_prep.splits.near_duplicates import DuplicatePair
@@ -60,8 +59,8 @@ class Listing:
 class Fingerprints:
     """Fingerprints by the digest of the pixels, and which of them are not stored yet."""
 
-    file: FingerprintFile
-    new: NameChange
+    all: Mapping[str, bytes]
+    new: Mapping[str, bytes]
 
 
 @dataclass
@@ -192,7 +191,7 @@ def _duplicate_pairs(
     before = {path: each.pixel_sha256 for path, each in actions.base_records.items()}
     known = remap_pairs(base.pairs if base else (), before, names)
     wanted = fingerprints.new.keys() | new_pictures(actions)
-    search = find_duplicate_pairs(names, fingerprints.file, wanted, known)
+    search = find_duplicate_pairs(names, fingerprints.all, wanted, known)
     splits = {path: str(each.split) for path, each in actions.records.items() if each.split}
     lines = [*describe(search.pairs, splits), *describe_cut_short(search.cut_short)]
     return list(dict.fromkeys([*known, *search.pairs])), lines

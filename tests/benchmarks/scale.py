@@ -265,8 +265,7 @@ def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:
         for name in diff.to_scan
     }
     listing = Listing(files, {}, labels, labels, problems, frozenset())
-    prints = FingerprintFile()
-    fingerprints = Fingerprints(prints, NameChange({}, prints))
+    fingerprints = Fingerprints({}, {})
     return plan_update(before, basis, records, listing, diff, scans, fingerprints, settings)
 
 

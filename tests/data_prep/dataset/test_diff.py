@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from data_prep.dataset.actions import (
+    MEASURED,
     assign_update_splits,
     decide_actions,
     decoded_images,
@@ -178,14 +179,6 @@ def test_what_cannot_be_tiled_is_listed_and_tried_again():
         list(actions.records.values()), there, problems=problems, stamps={"a/0": 2}
     )
     assert again.diff.to_scan == ("a/0", "a/red", "b/cut")
-
-
-def test_a_tiled_image_that_had_lost_its_label_is_as_before_when_it_has_it_again():
-    entry = tiled("a/0")
-    lost = FolderUpdate([entry], ["a/0"], problems={"a/0": "no label"}).decide()
-    assert "its former tiles are kept" in lost.records["a/0"].reason
-    found = FolderUpdate(lost.records.values(), ["a/0"])
-    assert found.decide(scan("a/0")).records == {"a/0": entry}
 
 
 def pruned_specimen():
@@ -494,8 +487,8 @@ def test_a_copy_has_a_line_in_a_table_of_splits_too(old, split, left_out):
     assert update.splits() == {path: expected[path] for path in update.actions.to_tile}
     assert set(update.actions.problems) == left_out
     if not left_out:
-        toupdate = [tiled("a/0", "S"), tiled("a/1", split="test"), update.actions.records["a/9"]]
-        later = FolderUpdate(toupdate, [*chosen, "a/2"], chosen={**chosen, "a/2": "test"})
+        standing = [tiled("a/0", "S"), tiled("a/1", split="test"), update.actions.records["a/9"]]
+        later = FolderUpdate(standing, [*chosen, "a/2"], chosen={**chosen, "a/2": "test"})
         later.decide(scan("a/2"))
         assert later.splits() == {"a/2": "test"}
 
@@ -710,3 +703,12 @@ def test_the_order_in_which_images_are_lost_does_not_matter(failures):
     assert kept == ["a/0"] * (len(failures) == 2)
     assert set(actions.dropped) == {"a/0"} - set(kept)
     assert set(actions.to_tile) == {"a/0", "a/1"} - set(failures)
+
+
+def test_what_a_scan_measures_is_recorded_if_a_record_has_a_field_of_this_name():
+    measured = replace(scan("a/0"), pixel_size=0.25, low=1.0, high=9.0, stain="s", notes="page 2")
+    record = FolderUpdate([], ["a/0"]).decide(measured).to_tile["a/0"]
+    assert len(MEASURED) > 10
+    assert {name: getattr(record, name) for name in MEASURED} == {
+        name: getattr(measured, name) for name in MEASURED
+    }

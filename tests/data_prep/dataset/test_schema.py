@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep.dataset import schema
 from data_prep.dataset.schema import (
     COLUMNS,
     SourceRow,
@@ -140,3 +141,13 @@ def test_identity_is_of_pixels_and_how_they_were_cut_and_stored():
     assert len({RAW.tile_id("abc", 1, tile), *others}) == 1 + len(others)
     # Of lossless tiles the quality says nothing.
     assert replace(RAW, quality=80).tile_id("abc", 1, tile) == RAW.tile_id("abc", 1, tile)
+
+
+def test_a_new_column_is_a_line_of_the_table_and_an_attribute_of_a_tile(monkeypatch):
+    class Numbered(Tile):
+        row_number = 7
+
+    monkeypatch.setattr(schema, "COLUMNS", (*COLUMNS, ("row_number", "int", "for the test")))
+    tile = Numbered(np.full((32, 32, 1), 77, np.uint8), 0.0, 0, 0, 16.0, 16.0)
+    field = image_field(SPEC, 1, "uint8", "raw", ("a", "b"), 8)
+    assert record_batch([tile], SOURCE, RAW, field).column("row_number").to_pylist() == [7]

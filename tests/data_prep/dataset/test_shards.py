@@ -19,7 +19,6 @@ from data_prep.dataset.shards import divide_shards as divide
 from data_prep.dataset.update import result_of
 from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
-from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.labels import annotate_each
 from data_prep.splits.near_duplicates import DuplicatePair
 from distkeras_grid.errors import EmptySplitError, PathNotFoundError
@@ -29,7 +28,6 @@ SETTINGS = TilingSettings(
     *("/raw", "/tiles", SPEC),
     labels="folder:1",
     group=r"/(?P<group>specimen\d+)/",
-    allow_empty=True,
 )
 IMAGES = 3000
 
@@ -127,8 +125,7 @@ def plan_of(base, text, names):
     diff = diff_folder(records, files, labels, problems, classes, prune=False)
     listing = Listing(files, {}, labels, labels, problems, frozenset())
     scans = found_in({path: files[path] for path in diff.to_scan})
-    prints = FingerprintFile()
-    fingerprints = Fingerprints(prints, NameChange({}, prints))
+    fingerprints = Fingerprints({}, {})
     settings = replace(SETTINGS, allow_empty=True)
     return plan_update(base, text, records, listing, diff, scans, fingerprints, settings)
 

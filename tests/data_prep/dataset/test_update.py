@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +31,6 @@ from distkeras_grid.errors import (
     BusyError,
     ConfigurationError,
     EmptyDataError,
-    EmptySplitError,
     ImageError,
     OutputExistsError,
     PathNotFoundError,
@@ -253,34 +251,6 @@ def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
     assert splits_of(spark, settings.output) == splits_of(spark, parted.output)
 
 
-def test_a_night_without_changes_looks_at_what_was_broken_and_at_nothing_else(
-    spark, settings, folder, cut, monkeypatch
-):
-    (folder / "b" / "cut.png").write_bytes(b"no image")
-    update_tiles(settings, spark=spark)
-    cut.clear()
-    looked = []
-    inspect = driver.inspect_images
-
-    def watched(*arguments):
-        found = inspect(*arguments)
-        looked.extend(each.uri.rsplit("/", 1)[-1] for each in found)
-        return found
-
-    monkeypatch.setattr(driver, "inspect_images", watched)
-    idle = update_tiles(settings, spark=spark)
-    assert (looked, cut, set(idle.left_out)) == (["cut.png"], [], {"b/cut.png"})
-    assert (idle.new, idle.changed, idle.unchanged) == (0, 0, 8)
-
-    # Mended, it is tiled; spoilt, an image keeps its former tiles and is listed.
-    draw(folder / "b" / "cut.png", 30)
-    (folder / "a" / "0 [x].png").write_bytes(b"spoilt")
-    mended = update_tiles(settings, spark=spark)
-    assert (cut, mended.new) == (["b/cut.png"], 1)
-    assert "its former tiles are kept" in mended.left_out["a/0 [x].png"]
-    assert "a/0 [x].png" in splits_of(spark, settings.output)
-
-
 def spoil(folder):
     """Files of which each ended the night."""
     (folder / "a" / "empty.png").write_bytes(b"")
@@ -291,21 +261,6 @@ def spoil(folder):
 
 
 LINK = {"b/dangling.png"}
-
-
-@pytest.mark.usefixtures("first")
-def test_images_in_a_folder_that_cannot_be_opened_are_not_removed(
-    spark, settings, folder, monkeypatch
-):
-    """They were counted as removed, and a copy elsewhere was taken for the image that had moved."""
-    copy, original = "b/copy.png", "a/0 [x].png"
-    shutil.copy(folder / original, folder / copy)
-    shutil.rmtree(folder / "a")
-    monkeypatch.setattr(update, "unseen_images", lambda *_: {"a": "it cannot be opened"})
-    done = update_tiles(settings, spark=spark)
-    assert (done.removed, done.relabelled, set(done.left_out)) == (0, 0, {"a", copy})
-    entries = {entry["source"]: entry for entry in done.manifest["sources"]}
-    assert (entries[original]["status"], entries[original]["label"]) == ("tiled", "a")
 
 
 @pytest.mark.parametrize("update_", [pytest.param(False, marks=pytest.mark.full), True])
@@ -474,28 +429,6 @@ def test_an_image_that_changes_while_it_is_tiled_is_left_out(
     assert hidden(settings) == ["_dataset.json"]
 
 
-def test_names_and_splits_of_a_table_are_wrong_for_single_images(spark, settings, folder, tmp_path):
-    table = tmp_path / "labels.csv"
-    lines = ["file,label,split", "0 [x].png,a,train", "1 [x].png,a,train", "2 [x].png,a,"]
-    lines += ["3 [x].png,a,test", "0.png,b,test", "twin.png,b,train"]
-    table.write_text("\n".join(lines))
-    draw(folder / "a" / "twin.png", 70)
-    draw(folder / "b" / "twin.png", 71)
-    told = replace(settings, labels=str(table))
-    with pytest.raises(EmptySplitError) as raised:
-        update_tiles(told, spark=spark)
-    assert raised.value.cells == (("b", "train", 1),)
-    done = update_tiles(replace(told, allow_empty=True), spark=spark)
-    missing = {"b/1.png", "b/2.png", "b/3.png"}
-    assert set(done.left_out) == {"a/twin.png", "b/twin.png", "a/2 [x].png", *missing}
-    assert done.new == 4
-    assert done.manifest["classes"] == ["a", "b"]
-    assert splits_of(spark, settings.output) == {
-        **{f"a/{i} [x].png": "train" for i in range(2)},
-        **{"a/3 [x].png": "test", "b/0.png": "test"},
-    }
-
-
 def test_a_plan_tells_and_writes_nothing(spark, once, settings, folder):
     said = []
     plan = plan_tiles(settings, spark=spark, say=said.append)
@@ -538,21 +471,6 @@ def test_each_night_leaves_a_report(once):
         assert len(outlines) == 8
         assert sum(each.count("z") for each in outlines) == told["angles"][angle]
     assert page.count("<img ") == 16
-
-
-@pytest.mark.usefixtures("first")
-def test_prune_drops_and_an_image_that_comes_back_has_its_split(spark, settings, folder, cut):
-    before = splits_of(spark, settings.output)
-    content = (folder / "b" / "2.png").read_bytes()
-    (folder / "b" / "2.png").unlink()
-    pruned = update_tiles(replace(settings, prune=True), spark=spark)
-    assert (pruned.removed, pruned.tiles) == (1, 0)
-    assert set(splits_of(spark, settings.output)) == set(before) - {"b/2.png"}
-    cut.clear()
-    (folder / "b" / "again.png").write_bytes(content)
-    update_tiles(settings, spark=spark)
-    assert cut == ["b/again.png"]
-    assert splits_of(spark, settings.output)["b/again.png"] == before["b/2.png"]
 
 
 @pytest.mark.full
