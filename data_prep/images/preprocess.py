@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.geometry.regions import Zones
 from data_prep.geometry.tiling_config import TilingConfig
-from data_prep.images.area_downsample import Shrunk, shrink
+from data_prep.images.area_downsample import Shrunk
 from data_prep.images.chunked_image import ChunkedImage
 from data_prep.images.intensity import ValueRange, normalise
 from data_prep.images.open_image import MAX_PIXELS, REGION_BYTES, open_image
@@ -113,9 +113,8 @@ def resample(
 ) -> Pixels | ChunkedImage:
     """Return an image whose sides are multiplied by factors, to at least one pixel.
 
-    Where an image shrinks, areas are averaged; one that is read part by part stays so, and has the
-    same values. Where it grows, cubic interpolation is used, limited to the range
-    of the original values.
+    Where an image shrinks, areas are averaged; one that is read part by part stays so. Where it
+    grows, cubic interpolation is used, limited to the range of the original values.
     """
     height, width, channels = pixels.shape
     # A file can state any number; the product may be infinite.
@@ -133,8 +132,6 @@ def resample(
         return ChunkedImage(Shrunk(pixels, *size))
     if isinstance(pixels, ChunkedImage):
         pixels = _decoded(pixels, max_pixels, name)
-    if shrinks:
-        return shrink(pixels, *size)
     grows = size[0] * size[1] > width * height
     how = cv2.INTER_CUBIC if grows else cv2.INTER_AREA
     resized: Pixels = cv2.resize(pixels, size, None, 0, 0, how).reshape(size[1], size[0], channels)
