@@ -44,11 +44,15 @@ def format_page(title: str, sections: Sequence[PageSection]) -> str:
     >>> "<td>0.93</td>" in page
     True
     """
-    body = "\n".join(_format_section(section) for section in sections)
+    return format_document(title, "\n".join(_format_section(section) for section in sections))
+
+
+def format_document(title: str, body: str, more_style: str = "") -> str:
+    """Return a page with a title; `body` is HTML."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{more_style}</style>\n</head>\n"
         f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
 
@@ -72,14 +76,16 @@ def _format_section(section: PageSection) -> str:
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")
     if section.rows:
-        parts.append(_format_table(section.rows))
+        parts.append(format_table(section.rows))
     if section.image:
         name, title = quote(section.image), escape(section.heading)
         parts.append(f'<a href="{name}"><img src="{name}" alt="{title}"></a>')
     return "\n".join(parts)
 
 
-def _format_table(rows: Sequence[Sequence[object]]) -> str:
+def format_table(rows: Sequence[Sequence[object]]) -> str:
+    """Return a table as HTML; the first row is its head."""
+
     def cells(row: Sequence[object], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row) + "</tr>"
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from data_prep.dataset.manifest import ImageRecord
 from data_prep.geometry.grid import TileSpec
-from distkeras_grid.pages import STYLE
+from distkeras_grid.pages import format_document, format_table
 from distkeras_grid.progress import format_bytes
 
 Corners = NDArray[np.float64]
@@ -141,78 +141,45 @@ def render(
 ) -> str:
     """Return the report as one page, with pages of all images beside it if there are many."""
     title = f"Tiles of {figures.input}"
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(figures.began)}, {figures.seconds:,.0f} s, to {escape(figures.output)}</p>",
-        _summary(figures),
-        _section("Images and tiles of this run", _counts(figures)),
-        _section("Left out", _reasons(figures.left_out, "Nothing was left out.")),
-    ]
-    if figures.quarantined:
-        parts.append(_section("In quarantine, not read", _reasons(figures.quarantined, "")))
-    if figures.copies:
-        parts.append(_section("Copies, tiled once", _reasons(figures.copies, "")))
-    if figures.ignored_splits:
-        reasons = _reasons(figures.ignored_splits, "")
-        parts.append(_section("In another split than the table says", reasons))
-    if figures.filter:
-        parts.append(_section("Filter", _filter(figures)))
-    if figures.alike:
-        parts.append(_section("Images of the same place", _alike(figures)))
-    parts += [
-        _section("Tiles by angle", _angles(figures)),
-        _section("Some tiles of each class", _sheets(shown)),
-        _section("Where tiles lie", _places(figures, shown, sources, angles, pages)),
-    ]
-    return _document(title, parts)
-
-
-def _document(title: str, parts: Sequence[str]) -> str:
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{MORE_STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body>\n</html>\n"
-    )
-
-
-def _section(heading: str, body: str) -> str:
-    return f"<h2>{escape(heading)}</h2>\n{body}" if body else ""
-
-
-def _table(rows: Sequence[Sequence[object]]) -> str:
-    head, *rest = rows
-    cells = "".join(f"<th>{escape(str(cell))}</th>" for cell in head)
-    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rest]
-    table = "".join(f"<tr>{line}</tr>" for line in (cells, *lines))
-    return f'<div class="scroll"><table>{table}</table></div>'
+    head = f"{figures.began}, {figures.seconds:,.0f} s, to {figures.output}"
+    sections = {
+        "Images and tiles of this run": _counts(figures),
+        "Left out": _reasons(figures.left_out) or "<p>Nothing was left out.</p>",
+        "In quarantine, not read": _reasons(figures.quarantined),
+        "Copies, tiled once": _reasons(figures.copies),
+        "In another split than the table says": _reasons(figures.ignored_splits),
+        "Filter": _filter(figures) if figures.filter else "",
+        "Images of the same place": _listed(
+            ("image", "and", "why"),
+            [(each["one"], each["other"], each["why"]) for each in figures.alike],
+        ),
+        "Tiles by angle": _angles(figures),
+        "Some tiles of each class": _sheets(shown),
+        "Where tiles lie": _places(figures, shown, sources, angles, pages),
+    }
+    parts = [f"<p>{escape(head)}</p>", _summary(figures)]
+    parts += [f"<h2>{escape(name)}</h2>\n{body}" for name, body in sections.items() if body]
+    return format_document(title, "\n".join(parts), MORE_STYLE)
 
 
 def _summary(figures: RunSummary) -> str:
-    rates = (
-        f"{format_bytes(figures.read_bytes)} ({figures.read_rate:,.1f} MB/s)",
-        f"{format_bytes(figures.written_bytes)} ({figures.written_rate:,.1f} MB/s)",
-    )
-    counts = (
-        *(figures.new, figures.changed, figures.unchanged, figures.relabelled),
-        len(figures.copies),
-    )
+    tiled = (figures.new, figures.changed, figures.unchanged, figures.relabelled)
+    counts = (*tiled, len(figures.copies))
+    others = (figures.removed, len(figures.left_out), len(figures.quarantined))
     kinds = ("new", "changed", "unchanged", "relabelled", "copies")
-    return _table(
+    return format_table(
         [
             ("images", *kinds, "gone", "left out", "in quarantine"),
-            (
-                *(f"{n:,}" for n in (sum(counts), *counts)),
-                f"{figures.removed:,}",
-                f"{len(figures.left_out):,}",
-                f"{len(figures.quarantined):,}",
-            ),
+            [f"{number:,}" for number in (sum(counts), *counts, *others)],
         ]
-    ) + _table(
+    ) + format_table(
         [
             ("read", "written", "tiles in the data set"),
-            (*rates, f"{figures.total_tiles:,}"),
+            (
+                f"{format_bytes(figures.read_bytes)} ({figures.read_rate:,.1f} MB/s)",
+                f"{format_bytes(figures.written_bytes)} ({figures.written_rate:,.1f} MB/s)",
+                f"{figures.total_tiles:,}",
+            ),
         ]
     )
 
@@ -221,17 +188,15 @@ def _counts(figures: RunSummary) -> str:
     if not figures.tiles:
         return "<p>No image was tiled.</p>"
     classes = sorted({name for by_class in figures.tiles.values() for name in by_class})
-    rows: list[list[object]] = [["split", *classes]]
+    rows: list[list[str]] = [["split", *classes]]
     for split, by_class in figures.tiles.items():
         images = figures.images[split]
         cells = [f"{images.get(c, 0):,} images, {by_class.get(c, 0):,} tiles" for c in classes]
         rows.append([split, *cells])
-    return _table(rows)
+    return format_table(rows)
 
 
-def _reasons(reasons: Mapping[str, str], none: str) -> str:
-    if not reasons:
-        return f"<p>{none}</p>"
+def _reasons(reasons: Mapping[str, str]) -> str:
     return _listed(("image", "why"), sorted(reasons.items()))
 
 
@@ -242,22 +207,17 @@ def _filter(figures: RunSummary) -> str:
         f"<p>{escape(str(figures.filter))} drops {figures.filtered:,} of "
         f"{figures.filtered + tiles:,} tiles.</p>"
     )
-    bare = [
-        (path, f"{n:,}") for path, n in sorted(figures.images_without_tiles.items())[:SHOWN_REASONS]
-    ]
-    return text + (_table([("image that keeps no tile", "tiles dropped"), *bare]) if bare else "")
-
-
-def _alike(figures: RunSummary) -> str:
-    """Return pairs of images that show the same place."""
-    rows = [(each["one"], each["other"], each["why"]) for each in figures.alike]
-    return _listed(("image", "and", "why"), rows)
+    bare = [(path, f"{n:,}") for path, n in sorted(figures.images_without_tiles.items())]
+    return text + _listed(("image that keeps no tile", "tiles dropped"), bare)
 
 
 def _listed(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return the first rows of a table; nothing if there are none."""
+    if not rows:
+        return ""
     more = len(rows) - SHOWN_REASONS
     note = f"<p>And {more:,} more: see the JSON file.</p>" if more > 0 else ""
-    return _table([head, *rows[:SHOWN_REASONS]]) + note
+    return format_table([head, *rows[:SHOWN_REASONS]]) + note
 
 
 def _coverage(figures: RunSummary) -> str:
@@ -290,11 +250,8 @@ def _angles(figures: RunSummary) -> str:
     text = f"<p>{min(numbers):,} to {max(numbers):,} tiles an angle, {len(numbers)} angles.</p>"
     if figures.excluded:
         text += f"<p>Zones keep off {figures.excluded:,} tiles.</p>"
-    bare = [
-        (path, f"{missing} of {len(numbers)}")
-        for path, missing in sorted(figures.without_tiles.items())[:SHOWN_REASONS]
-    ]
-    return picture + text + (_table([("image", "angles without a tile"), *bare]) if bare else "")
+    bare = [(path, f"{n} of {len(numbers)}") for path, n in sorted(figures.without_tiles.items())]
+    return picture + text + _listed(("image", "angles without a tile"), bare)
 
 
 def _sheets(shown: ReportImage) -> str:
@@ -318,7 +275,7 @@ def _places(
     if not paths:
         return _coverage(figures)
     first = _grids(paths[:FIRST_IMAGES], shown, sources, angles)
-    return _coverage(figures) + _angle_note(angles) + first + _links(figures, sorted(paths), pages)
+    return _coverage(figures) + first + _links(figures, sorted(paths), pages)
 
 
 def _links(figures: RunSummary, paths: Sequence[str], pages: Sequence[str]) -> str:
@@ -353,13 +310,9 @@ def image_pages(
         part = paths[start : start + PAGE_IMAGES]
         last = start + len(part)
         title = f"Images {start + 1:,} to {last:,} of {len(paths):,} from {figures.input}"
-        parts = [
-            f"<h1>{escape(title)}</h1>",
-            f'<p><a href="{escape(quote(first))}">Report of {escape(figures.began)}</a></p>',
-            _angle_note(angles),
-            _grids(part, shown, sources, angles),
-        ]
-        pages.append(_document(title, parts))
+        back = f'<p><a href="{escape(quote(first))}">Report of {escape(figures.began)}</a></p>'
+        body = back + _grids(part, shown, sources, angles)
+        pages.append(format_document(title, body, MORE_STYLE))
     return pages
 
 
@@ -377,22 +330,22 @@ def report_files(
     return {f"{stem}.json": figures.to_json(), **further, f"{stem}.html": first}
 
 
-def _angle_note(angles: Sequence[float]) -> str:
-    text = " and ".join(f"{angle:g}" for angle in angles)
-    return f"<p>Tiles at {text} degrees. What no square covers is in no tile at that angle.</p>"
-
-
 def _grids(
     paths: Sequence[str],
     shown: ReportImage,
     sources: Mapping[str, ImageRecord],
     angles: Sequence[float],
 ) -> str:
+    """Return images, and the tiles of each at some angles."""
+    text = " and ".join(f"{angle:g}" for angle in angles)
     grids = "".join(
         _grid(sources[path], shown.thumbnails[path], shown.squares.get(path), angles)
         for path in paths
     )
-    return f'<div class="grids">{grids}</div>'
+    return (
+        f"<p>Tiles at {text} degrees. What no square covers is in no tile at that angle.</p>"
+        f'<div class="grids">{grids}</div>'
+    )
 
 
 def grid_angles(spec: TileSpec) -> list[float]:
