@@ -38,8 +38,8 @@ from data_prep.images.ome_zarr import START as ZARR_START
 from data_prep.images.ome_zarr import ZarrFile
 from data_prep.images.own_readers import open_by_own_reader
 from data_prep.images.plane_selection import DecodedPlane, Pixels, PlaneSelector, without_alpha
-from data_prep.images.reader_base import ImageReader, VendorPlane, take
-from data_prep.images.tiff import TiffPlane, channel_number, find_plane
+from data_prep.images.reader_base import ImageReader, Plane, channel_number, take
+from data_prep.images.tiff import TiffReader
 from data_prep.images.tiff_planes import PlaneWindow
 from distkeras_grid.errors import (
     AmbiguousImageError,
@@ -69,8 +69,6 @@ CONTAINERS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[BinaryIO, str], Ima
     (ND2_START, Nd2File),
     (DM_STARTS, DmFile),
 )
-# One plane of a file that can hold several.
-Plane = TiffPlane | VendorPlane
 # Raised where a reader did not expect damage; their words are about its code, not about the file.
 SLIPS = (LookupError, TypeError, AttributeError, AssertionError, NameError, struct.error)
 # If a disk, a server or the host fails, OSError has one of these numbers. If a library finds a file
@@ -186,14 +184,14 @@ def _plane(start: bytes, stream: BinaryIO, name: str, choice: PlaneSelector) -> 
     if isinstance(stream, Folder):
         start = ZARR_START
     if start.startswith(TIFF_STARTS):
-        return find_plane(stream, name, choice)
+        return _taken(TiffReader(stream, name, choice), name, choice)
     for known, kind in CONTAINERS:
         if start.startswith(known):
             return _taken(kind(stream, name), name, choice)
     return None
 
 
-def _taken(container: ImageReader, name: str, choice: PlaneSelector) -> VendorPlane:
+def _taken(container: ImageReader, name: str, choice: PlaneSelector) -> Plane:
     with ExitStack() as opening:
         opening.callback(container.close)
         plane = take(container, name, choice)

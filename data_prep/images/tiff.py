@@ -1,8 +1,6 @@
-"""From a TIFF file to one plane of it, and what the file says about its pixels.
+"""TIFF files, by tifffile: which pages, focal planes and channels they hold, and what they say.
 
-A TIFF file can hold many images: pages, channels, focal planes and times. `find_plane` takes one of
-them. A file with several is refused, unless a `PlaneSelector` says which one. Reduced copies of an
-image (pyramid levels, thumbnails) do not count.
+Reduced copies of an image (pyramid levels, thumbnails) do not count.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import logging
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -19,14 +17,8 @@ from typing import BinaryIO
 import numpy as np
 import tifffile
 
-from data_prep.images.chunked_image import ChunkedImage
-from data_prep.images.plane_selection import (
-    PROJECTIONS,
-    DecodedPlane,
-    Pixels,
-    PlaneSelector,
-    project,
-)
+from data_prep.images.plane_selection import Pixels, PlaneSelector
+from data_prep.images.reader_base import PlaneInfo
 from data_prep.images.tiff_metadata import Ome, planes_stated, tiff_pixel_size
 from data_prep.images.tiff_planes import (
     CMYK,
@@ -43,124 +35,152 @@ from data_prep.images.tiff_planes import (
     has_display_table,
     orientation,
 )
-from distkeras_grid.errors import AmbiguousImageError, ImageError
+from distkeras_grid.errors import ImageError
 
-COLOUR_NAMES = ("red", "green", "blue")
 # Axes as tifffile names them: I, Q and R stand for "some sequence" that the file does not name.
 UNNAMED = "IQR"
-# Largest number of samples of one pixel: hyperspectral cameras have hundreds.
-MAX_SAMPLES = 1024
-# A plane has at most as many bytes as the largest image with 4 channels of 16 bits.
-MAX_PIXEL_BYTES = 8
 # A damaged or hostile description can state any number of planes; tifffile allocates them all.
 MAX_PLANES = 1_000_000
-# Most pixels of a plane that is read by region: tables of its tiles stay small.
-MAX_REGION_PIXELS = 1 << 34
 
 
 @dataclass(frozen=True)
-class TiffPlane:
-    """One plane of a TIFF file, as a `PlaneSelector` selects it."""
+class PagePlanes:
+    """The planes of one page, and the axes on which they lie."""
 
-    planes: Planes  # Planes of the file
-    described: Ome
-    choice: PlaneSelector
-    pixel_size: tuple[float, float] | None  # Width and height of a pixel, micrometres
+    planes: Planes
+    z_axis: str | None
+    channel_axis: str | None  # None where channels are samples of a pixel, or there is only one
 
-    @property
-    def _page(self) -> tifffile.TiffPage:
-        return self.planes.stack.first
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width as stored, pixels."""
-        return self._page.imagelength, self._page.imagewidth
+class TiffReader:
+    """A TIFF file as a `data_prep.images.reader_base.ImageReader`.
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the whole plane, bytes."""
-        return int(self._page.size) * (self._page.dtype.itemsize if self._page.dtype else 1)
+    Pages are its images, and places on the axes that are neither focal planes nor channels.
 
-    @property
-    def grain(self) -> tuple[int, int] | None:
-        """Height and width of the parts that can be decoded alone; None if only the whole can."""
-        height, width = self.size
-        is_known = height * width <= MAX_REGION_PIXELS
-        is_known &= self._page.samplesperpixel <= MAX_SAMPLES
-        return self.planes.grain if is_known else None
+    `stream`: must stay open for as long as planes are read.
+    `choice`: an axis without a name is taken for that of the focal planes or of the channels, if
+    one of these is chosen.
+    """
 
-    def read(self, window: PlaneWindow | None = None) -> Pixels:
-        """Decode the plane, or a rectangle of it."""
-        planes = self.planes if window is None else self.planes.crop(window)
+    def __init__(self, stream: BinaryIO, name: str, choice: PlaneSelector) -> None:
+        self._stream, self._name, self._choice = stream, name, choice
+        self._length = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
         with warnings_kept_away():
-            pixels = _chosen_planes(planes, self.described, self.planes.name, self.choice)
-        return np.ascontiguousarray(pixels)
+            self._tiff = open_tiff(stream, name)
+            _check_chain(self._tiff, stream, name)
+            if (stated := planes_stated(self._tiff)) > MAX_PLANES:
+                raise ImageError(
+                    f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
+                )
+            self._stacks = list(_stacks(self._tiff))
+        if not self._stacks:
+            raise ImageError(f"{name} holds no image. Remove it.")
+        self._rests = [self._other_axes(stack) for stack in self._stacks]
+        self.pages = sum(math.prod(rest.values()) for rest in self._rests)
+        self._known: dict[int, PagePlanes] = {}
+        self._last: tuple[object, Pixels] | None = None
+
+    def form(self, page: int) -> PlaneInfo:
+        """Return what the planes of a page are like."""
+        with warnings_kept_away():
+            known = self._page(page)
+            stack = known.planes.stack
+            first = stack.first
+            _check_kind(first, self._name)
+            described = Ome.of(self._tiff, stack.number)
+            pixel_size = tiff_pixel_size(self._tiff, first, described)
+            if orientation(first) >= 5 and pixel_size is not None:
+                pixel_size = pixel_size[::-1]
+            channels, samples = stack.length(known.channel_axis), _sample_channels(first)
+            if known.channel_axis is None:
+                channels = samples
+            elif samples > 1:
+                raise ImageError(
+                    f"{self._name} has {channels} channels of {samples} samples. Save it as a "
+                    "stack of gray images."
+                )
+            size = first.imagelength, first.imagewidth
+            notes = []
+            if first.photometric == MIN_IS_WHITE:
+                notes.append("inverted, for it stores white as 0")
+            if has_display_table(first):
+                notes.append("gray, without the colours in which ImageJ shows it")
+            return PlaneInfo(
+                *(size, np.dtype(first.dtype).itemsize, known.planes.grain, channels),
+                planes=stack.length(known.z_axis),
+                channel_names=described.channels,
+                is_colour=channels == 1 and _is_colour(first),
+                bits=described.bits if described.bits is not None else int(first.bitspersample),
+                pixel_size=pixel_size,
+                notes=tuple(notes),
+                samples=first.size // max(1, math.prod(size)),
+                chunk=first.chunks[:2],
+            )
+
+    def read(self, page: int, channel: int, plane: int, window: PlaneWindow) -> Pixels:
+        """Decode a rectangle, array [height, width] or [height, width, 3]."""
+        known = self._page(page)
+        first = known.planes.stack.first
+        is_whole = window == PlaneWindow(0, 0, first.imagewidth, first.imagelength)
+        planes = known.planes if is_whole else known.planes.crop(window)
+        axes = (known.z_axis, plane), (known.channel_axis, channel)
+        place = {axis: at for axis, at in axes if axis is not None}
+        if known.channel_axis is not None or _sample_channels(first) == 1:
+            with warnings_kept_away():
+                return planes.read(**place)
+        # All samples are decoded together.
+        key = page, plane, window
+        if self._last is None or self._last[0] != key:
+            with warnings_kept_away():
+                self._last = key, planes.read(**place)
+        return self._last[1][:, :, channel]
 
     def close(self) -> None:
-        """Do nothing: the file belongs to whoever opened it."""
+        """Forget what was decoded; the file belongs to whoever opened it."""
+        self._last = None
 
-    def picture(self, pixels: Pixels | ChunkedImage) -> DecodedPlane:
-        """Return pixels of the plane together with what the file says about them."""
-        page, described = self._page, self.described
-        stated = described.bits if described.bits is not None else int(page.bitspersample)
-        pixel_size = self.pixel_size
-        if orientation(page) >= 5 and pixel_size is not None:
-            pixel_size = pixel_size[::-1]
-        notes = []
-        if page.photometric == MIN_IS_WHITE:
-            notes.append("inverted, for it stores white as 0")
-        if has_display_table(page):
-            notes.append("gray, without the colours in which ImageJ shows it")
-        return DecodedPlane(
-            pixels,
-            stated if 8 < stated < 16 else None,
-            pixel_size,
-            tuple(notes),
-        )
-
-    def check_size(self, max_pixels: int) -> None:
-        """Refuse a plane that is too large to be decoded as a whole."""
-        page, name = self._page, self.planes.name
-        # A damaged header can ask for more memory than there is.
-        sizes = ((page.imagewidth, page.imagelength), page.chunks[1::-1])
-        item = page.dtype.itemsize if page.dtype is not None else 1
-        if max(page.size, math.prod(page.chunks)) * item > MAX_PIXEL_BYTES * max_pixels:
-            raise ImageError(
-                f"{name} would take {page.size * item:,} bytes for one plane of {page.shape} "
-                "values. Cut it into smaller images, or save it with fewer channels."
+    def _page(self, number: int) -> PagePlanes:
+        if number not in self._known:
+            stack, place = self._stack_of(number)
+            planes = Planes(stack, place, self._name, self._stream, self._length)
+            z_axis, axis = self._z_axis(stack), self._channel_axis(stack)
+            self._known[number] = PagePlanes(
+                planes,
+                z_axis if stack.length(z_axis) > 1 else None,
+                axis if stack.length(axis) > 1 else None,
             )
-        for width, height in sizes:
-            if width * height > max_pixels or page.samplesperpixel > MAX_SAMPLES:
-                raise ImageError(
-                    f"{name} has {width}x{height} pixels of {page.samplesperpixel} samples, and "
-                    f"can only be decoded as a whole, up to {max_pixels:,} pixels. Save it as a "
-                    "tiled TIFF, or allow more by --max-pixels."
-                )
+        return self._known[number]
+
+    def _stack_of(self, page: int) -> tuple[TiffSeries, dict[str, int]]:
+        """Return the series that holds a page, and the page's place on its other axes."""
+        for stack, rest in zip(self._stacks, self._rests, strict=True):
+            if page < (count := math.prod(rest.values())):
+                place = np.unravel_index(page, tuple(rest.values())) if rest else ()
+                return stack, dict(zip(rest, map(int, place), strict=True))
+            page -= count
+        raise ImageError(f"{self._name} has {self.pages} pages, from 0.")
+
+    def _other_axes(self, stack: TiffSeries) -> dict[str, int]:
+        """Return the lengths of the axes that are neither focal planes nor channels."""
+        used = {self._z_axis(stack), self._channel_axis(stack)}
+        return {axis: length for axis, length in stack.leading if axis not in used}
+
+    def _z_axis(self, stack: TiffSeries) -> str | None:
+        return _axis(stack, "Z", set(), is_chosen=self._choice.z is not None)
+
+    def _channel_axis(self, stack: TiffSeries) -> str | None:
+        used = {self._z_axis(stack)}
+        return _axis(stack, "C", used, is_chosen=self._choice.channel is not None)
 
 
-def find_plane(stream: BinaryIO, name: str, choice: PlaneSelector) -> TiffPlane:
-    """Find one plane in a TIFF file; nothing is decoded.
-
-    `stream`: must stay open for as long as the plane is read.
-    """
-    length = stream.seek(0, os.SEEK_END)
-    stream.seek(0)
-    with warnings_kept_away():
-        tiff = open_tiff(stream, name)
-        _check_chain(tiff, stream, name)
-        if (stated := planes_stated(tiff)) > MAX_PLANES:
-            raise ImageError(
-                f"{name} states {stated:,} planes, more than {MAX_PLANES:,}. Split it first."
-            )
-        stacks = list(_stacks(tiff))
-        if not stacks:
-            raise ImageError(f"{name} holds no image. Remove it.")
-        stack, others = _chosen_page(stacks, name, choice)
-        page = stack.first
-        _check_kind(page, name)
-        described = Ome.of(tiff, stack.number)
-        planes = Planes(stack, others, name, stream, length)
-        return TiffPlane(planes, described, choice, tiff_pixel_size(tiff, page, described))
+def _axis(stack: TiffSeries, letter: str, used: set[str | None], *, is_chosen: bool) -> str | None:
+    """Return the axis of this name; if a place on it is chosen, else one without a name."""
+    names = [axis for axis, _ in stack.leading]
+    if letter in names:
+        return letter
+    unnamed = [axis for axis in names if axis[0] in UNNAMED and axis not in used]
+    return unnamed[0] if unnamed and is_chosen else None
 
 
 def open_tiff(stream: BinaryIO, name: str) -> tifffile.TiffFile:
@@ -211,131 +231,21 @@ def _stacks(tiff: tifffile.TiffFile) -> Iterator[TiffSeries]:
         yield TiffSeries(series, number, tuple(zip(names, series.shape[:count], strict=True)))
 
 
-def _chosen_page(
-    stacks: list[TiffSeries], name: str, choice: PlaneSelector
-) -> tuple[TiffSeries, dict[str, int]]:
-    """Return the series that holds the chosen page, and the page's place on its other axes."""
-    rests = [_other_axes(stack, choice) for stack in stacks]
-    counts = [math.prod(rest.values()) for rest in rests]
-    if choice.page is None and sum(counts) > 1:
-        raise AmbiguousImageError(
-            f"{name} holds {sum(counts)} pages. Received: none to take. Choose one by --page 0 to "
-            f"{sum(counts) - 1}, or, if they are focal planes or channels, by --z or --channel."
-        )
-    number = choice.page or 0
-    for stack, rest, count in zip(stacks, rests, counts, strict=True):
-        if number < count:
-            place = np.unravel_index(number, tuple(rest.values())) if rest else ()
-            return stack, dict(zip(rest, map(int, place), strict=True))
-        number -= count
-    raise ImageError(
-        f"{name} has {sum(counts)} pages. Received: page {choice.page}, counted from 0."
-    )
-
-
-def _other_axes(stack: TiffSeries, choice: PlaneSelector) -> dict[str, int]:
-    """Return the lengths of the axes that are neither focal planes nor channels."""
-    used = {_z_axis(stack, choice), _channel_axis(stack, choice)}
-    return {axis: length for axis, length in stack.leading if axis not in used}
-
-
-def _z_axis(stack: TiffSeries, choice: PlaneSelector) -> str | None:
-    """Return the axis of focal planes; one without a name is taken for it if `z` is chosen."""
-    names = [axis for axis, _ in stack.leading]
-    if "Z" in names:
-        return "Z"
-    unnamed = [axis for axis in names if axis[0] in UNNAMED]
-    return unnamed[0] if unnamed and choice.z is not None else None
-
-
-def _channel_axis(stack: TiffSeries, choice: PlaneSelector) -> str | None:
-    names = [axis for axis, _ in stack.leading]
-    if "C" in names:
-        return "C"
-    unnamed = [axis for axis in names if axis[0] in UNNAMED and axis != _z_axis(stack, choice)]
-    return unnamed[0] if unnamed and choice.channel is not None else None
-
-
-def _chosen_planes(planes: Planes, described: Ome, name: str, choice: PlaneSelector) -> Pixels:
-    """Return the chosen channels of the chosen focal planes as one array."""
-    stack = planes.stack
-    axis = _channel_axis(stack, choice)
-    samples = _sample_channels(stack.first)
-    if axis is not None and stack.length(axis) > 1:
-        count = stack.length(axis)
-    else:
-        axis, count = None, samples
-    numbers = _channel_numbers(count, described.channels, stack.first, name, choice)
-    if numbers is None:
-        return _chosen_z(planes, name, choice)
-    if axis is None:
-        pixels = _chosen_z(planes, name, choice)
-        return pixels[:, :, numbers[0]] if len(numbers) == 1 else pixels[:, :, numbers]
-    channels = [_chosen_z(planes, name, choice, **{axis: number}) for number in numbers]
-    if channels[0].ndim == 3 and (samples > 1 or len(channels) > 1):
-        raise ImageError(
-            f"{name} has {count} channels of {channels[0].shape[2]} samples. Save it as a stack of "
-            "gray images."
-        )
-    return channels[0] if len(channels) == 1 else np.stack(channels, axis=2)
-
-
-def _chosen_z(planes: Planes, name: str, choice: PlaneSelector, **place: int) -> Pixels:
-    axis = _z_axis(planes.stack, choice)
-    count = planes.stack.length(axis)
-    if choice.z is None and count > 1:
-        raise AmbiguousImageError(
-            f"{name} holds {count} focal planes. Received: none to take. Choose one by --z 0 to "
-            f"{count - 1}, or make one of all by --z max or --z mean."
-        )
-    if axis is None or count == 1:
-        if choice.z is not None and choice.z not in PROJECTIONS and int(choice.z) > 0:
-            raise ImageError(f"{name} has one focal plane. Received: z {choice.z}, from 0.")
-        return planes.read(**place)
-    if choice.z in PROJECTIONS:
-        return project((planes.read(**place, **{axis: z}) for z in range(count)), choice.z)
-    z = int(choice.z or 0)
-    if z >= count:
-        raise ImageError(f"{name} has {count} focal planes. Received: z {z}, counted from 0.")
-    return planes.read(**place, **{axis: z})
-
-
 def _sample_channels(page: tifffile.TiffPage) -> int:
     """Return the number of channels in the samples of a pixel; 1 for gray and for colour."""
+    return 1 if _is_colour(page) or has_alpha(page) else int(page.samplesperpixel)
+
+
+def _is_colour(page: tifffile.TiffPage) -> bool:
+    """Tell whether a pixel has red, green and blue."""
+    if page.photometric == PALETTE:
+        return page.colormap is not None and not has_display_table(page)
     samples = int(page.samplesperpixel)
-    is_colour = page.photometric in COLOUR and samples in (3, 4)
-    is_cmyk = page.photometric == CMYK and samples == 4
-    return 1 if is_colour or is_cmyk or has_alpha(page) else samples
-
-
-def _channel_numbers(
-    count: int, names: Sequence[str], page: tifffile.TiffPage, name: str, choice: PlaneSelector
-) -> list[int] | None:
-    """Return the chosen channels, None if all samples of the one image are taken."""
-    if choice.channel is None:
-        if count > 1:
-            known = f" ({', '.join(names)})" if names else ""
-            raise AmbiguousImageError(
-                f"{name} holds {count} channels{known}. Received: none to take. Choose one by "
-                f"--channel 0 to {count - 1}, or three such as --channel 0,1,2 for red, green and "
-                "blue."
-            )
-        return None
-    is_colour = count == 1 and page.photometric in COLOUR
-    if is_colour:
-        count, names = len(COLOUR_NAMES), COLOUR_NAMES
-    numbers = [channel_number(text, count, names, name) for text in choice.channels]
-    return None if count == 1 else numbers
-
-
-def channel_number(text: str, count: int, names: Sequence[str], name: str) -> int:
-    """Return the number of the channel whose name or number is `text`."""
-    if text in names:
-        return list(names).index(text)
-    if text.isdecimal() and int(text) < count:
-        return int(text)
-    known = f": {', '.join(names)}" if names else ""
-    raise ImageError(f"{name} has {count} channels{known}. Received: channel {text}, from 0.")
+    return (
+        samples == 4
+        if page.photometric == CMYK
+        else page.photometric in COLOUR and samples in (3, 4)
+    )
 
 
 def _check_kind(page: tifffile.TiffPage, name: str) -> None:
