@@ -23,8 +23,9 @@ from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, tables_of
 from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize
 from data_prep.dataset.shards import COPIED_ROWS, SHARD_BYTES
 from data_prep.spark.driver import executor_errors, verify_row_counts
-from data_prep.spark.passes import settings, write_tiles
+from data_prep.spark.passes import write_tiles
 from data_prep.spark.progress import task_progress
+from data_prep.spark.scan import settings
 from distkeras_grid.errors import NoSpaceError, PathNotFoundError
 from distkeras_grid.progress import Say, format_bytes
 from distkeras_grid.spark.dataframes import MANIFEST, apply_label_overrides

@@ -39,8 +39,9 @@ from data_prep.spark.driver import (
     tiling_versions,
     verify_row_counts,
 )
-from data_prep.spark.passes import CHANGED, Reader, write_tiles
-from data_prep.spark.passes import settings as spark_settings
+from data_prep.spark.passes import write_tiles
+from data_prep.spark.scan import CHANGED, Reader
+from data_prep.spark.scan import settings as spark_settings
 from data_prep.splits.duplicate_pairs import to_json
 from data_prep.splits.fingerprint_store import save_fingerprints
 from distkeras_grid.errors import EmptyDataError, EmptySplitError

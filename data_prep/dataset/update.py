@@ -50,12 +50,12 @@ from data_prep.spark.driver import (
     check_output,
     cutting_of,
     executor_errors,
-    load_contents,
     refuse_errors,
     scan_images,
     summarize_errors,
 )
-from data_prep.spark.passes import ImageScan, Reader
+from data_prep.spark.passes import ImageScan
+from data_prep.spark.scan import Reader, load_contents
 from data_prep.splits.duplicate_pairs import MAX_LISTED, to_json
 from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints

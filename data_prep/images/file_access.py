@@ -116,6 +116,14 @@ class OpenFile:
         except (OSError, StorageError):
             return True
 
+    def read(self) -> bytes:
+        """Return all bytes."""
+        try:
+            self.stream.seek(0)
+            return self.stream.read()
+        except (OSError, StorageError) as error:
+            raise UnreadableImageError(f"{self._name} cannot be read: {_reason(error)}") from error
+
     def sha256(self) -> str:
         """Return the digest of all bytes."""
         try:

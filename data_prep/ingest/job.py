@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import field as described
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from data_prep.ingest.plan import IngestPlan, InputFile, make_plan
 from data_prep.ingest.resize import TargetSize
-from data_prep.ingest.settings import GLOBS, IngestSettings
+from data_prep.ingest.settings import IngestSettings
 from data_prep.ingest.stages import (
+    FileMeasure,
     ImageReading,
-    find_files,
     fit,
     read_rows,
     small_batches,
     transform_rows,
 )
 from data_prep.ingest.transforms import Transform
-from data_prep.spark.broken_links import Walk
-from data_prep.spark.discovery import (
-    check_files,
-    input_files,
-    open_files,
-    reported_paths,
-    unseen_images,
-    walked,
-)
+from data_prep.spark.discovery import InputFolder, find_images
 from data_prep.spark.driver import executor_errors, relative_to, summarize_errors, tiling_versions
 from data_prep.spark.passes import write_splits
 from data_prep.spark.progress import task_progress
+from data_prep.spark.scan import measure_files, run_in_batches
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.labels import differing_by_case
 from distkeras_grid.errors import (
-    EmptyDataError,
     ImageError,
     NoSpaceError,
     PathNotFoundError,
@@ -119,10 +112,8 @@ def ingest_folder(
         small_batches(session),
         ExitStack() as stack,
     ):
-        walk = walked(storage, settings.input)
-        glob = GLOBS[settings.format]
-        files = open_files(session, storage, settings.input, glob, walk)
-        inputs, hidden = _look(storage, files, walk, settings, say)
+        images = find_images(session, storage, settings)
+        hidden, inputs = images.hidden, _look(session, images, settings, say)
         plan = _plan(storage, inputs, settings, task_slots(session), say)
         for source, reason in sorted((plan.left_out | hidden).items()):
             say(f"  left out: {source}: {reason}")
@@ -130,7 +121,7 @@ def ingest_folder(
         reading = ImageReading(settings.format, look, plan.classes, plan.has_groups)
         field = settings.field(look, plan.classes)
         _check_space(plan, field, storage.free_space(settings.output), settings.output)
-        rows = read_rows(session, files, plan, reading)
+        rows = read_rows(session, plan, images.reader, reading)
         transform = None
         if settings.transforms:
             rows = stack.enter_context(_persist(rows))
@@ -150,24 +141,18 @@ def ingest_folder(
 
 
 def _look(
-    storage: Storage, files: DataFrame, walk: Walk, settings: IngestSettings, say: Say
-) -> tuple[list[InputFile], dict[str, str]]:
-    """Look at every file; return what was found, and why others could not be looked at, by path."""
-    spark, glob = files.sparkSession, GLOBS[settings.format]
-    below = relative_to(storage.resolve(settings.input))
-    listed = {below(uri): uri for uri in input_files(spark, files)}
-    check_files(storage, glob, listed, walk)
+    spark: SparkSession, images: InputFolder, settings: IngestSettings, say: Say
+) -> list[InputFile]:
+    """Return what is in the files, sorted by path; all must be readable."""
+    if images.broken:
+        raise ImageError(f"{summarize_errors(images.broken)} Nothing was written.")
     say(f"looking at the files in {settings.input} ...")
+    work = partial(measure_files, spark, FileMeasure(settings.format))
     with task_progress(spark, "looking", say):
-        inputs = find_files(files, settings.format)
-    _refuse_empty(listed.values(), {each.uri for each in inputs}, below)
-    hidden = unseen_images(spark, storage, settings.input, glob, listed, walk)
-    if not inputs:
-        raise EmptyDataError(
-            f"No file below {settings.input} is of the format {settings.format} ({glob}). Check "
-            f"the folder, or give another --format.{reported_paths(hidden)}"
-        )
-    return inputs, hidden
+        inputs = [*run_in_batches(work, images.lengths, images.reader, say)]
+    if gone := images.lengths.keys() - {each.uri for each in inputs}:
+        raise ImageError(f"{min(gone)} is gone, or cannot be read. Nothing was written.")
+    return sorted(inputs, key=lambda each: each.uri)
 
 
 def _plan(
@@ -182,18 +167,6 @@ def _plan(
     for line in differing_by_case("classes", plan.classes) + differing_by_case("groups", groups):
         say(line)
     return plan
-
-
-def _refuse_empty(
-    listed: Collection[str], uris: Collection[str], below: Callable[[str], str]
-) -> None:
-    """Refuse files of 0 bytes: Spark lists them, but returns no rows for them."""
-    reasons = {
-        below(uri): f"{below(uri)} is empty (0 bytes). Copy it again, or remove it."
-        for uri in set(listed) - set(uris)
-    }
-    if reasons:
-        raise ImageError(f"{summarize_errors(reasons)} Nothing was written.")
 
 
 def _check_space(plan: IngestPlan, field: Field, free: int, output: str) -> None:

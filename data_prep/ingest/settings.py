@@ -122,6 +122,11 @@ class IngestSettings:
         return {} if self.split == FOLDER else parse_fractions(self.split)
 
     @property
+    def file_glob(self) -> str:
+        """Names of the files of the format."""
+        return GLOBS[self.format]
+
+    @property
     def transforms(self) -> bool:
         """Whether the pixels become float32."""
         return self.standardise or self.pca

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.images.crash_isolation import LATER
+from data_prep.images.file_access import FileOpener, OpenFile
 from data_prep.images.open_image import decode_image
 from data_prep.ingest import cifar, idx
 from data_prep.ingest.plan import IngestPlan, IngestTask, InputFile, look_at
@@ -35,7 +35,16 @@ from data_prep.ingest.transforms import (
     principal_components,
     through_covariance,
 )
-from data_prep.spark.passes import CHANGED, settings
+from data_prep.spark.scan import (
+    CHANGED,
+    Batches,
+    Reader,
+    assigned_rows,
+    columns_of,
+    content_of,
+    settings,
+    use_one_thread,
+)
 from distkeras_grid.errors import ImageError
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
@@ -53,11 +62,6 @@ BATCH_BYTES = 8 << 20
 # Number of tasks whose sums the driver receives at once.
 SUMMING_TASKS = 8
 
-INPUT_SCHEMA = "uri string, sha256 string, shape array<int>, labels array<int>, pixel_sha256 string"
-UNITS = (
-    "path string, ordinal int, source string, split string, start int, stop int, "
-    "labels array<int>, key int, sha256 string, group string"
-)
 # Name, Spark type, and content of each column; the image column precedes them.
 COLUMNS = (
     ("label", "int", "number of the class"),
@@ -68,8 +72,6 @@ COLUMNS = (
 )
 # A further column where images have groups; null for one without.
 GROUP = (GROUP_COLUMN, "string", "what the image shows a part of, such as a specimen")
-
-Batches = Iterator["pa.RecordBatch"]
 
 
 @dataclass(frozen=True)
@@ -95,83 +97,61 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def find_files(files: DataFrame, kind: str) -> list[InputFile]:
-    """Look at every file; return them sorted by path."""
-    rows = files.select("path", "content").mapInArrow(_looker(kind), INPUT_SCHEMA).collect()
-    inputs = [
-        InputFile(row.uri, row.sha256, tuple(row.shape), tuple(row.labels), row.pixel_sha256)
-        for row in rows
-    ]
-    return sorted(inputs, key=lambda each: each.uri)
+@dataclass(frozen=True)
+class FileMeasure:
+    """What the scan measures in a file of a format: only what the plan needs is decoded."""
 
+    kind: str
 
-def _looker(kind: str) -> Callable[[Batches], Batches]:
-    def look(batches: Batches) -> Batches:
-        import pyarrow as pa
+    record = InputFile
 
-        whole = pa.list_(pa.int32())
-        text = pa.string()
-        kinds = {"uri": text, "sha256": text, "shape": whole, "labels": whole, "pixel_sha256": text}
-        schema = pa.schema(list(kinds.items()))
-        with LATER.trials() as trials:
-            for batch in batches:
-                for row in batch.to_pylist():
-                    file = (row["path"], row["content"], kind)
-                    if trials is not None:
-                        # If an image crashes its decoder, the error names it.
-                        trials.survive(row["path"], look_at, *file)
-                    yield pa.RecordBatch.from_pylist([vars(look_at(*file))], schema)
+    def __call__(self, uri: str, content: OpenFile) -> InputFile:
+        """Return what is in a file."""
+        return look_at(uri, content.read(), self.kind)
 
-    return look
+    def failure(self, uri: str, sha256: str, error: ImageError) -> InputFile:  # noqa: ARG002
+        """End the ingest: no image is left out."""
+        raise error
 
 
 def read_rows(
-    spark: SparkSession, files: DataFrame, plan: IngestPlan, reading: ImageReading
+    spark: SparkSession, plan: IngestPlan, reader: Reader, reading: ImageReading
 ) -> DataFrame:
     """Return all rows with uint8 pixels, one partition for each task, in the plan's order."""
-    from pyspark.sql import functions as F
+    import pyarrow as pa
 
+    _, schema = columns_of(IngestTask)
+    for name, kind in (("path", pa.string()), ("key", pa.int32()), ("ordinal", pa.int32())):
+        schema = schema.append(pa.field(name, kind))
     rows = [
-        (
-            *(unit.uri, ordinal, unit.source, unit.split, unit.start, unit.stop),
-            *(list(unit.labels), partition_key(unit.partition), unit.sha256, unit.group),
-        )
+        {**vars(unit), "path": unit.uri, "key": partition_key(unit.partition), "ordinal": ordinal}
         for ordinal, unit in enumerate(plan.units)
     ]
-    work = files.select("path", "content").join(
-        F.broadcast(spark.createDataFrame(rows, UNITS)), "path"
-    )
-    return (
-        work.repartition(plan.units[-1].partition + 1, F.col("key"))
-        .sortWithinPartitions("ordinal")
-        .mapInArrow(
-            _reader(reading),
-            spark_schema(pixel_field(reading.look, reading.classes), reading.columns),
-        )
+    table = pa.Table.from_pylist(rows, schema)
+    return assigned_rows(spark, table, plan.units[-1].partition + 1, reader).mapInArrow(
+        _read_task(reader.opening, reading),
+        spark_schema(pixel_field(reading.look, reading.classes), reading.columns),
     )
 
 
-def _reader(reading: ImageReading) -> Callable[[Batches], Batches]:
+def _read_task(opening: FileOpener, reading: ImageReading) -> Callable[[Batches], Batches]:
+    names = [each.name for each in fields(IngestTask)]
+
     def read(batches: Batches) -> Batches:
-        import cv2
-
-        cv2.setNumThreads(1)  # the one core that a Spark task has
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from read_unit(row.pop("content"), row, reading)
+        use_one_thread()
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            unit = IngestTask(**{name: row[name] for name in names})
+            with content_of(row, opening) as content:
+                yield from read_unit(content.read(), unit, reading)
 
     return read
 
 
-def read_unit(content: bytes, row: dict[str, Any], reading: ImageReading) -> Batches:
+def read_unit(content: bytes, unit: IngestTask, reading: ImageReading) -> Batches:
     """Yield the rows of one unit.
 
     `content`: bytes of the unit's file.
     """
-    unit = IngestTask(
-        *(row["path"], row["source"], row["split"], row["start"], row["stop"]),
-        *(tuple(row["labels"]), 0, row["sha256"], row["group"]),
-    )
     if hashlib.sha256(content).hexdigest() != unit.sha256:
         raise ImageError(f"{unit.uri} {CHANGED}. Run it again.")
     at = unit.start
@@ -203,7 +183,7 @@ def images_of(content: bytes, unit: IngestTask, reading: ImageReading) -> Iterat
 
 def record_batch(
     pixels: NDArray[np.uint8],
-    labels: tuple[int, ...],
+    labels: Sequence[int],
     unit: IngestTask,
     at: int,
     reading: ImageReading,

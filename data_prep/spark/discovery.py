@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
-from data_prep.dataset.diff import FileInfo
+from data_prep.dataset.diff import FileInfo, precheck_files
 from data_prep.dataset.plan import pluralize
-from data_prep.dataset.settings import TilingSettings
-from data_prep.images.multifile_images import ENDING
+from data_prep.images.file_access import SPARK
+from data_prep.images.multifile_images import ENDING, refuse_folders
 from data_prep.spark.broken_links import Walk, find_broken_links, folders_of, walk
 from data_prep.spark.driver import executor_errors, relative_to
+from data_prep.spark.scan import Reader
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
 from distkeras_grid.spark.storage import Storage, escaped
 
@@ -24,6 +26,16 @@ SHOWN = 5
 ATTRIBUTES = "._"
 
 
+class InputSettings(Protocol):
+    """Which files of a folder are images."""
+
+    @property
+    def input(self) -> str: ...  # noqa: D102
+
+    @property
+    def file_glob(self) -> str: ...  # noqa: D102
+
+
 def walked(storage: Storage, root: str, *, each_path: bool = False) -> Walk:
     """Return what this machine sees in a local folder; nothing of other file systems."""
     path = storage.local_path(root)
@@ -31,7 +43,7 @@ def walked(storage: Storage, root: str, *, each_path: bool = False) -> Walk:
 
 
 def list_images(
-    spark: SparkSession, storage: Storage, settings: TilingSettings, walk: Walk | None = None
+    spark: SparkSession, storage: Storage, settings: InputSettings, walk: Walk | None = None
 ) -> dict[str, FileInfo]:
     """Return all images of the input folder, by path; their content is not read.
 
@@ -51,10 +63,41 @@ def list_images(
         hidden = unseen_images(spark, storage, *where, (), walk)
         # An update must not remove all images: more likely a disk is not mounted.
         raise EmptyDataError(
-            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, or "
-            f"give --glob.{reported_paths(hidden)}"
+            f"No file below {settings.input} matches {settings.file_glob}. Check the folder, and "
+            f"--glob or --format.{reported_paths(hidden)}"
         )
     return listed
+
+
+@dataclass(frozen=True)
+class InputFolder:
+    """The images of a folder, and how tasks read them."""
+
+    listed: dict[str, FileInfo]  # By path
+    hidden: dict[str, str]  # Why others are not listed, see `unseen_images`
+    broken: dict[str, str]  # Why some of those listed cannot be read, by path
+    reader: Reader
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Sizes of the files that can be read in bytes, by their whole paths."""
+        good = (file for path, file in self.listed.items() if path not in self.broken)
+        return {file.uri: file.length for file in good}
+
+
+def find_images(
+    spark: SparkSession, storage: Storage, settings: InputSettings, *, each_path: bool = False
+) -> InputFolder:
+    """List the images of the input folder, and choose how tasks read them."""
+    walk = walked(storage, settings.input, each_path=each_path)
+    listed = list_images(spark, storage, settings, walk)
+    where = settings.input, settings.file_glob
+    hidden = unseen_images(spark, storage, *where, listed, walk)
+    reader = Reader.of(spark, storage.resolve(settings.input))
+    if reader.opening.kind == SPARK:
+        refuse_folders(file.uri for file in listed.values())
+    broken = precheck_files(listed, {}, reader.opening.most_bytes)
+    return InputFolder(listed, hidden, broken, reader)
 
 
 def check_files(storage: Storage, glob: str, listed: Iterable[str], walk: Walk) -> None:
@@ -125,7 +168,7 @@ def list_except(
 
 
 def _list_folders(
-    spark: SparkSession, storage: Storage, settings: TilingSettings, walk: Walk
+    spark: SparkSession, storage: Storage, settings: InputSettings, walk: Walk
 ) -> dict[str, FileInfo]:
     """Return the images that are folders, by their whole paths; not those that are closed."""
     if ENDING[1:] not in settings.file_glob:

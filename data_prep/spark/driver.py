@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from data_prep.dataset.commit import HIDDEN
 from data_prep.dataset.croissant import FILE as CROISSANT
@@ -20,14 +20,9 @@ from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.intensity import parse_normalising
 from data_prep.images.tiff_metadata import parse_length
 from data_prep.report.html import FOLDER as REPORTS
-from data_prep.spark.passes import (
-    ImageScan,
-    Reader,
-    inspect_images,
-    tile_frame,
-    write_tiles,
-)
+from data_prep.spark.passes import ImageScan, inspect_images, tile_frame, write_tiles
 from data_prep.spark.progress import task_progress
+from data_prep.spark.scan import Reader, retry_isolated, run_in_batches
 from data_prep.splits.assign import check_leaks
 from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.fingerprint_store import FOLDER as LIKENESS
@@ -41,10 +36,10 @@ from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.session import task_slots
 from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.versions import FOLDER as VERSIONS
-from distkeras_grid.spark.worker_jobs import DIED, job_error, spark_reason
+from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TILES = OutputKind(
     "data set of tiles",
@@ -62,13 +57,9 @@ TILES = OutputKind(
 )
 # At most this many unreadable images are named in one error.
 SHOWN_ERRORS = 5
-# Images of one Spark job of the first pass: their fingerprints, 120 MB, arrive together.
-LOOKED_AT_ONCE = 16_384
 # The schema is given, because a folder without rows has none.
 COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
-
-T = TypeVar("T")
 
 
 def check_output(storage: Storage, settings: TilingSettings) -> None:
@@ -128,55 +119,14 @@ def scan_images(
         cutting = cutting_of(settings, Storage(spark))
         scans = {}
 
-        def work_on(some: Mapping[str, int]) -> Callable[[Reader], list[ImageScan]]:
-            return lambda reader: inspect_images(spark, some, reader, cutting, shown)
+        def work(some: Mapping[str, int], reader: Reader) -> list[ImageScan]:
+            return inspect_images(spark, some, reader, cutting, shown)
 
-        for each in run_in_batches(work_on, lengths, reader, say):
+        for each in run_in_batches(work, lengths, reader, say):
             if fingerprints is not None and each.fingerprint:
                 fingerprints.add(each.pixel_sha256, each.fingerprint)
             scans[each.uri] = replace(each, fingerprint=b"")
     return scans
-
-
-def run_in_batches(
-    work_on: Callable[[Mapping[str, int]], Callable[[Reader], list[T]]],
-    lengths: Mapping[str, int],
-    reader: Reader,
-    say: Say,
-) -> Iterator[T]:
-    """Look at images in jobs of at most `LOOKED_AT_ONCE`, and yield what was seen.
-
-    `lengths`: sizes of the files in bytes, by their whole paths.
-    """
-    uris = list(lengths)
-    for start in range(0, len(uris), LOOKED_AT_ONCE):
-        some = {uri: lengths[uri] for uri in uris[start : start + LOOKED_AT_ONCE]}
-        yield from retry_isolated(work_on(some), reader, say)
-
-
-def retry_isolated(
-    work: Callable[[Reader], T],
-    reader: Reader,
-    say: Say,
-    undo: Callable[[], object] = lambda: None,
-) -> T:
-    """Do work on images; repeat it with care if a Python process died in each attempt.
-
-    Spark runs a dead task again, which then tries its images first. With the master local[N] it
-    does not.
-    """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        with interrupts_first():
-            return work(reader)
-    except (Py4JJavaError, PySparkException) as error:
-        if reader.care.always or spark_reason(error) != DIED:
-            raise
-    undo()
-    say("a Python process died; each image is tried in a process of its own now ...")
-    return work(replace(reader, care=replace(reader.care, always=True)))
 
 
 def relative_to(root: str) -> Callable[[str], str]:
@@ -204,26 +154,6 @@ def summarize_errors(reasons: Mapping[str, str]) -> str:
     shown = " ".join(reasons[path] for path in sorted(reasons)[:SHOWN_ERRORS])
     more = len(reasons) - SHOWN_ERRORS
     return f"{shown} And {more:,} more." if more > 0 else shown
-
-
-def load_contents(spark: SparkSession, uris: Sequence[str]) -> DataFrame:
-    """Return these files as ``path, modificationTime, length, content``, without missing ones."""
-    from pyspark.errors import AnalysisException
-
-    reader = spark.read.format("binaryFile")
-    for option in ("ignoreMissingFiles", "ignoreCorruptFiles"):
-        reader = reader.option(option, "true")
-    try:
-        return reader.load([escaped(uri) for uri in uris])
-    except AnalysisException:
-        # The options are for files that disappear after this check of each path.
-        storage = Storage(spark)
-        there = [escaped(uri) for uri in uris if storage.exists(uri)]
-        if len(there) == len(uris):
-            raise
-    if there:
-        return reader.load(there)
-    return spark.createDataFrame([], "path string, content binary")
 
 
 def cutting_of(settings: TilingSettings, storage: Storage) -> TilingConfig:
@@ -275,7 +205,7 @@ def common_format(scans: dict[str, ImageScan]) -> tuple[int, str]:
 @contextmanager
 def executor_errors(spark: SparkSession, path: str, doing: str) -> Iterator[None]:
     """Turn Spark's report of a failed task into the error that the task raised."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:

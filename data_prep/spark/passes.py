@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.dataset.plan import TaskAssignment, chunk_by_size
+from data_prep.dataset.plan import TaskAssignment
 from data_prep.dataset.schema import (
     SourceRow,
     encode,
@@ -31,48 +31,42 @@ from data_prep.geometry.tile_layout import TileLayout, lay_out
 from data_prep.geometry.tiler import Tile, group_by_base, iter_tiles
 from data_prep.geometry.tiling_config import TilingConfig, significant_bits
 from data_prep.images.chunked_image import ChunkedImage
-from data_prep.images.crash_isolation import LATER, DecodeSandbox, IsolationPolicy
-from data_prep.images.file_access import FILE, SPARK, FileOpener, OpenFile
+from data_prep.images.crash_isolation import LATER, IsolationPolicy
+from data_prep.images.file_access import FileOpener, OpenFile
 from data_prep.images.image_stats import survey
 from data_prep.images.intensity import range_from_columns, range_to_columns
 from data_prep.images.plane_selection import DecodedPlane
 from data_prep.images.preprocess import PreparedImage, converted, prepare
 from data_prep.report.samples import thumbnail
+from data_prep.spark.scan import (
+    CHANGED,
+    Batches,
+    Reader,
+    assigned_rows,
+    content_of,
+    measure_files,
+    one_image_a_batch,
+    settings,
+    use_one_thread,
+)
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.fingerprint import fingerprint
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.partitions import partition_key
-from distkeras_grid.spark.session import setting_of_session, task_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-CHANGED = "has changed since the job began"
 BATCH_TILES = 64
 # Number of neighbouring tiles that are encoded to measure their size: about one Parquet page.
 SAMPLE_TILES = 32
 PNG_TILES = 8
 ZSTD_LEVEL = 3
-# Bytes of image files in one task of the first pass.
-LOOKED_BYTES = 64 << 20
 ROW_GROUP_BYTES = 24 << 20
 PAGE_BYTES = 16 << 20
-
-SCAN_SCHEMA = (
-    "uri string, sha256 string, width int, height int, channels int, dtype string, "
-    "tile_bytes double, error string, notes string, pixel_sha256 string, bits int, "
-    "tiles int, excluded int, uncovered double, uncovered_by_angle double, empty_angles int, "
-    "pixel_size double, zones string, fingerprint binary, raw_bytes double, "
-    "difference_bytes double, png_bytes double, jpeg_bytes double, tile_seconds double, "
-    "decode_seconds double, thumbnail binary, "
-    "low double, high double, pass_rate double, stain string, cut_width int, cut_height int, "
-    "version string"
-)
-
-Batches = Iterator["pa.RecordBatch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +124,6 @@ class ImageScan:
         return self.pixel_sha256 or self.sha256
 
 
-@dataclass(frozen=True)
-class Reader:
-    """How the tasks of both passes read the images."""
-
-    opening: FileOpener
-    # Returns the columns ``path`` and ``content`` of files, if Spark reads them
-    contents: Callable[[Sequence[str]], DataFrame]
-    # Whether an image that can no longer be cut is left out, instead of raising an error
-    tolerant: bool = True
-    care: IsolationPolicy = LATER  # When images are first tried in a process of their own
-
-
 def inspect_images(
     spark: SparkSession,
     lengths: Mapping[str, int],
@@ -153,81 +135,24 @@ def inspect_images(
 
     `lengths`: sizes of the files in bytes, by their whole paths.
     """
-    look = inspector(cutting, reader.opening, frozenset(shown), reader.care)
-    images = image_rows(spark, lengths, reader)
-    with one_image_a_batch(spark):
-        batches = images.mapInArrow(look, SCAN_SCHEMA).toArrow().to_batches()
-    scans: list[ImageScan] = []
-    # Fingerprints are the largest part of the driver's memory: no second copy of all of them.
-    while batches:
-        scans += [ImageScan(**row) for row in batches.pop().to_pylist()]
-    return sorted(scans, key=lambda each: each.uri)
+    return measure_files(spark, TileMeasure(cutting, frozenset(shown)), lengths, reader)
 
 
-def image_rows(spark: SparkSession, lengths: Mapping[str, int], reader: Reader) -> DataFrame:
-    """Return images as rows, in tasks of about equal bytes.
+@dataclass(frozen=True)
+class TileMeasure:
+    """What the first pass measures: the image, and the tiles that it will give."""
 
-    `lengths`: sizes of the files in bytes, by their whole paths.
-    """
-    import pyarrow as pa
+    cutting: TilingConfig
+    shown: frozenset[str] = frozenset()  # Images of which there is a thumbnail, by whole path
 
-    if reader.opening.kind == SPARK:
-        return reader.contents(list(lengths)).select("path", "content")
-    slots = task_slots(spark)
-    parts = chunk_by_size(list(lengths.values()), min(LOOKED_BYTES, _share(lengths, slots)))
-    rows = {"path": list(lengths), "key": [partition_key(part) for part in parts]}
-    images = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
-    return images.repartition(parts[-1] + 1, "key").select("path")
+    record = ImageScan
 
+    def __call__(self, uri: str, content: OpenFile) -> ImageScan:
+        """Describe an image of which nothing has been read."""
+        return inspect_image(uri, content, self.cutting, is_shown=uri in self.shown)
 
-def _share(lengths: Mapping[str, int], slots: int) -> float:
-    """Return the bytes of images for one task, such that all slots get several tasks."""
-    return max(1.0, sum(lengths.values()) / (4 * slots))
-
-
-def inspector(
-    cutting: TilingConfig,
-    opening: FileOpener | None = None,
-    shown: frozenset[str] = frozenset(),
-    care: IsolationPolicy = LATER,
-) -> Callable[[Batches], Batches]:
-    """Return the function of a task of the first pass."""
-    by_path = opening or FileOpener(FILE)
-
-    def inspect(batches: Batches) -> Batches:
-        import pyarrow as pa
-
-        _use_one_thread()
-        with care.trials() as trials:
-            for batch in batches:
-                scans = [
-                    _inspect_row(row, by_path, cutting, shown, trials, care)
-                    for row in batch.to_pylist()
-                ]
-                schema = _inspected_schema()
-                rows = [{name: getattr(each, name) for name in schema.names} for each in scans]
-                yield pa.RecordBatch.from_pylist(rows, schema)
-
-    return inspect
-
-
-def _inspect_row(
-    row: dict[str, Any],
-    opening: FileOpener,
-    cutting: TilingConfig,
-    shown: frozenset[str],
-    trials: DecodeSandbox | None,
-    care: IsolationPolicy,
-) -> ImageScan:
-    uri, sha256 = row["path"], ""
-    try:
-        if trials is not None:
-            with content_of(row, opening) as content:
-                sha256 = content.sha256()
-            trials.survive(uri, _trial_scan, row, opening, cutting)
-        with care.in_time(), content_of(row, opening) as content:
-            return inspect_image(uri, content, cutting, is_shown=uri in shown)
-    except ImageError as error:
+    def failure(self, uri: str, sha256: str, error: ImageError) -> ImageScan:
+        """Return why an image cannot be tiled."""
         return _refused(uri, sha256, error)
 
 
@@ -235,16 +160,6 @@ def _refused(uri: str, sha256: str, error: ImageError) -> ImageScan:
     """Return why an image cannot be tiled; without a digest if it may be good."""
     digest = "" if isinstance(error, UnreadableImageError) else sha256
     return ImageScan(uri, digest, 0, 0, 0, "", 0.0, str(error))
-
-
-def _trial_scan(row: dict[str, Any], opening: FileOpener, cutting: TilingConfig) -> None:
-    with content_of(row, opening) as content:
-        inspect_image(row["path"], content, cutting)
-
-
-def content_of(row: Mapping[str, Any], opening: FileOpener) -> OpenFile:
-    """Open the image of a row of `image_rows`."""
-    return OpenFile.of(row["content"]) if "content" in row else opening.open(row["path"])
 
 
 def inspect_image(
@@ -430,7 +345,6 @@ def tile_frame(
     `units`: units in the order of their partitions.
     """
     import pyarrow as pa
-    from pyspark.sql import functions as F
 
     sources = [unit.source for unit in units]
     rows: dict[str, list[Any]] = {
@@ -447,19 +361,12 @@ def tile_frame(
         "high": [source.high for source in sources],
         "stain": [source.stain for source in sources],
     }
-    work = spark.createDataFrame(pa.table(rows, _work_schema(rows)))
-    if reader.opening.kind == SPARK:
-        contents = reader.contents(rows["path"]).select("path", "content")
-        work = contents.join(F.broadcast(work), "path")
-    partitions = units[-1].partition + 1
+    table = pa.table(rows, _work_schema(rows))
+    work = assigned_rows(spark, table, units[-1].partition + 1, reader)
     cut = cutter(
         *(field, cutting, reader.opening, dropped), tolerant=reader.tolerant, care=reader.care
     )
-    return (
-        work.repartition(partitions, F.col("key"))
-        .sortWithinPartitions("ordinal")
-        .mapInArrow(cut, spark_schema(field))
-    )
+    return work.mapInArrow(cut, spark_schema(field))
 
 
 def _work_schema(rows: Mapping[str, Any]) -> pa.Schema:
@@ -486,7 +393,7 @@ def cutter(
     """
 
     def cut(batches: Batches) -> Batches:
-        _use_one_thread()
+        use_one_thread()
         with care.trials() as trials:
             for row in (row for batch in batches for row in batch.to_pylist()):
                 with ExitStack() as resources:
@@ -562,7 +469,7 @@ def _trial_cut(
     row: dict[str, Any], opening: FileOpener, field: Field, cutting: TilingConfig
 ) -> Iterator[None]:
     """Cut an image, to see whether the process survives it."""
-    _use_one_thread()
+    use_one_thread()
     with (
         content_of(row, opening) as content,
         closing(_prepared(row, content, field, cutting)) as ready,
@@ -604,37 +511,3 @@ def write_splits(
     with settings(spark, writers):
         writer = rows.write.mode("errorifexists").partitionBy("split")
         writer.options(**{name: str(value) for name, value in options.items()}).parquet(output)
-
-
-def one_image_a_batch(spark: SparkSession) -> Any:
-    """Pass images to Python one by one; the default is up to 10,000 in one piece of memory."""
-    return settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"})
-
-
-@contextmanager
-def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
-    """Change settings of the session for a while."""
-    with ExitStack() as stack:
-        for name, value in values.items():
-            stack.enter_context(setting_of_session(spark, name, value))
-        yield
-
-
-def _use_one_thread() -> None:
-    """Keep OpenCV to the one core that a Spark task has."""
-    import cv2
-
-    cv2.setNumThreads(1)
-
-
-def _inspected_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    kinds = {
-        "string": pa.string(),
-        "int": pa.int32(),
-        "double": pa.float64(),
-        "binary": pa.binary(),
-    }
-    pairs = (entry.split() for entry in SCAN_SCHEMA.split(", "))
-    return pa.schema([(name, kinds[kind]) for name, kind in pairs])

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from data_prep.dataset.diff import precheck_files
 from data_prep.dataset.settings import TilingSettings
 from data_prep.images.chunked_image import ChunkedImage
-from data_prep.images.crash_isolation import DecodeSandbox, IsolationPolicy
-from data_prep.images.file_access import SPARK, FileOpener, OpenFile, choose_opening
+from data_prep.images.file_access import SPARK, OpenFile
 from data_prep.images.image_stats import survey
-from data_prep.images.multifile_images import refuse_folders
 from data_prep.images.open_image import open_image
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.spark.discovery import list_images, unseen_images, walked
-from data_prep.spark.driver import executor_errors, load_contents, run_in_batches
-from data_prep.spark.passes import Reader, content_of, image_rows, one_image_a_batch
+from data_prep.spark.discovery import InputFolder, find_images
+from data_prep.spark.driver import executor_errors
 from data_prep.spark.progress import task_progress
+from data_prep.spark.scan import CHANGED, measure_files, run_in_batches
 from data_prep.splits.fingerprint import fingerprint
 from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.labels import compile_pattern
@@ -30,16 +27,10 @@ from data_prep.splits.leakage import LeakRecord
 from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
 from distkeras_grid.progress import Say
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
-from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.storage import Storage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
-
-Batches = Iterator["pa.RecordBatch"]
-
-SCAN_SCHEMA = "uri string, pixel_sha256 string, fingerprint binary, error string"
 
 
 @dataclass(frozen=True)
@@ -51,27 +42,40 @@ class ScanResult:
     unreadable: dict[str, str]  # Why other files could not be looked at, by path
 
 
+@dataclass(frozen=True, slots=True)
+class PixelScan:
+    """The pixels of one file."""
+
+    uri: str
+    pixel_sha256: str = ""
+    fingerprint: bytes = b""
+    error: str | None = None
+
+
 @dataclass(frozen=True)
-class ScanSettings:
-    """What a task does with each image."""
+class PixelMeasure:
+    """What the check of leaks measures."""
 
     choice: PlaneSelector  # Page, channel and focal plane of files that hold several
     max_pixels: int  # Larger images that can only be decoded as a whole are refused
     near_duplicates: bool  # Whether fingerprints are computed
 
-    def at(self, uri: str, content: OpenFile) -> dict[str, Any]:
-        """Return the digest and the fingerprint of an image, or why it has none."""
-        try:
-            picture = open_image(content.stream, uri, self.choice, max_pixels=self.max_pixels)
-            pixels = picture.pixels
-            with closing(pixels) if isinstance(pixels, ChunkedImage) else nullcontext():
-                stats = survey(pixels)
-        except ImageError as error:
-            return {"uri": uri, "error": str(error)}
+    record = PixelScan
+
+    def __call__(self, uri: str, content: OpenFile) -> PixelScan:
+        """Return the digest and the fingerprint of an image."""
+        picture = open_image(content.stream, uri, self.choice, max_pixels=self.max_pixels)
+        pixels = picture.pixels
+        with closing(pixels) if isinstance(pixels, ChunkedImage) else nullcontext():
+            stats = survey(pixels)
         if content.is_changed:
-            return {"uri": uri, "error": f"{uri} has changed while it was read. Run it again."}
+            raise ImageError(f"{uri} {CHANGED}. Run it again.")
         likeness = fingerprint(stats.small, stats.shrink) if self.near_duplicates else b""
-        return {"uri": uri, "pixel_sha256": stats.pixel_sha256, "fingerprint": likeness}
+        return PixelScan(uri, stats.pixel_sha256, likeness)
+
+    def failure(self, uri: str, sha256: str, error: ImageError) -> PixelScan:  # noqa: ARG002
+        """Return why an image has no digest."""
+        return PixelScan(uri, error=str(error))
 
 
 def look_at_folder(
@@ -89,68 +93,48 @@ def look_at_folder(
     split_of = compile_pattern(patterns[0], "split")
     group_of = None if patterns[1] is None else compile_pattern(patterns[1], "group")
     check_executors(spark, TILING_PACKAGES)
-    storage = Storage(spark)
     # A folder that two splits reach is a leak.
-    walk = walked(storage, settings.input, each_path=True)
-    listed = list_images(spark, storage, settings, walk)
-    where = settings.input, settings.file_glob
-    hidden = unseen_images(spark, storage, *where, listed, walk)
-    opening = choose_opening(spark, storage.resolve(settings.input))
-    if opening.kind == SPARK:
-        refuse_folders(file.uri for file in listed.values())
-        say(opening.describe())
-    unreadable = precheck_files(listed, {}, opening.most_bytes)
-    lengths = {file.uri: file.length for name, file in listed.items() if name not in unreadable}
-    look = ScanSettings(settings.choice, settings.max_pixels, near_duplicates)
+    images = find_images(spark, Storage(spark), settings, each_path=True)
+    if images.reader.opening.kind == SPARK:
+        say(images.reader.opening.describe())
     prints = FingerprintFile()
-    rows = _looked(spark, lengths, opening, look, settings.input, say, prints) if lengths else {}
-    looks = {
-        name: rows.get(file.uri) or {"error": f"{file.uri} is gone, or cannot be read."}
-        for name, file in listed.items()
-        if name not in unreadable
+    measure = PixelMeasure(settings.choice, settings.max_pixels, near_duplicates)
+    scans = _scan(spark, images, measure, settings.input, say, prints)
+    gone = {
+        name: f"{file.uri} is gone, or cannot be read."
+        for name, file in images.listed.items()
+        if file.uri not in scans
     }
-    unreadable |= hidden | {
-        name: row["error"] for name, row in looks.items() if row["error"] is not None
-    }
-    digests = {name: row["pixel_sha256"] for name, row in looks.items() if name not in unreadable}
+    good = {name: scans[file.uri] for name, file in images.listed.items() if name not in gone}
+    errors = {name: scan.error for name, scan in good.items() if scan.error is not None}
+    unreadable = images.hidden | gone | images.broken | errors
+    digests = {name: scan.pixel_sha256 for name, scan in good.items() if name not in errors}
     pictures = divided(digests, split_of, group_of, whole=not unreadable)
     if group_of is not None:
         alone = sum(picture.group is None for picture in pictures)
         say(f"{alone:,} of {len(pictures):,} images have no group")
-    names = {name: listed[name].uri for name in digests if near_duplicates}
+    names = {name: images.listed[name].uri for name in digests if near_duplicates}
     return ScanResult(pictures, NameChange(names, prints), unreadable)
 
 
-def _looked(
+def _scan(
     spark: SparkSession,
-    lengths: Mapping[str, int],
-    opening: FileOpener,
-    look: ScanSettings,
+    images: InputFolder,
+    measure: PixelMeasure,
     folder: str,
     say: Say,
     prints: FingerprintFile,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, PixelScan]:
     """Return what the tasks saw, by the whole paths of the files; add fingerprints to a file."""
-    limit = python_limit_mb(spark.sparkContext.getConf().get, str(spark.sparkContext.master))
-    reader = Reader(opening, partial(load_contents, spark), care=IsolationPolicy(memory_mb=limit))
-
-    def work_on(some: Mapping[str, int]) -> Callable[[Reader], list[dict[str, Any]]]:
-        def work(reader: Reader) -> list[dict[str, Any]]:
-            task = looker(look, reader.opening, reader.care)
-            images = image_rows(spark, some, reader)
-            with one_image_a_batch(spark):
-                return list(images.mapInArrow(task, SCAN_SCHEMA).toArrow().to_pylist())
-
-        return work
-
     say(f"looking at the images in {folder} ...")
+    work = partial(measure_files, spark, measure)
     with executor_errors(spark, folder, "the check of"), task_progress(spark, "looking", say):
-        rows = {}
-        for row in run_in_batches(work_on, lengths, reader, say):
-            if likeness := row.pop("fingerprint"):
-                prints.add(row["uri"], likeness)
-            rows[row["uri"]] = row
-        return rows
+        scans = {}
+        for scan in run_in_batches(work, images.lengths, images.reader, say):
+            if scan.fingerprint:
+                prints.add(scan.uri, scan.fingerprint)
+            scans[scan.uri] = PixelScan(scan.uri, scan.pixel_sha256, error=scan.error)
+        return scans
 
 
 def divided(
@@ -201,46 +185,3 @@ def _group_of(pattern: re.Pattern[str], name: str, path: str) -> str | None:
     # Normalised as for labels and groups: some file systems write decomposed letters.
     match = pattern.search(unicodedata.normalize("NFC", path))
     return match.group(name) if match else None
-
-
-def looker(
-    look: ScanSettings, opening: FileOpener, care: IsolationPolicy
-) -> Callable[[Batches], Batches]:
-    """Return the function of a task, which looks at each image."""
-
-    def run(batches: Batches) -> Batches:
-        import cv2
-        import pyarrow as pa
-
-        cv2.setNumThreads(1)
-        kinds = {"fingerprint": pa.binary()}
-        names = [entry.split()[0] for entry in SCAN_SCHEMA.split(", ")]
-        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
-        with care.trials() as trials:
-            for batch in batches:
-                for row in batch.to_pylist():
-                    record = _look(row, opening, look, trials, care)
-                    yield pa.RecordBatch.from_pylist([record], schema)
-
-    return run
-
-
-def _look(
-    row: dict[str, Any],
-    opening: FileOpener,
-    look: ScanSettings,
-    trials: DecodeSandbox | None,
-    care: IsolationPolicy,
-) -> dict[str, Any]:
-    try:
-        if trials is not None:
-            trials.survive(row["path"], _open_and_look, row, opening, look)
-        with care.in_time():
-            return _open_and_look(row, opening, look)
-    except ImageError as error:
-        return {"uri": row["path"], "error": str(error)}
-
-
-def _open_and_look(row: dict[str, Any], opening: FileOpener, look: ScanSettings) -> dict[str, Any]:
-    with content_of(row, opening) as content:
-        return look.at(row["path"], content)

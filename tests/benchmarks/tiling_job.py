@@ -38,12 +38,11 @@ from data_prep.images.plane_selection import PlaneSelector
 from data_prep.spark.passes import (
     PAGE_BYTES,
     ZSTD_LEVEL,
-    Reader,
     inspect_images,
-    one_image_a_batch,
     tile_frame,
     write_tiles,
 )
+from data_prep.spark.scan import Reader, one_image_a_batch
 from distkeras_grid.spark.session import build_session, task_slots
 from tests.benchmarks.scale import measuring
 from tests.benchmarks.tables import print_head, print_row

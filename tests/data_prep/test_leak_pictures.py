@@ -6,22 +6,20 @@ from functools import partial
 from io import BytesIO
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import tifffile
 
 from data_prep.dataset.manifest import LEFT_OUT, REMOVED, TILED, ImageRecord
 from data_prep.images.content_hash import pixel_digest
-from data_prep.images.crash_isolation import IsolationPolicy
-from data_prep.images.file_access import FileOpener, OpenFile
+from data_prep.images.file_access import OpenFile
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.spark import presplit_folder
 from data_prep.spark.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
-from data_prep.spark.presplit_folder import ScanSettings, divided, looker
+from data_prep.spark.presplit_folder import PixelMeasure, divided
 from data_prep.splits.leakage import find_leaks
 from data_prep.splits.near_duplicates import DuplicatePair
-from distkeras_grid.errors import EmptyDataError, LabelError, StorageError
+from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
 from distkeras_grid.spark.folds import Folds
 
 
@@ -84,31 +82,6 @@ def test_folds_are_judged_like_splits():
     assert leaks_of_folds(known, replace(folds, held_out={"a.png": "x_0"}), alike) == []
 
 
-class LostBlock(BytesIO):
-    """A file above 64 MB on HDFS of which no DataNode has a block."""
-
-    def read(self, *_):
-        raise StorageError("Cannot read /raw/a.tif on HDFS: BlockMissingException.")
-
-
-class LossyDisks(FileOpener):
-    def open(self, uri):
-        return OpenFile(LostBlock(b"x"), name=uri)
-
-
-@pytest.mark.parametrize("always", [False, True])
-def test_an_image_that_cannot_be_read_to_its_end_is_named(always):
-    look = looker(
-        ScanSettings(PlaneSelector(), MAX_PIXELS, False),
-        LossyDisks("webhdfs"),
-        IsolationPolicy(always),
-    )
-    batches = look(iter([pa.RecordBatch.from_pylist([{"path": "hdfs:/raw/a.tif"}])]))
-    (seen,) = (row for batch in batches for row in batch.to_pylist())
-    assert "a.tif" in seen["error"]
-    assert seen["pixel_sha256"] is None
-
-
 def folder(*names, group=None, whole=True):
     groups = None if group is None else re.compile(group)
     return divided(dict.fromkeys(names, "c"), re.compile(FIRST_FOLDER), groups, whole=whole)
@@ -147,11 +120,12 @@ def test_a_large_image_is_looked_at_part_by_part(monkeypatch, near_duplicates):
     pixels = np.random.default_rng(0).integers(0, 256, (200, 300, 3), dtype=np.uint8)
     stream = BytesIO()
     tifffile.imwrite(stream, pixels, tile=(64, 64), photometric="rgb")
-    look = ScanSettings(PlaneSelector(), MAX_PIXELS, near_duplicates)
-    whole = look.at("a.tif", OpenFile.of(stream.getvalue()))
+    look = PixelMeasure(PlaneSelector(), MAX_PIXELS, near_duplicates)
+    whole = look("a.tif", OpenFile.of(stream.getvalue()))
     by_part = partial(presplit_folder.open_image, region_bytes=0)
     monkeypatch.setattr(presplit_folder, "open_image", by_part)
-    assert look.at("a.tif", OpenFile.of(stream.getvalue())) == whole
-    assert whole["pixel_sha256"] == pixel_digest(pixels)
-    assert bool(whole["fingerprint"]) is near_duplicates
-    assert "a.tif" in look.at("a.tif", OpenFile.of(stream.getvalue()[:9000]))["error"]
+    assert look("a.tif", OpenFile.of(stream.getvalue())) == whole
+    assert whole.pixel_sha256 == pixel_digest(pixels)
+    assert bool(whole.fingerprint) is near_duplicates
+    with pytest.raises(ImageError, match=r"a\.tif"):
+        look("a.tif", OpenFile.of(stream.getvalue()[:9000]))

@@ -24,7 +24,7 @@ from data_prep.geometry.grid import count_tiles
 from data_prep.images import file_access
 from data_prep.images.file_access import FileOpener
 from data_prep.images.open_image import decode_image
-from data_prep.spark import driver
+from data_prep.spark import driver, scan
 from data_prep.spark.leak_check import check_leaks_of
 from data_prep.splits.fingerprint_store import load_fingerprints
 from distkeras_grid.errors import (
@@ -238,7 +238,7 @@ def test_images_that_are_looked_at_in_several_jobs_make_the_same_night(
         return found
 
     monkeypatch.setattr(driver, "inspect_images", watched)
-    monkeypatch.setattr(driver, "LOOKED_AT_ONCE", 3)
+    monkeypatch.setattr(scan, "LOOKED_AT_ONCE", 3)
     parted = replace(settings, output=str(tmp_path / "parted"))
     update_tiles(parted, spark=spark)
     assert len(jobs) > 1

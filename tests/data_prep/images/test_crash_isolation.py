@@ -21,9 +21,8 @@ from data_prep.images.file_access import FILE, FileOpener
 from data_prep.images.open_image import read_image
 from data_prep.ingest.job import ingest_images
 from data_prep.ingest.settings import IngestSettings
-from data_prep.spark.driver import retry_isolated
 from data_prep.spark.leak_check import check_leaks_of
-from data_prep.spark.passes import Reader
+from data_prep.spark.scan import Reader, retry_isolated
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.spark.dataframes import read_parquet
 
@@ -109,10 +108,12 @@ import pyarrow as pa
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.tiling_config import TilingConfig
 from data_prep.images.crash_isolation import IsolationPolicy
+from data_prep.images.file_access import FileOpener
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.spark.passes import inspector
+from data_prep.spark.passes import TileMeasure
+from data_prep.spark.scan import scan_task
 config = TilingConfig(TileSpec(8), "raw", 90, None, PlaneSelector())
-look = inspector(config, care=IsolationPolicy(deadline=0.2))
+look = scan_task(TileMeasure(config), FileOpener("file"), IsolationPolicy(deadline=0.2))
 list(look(iter([pa.RecordBatch.from_pydict({{"path": ["file:{tmp_path}/0.png"]}})])))
 """
     ended = subprocess.run(

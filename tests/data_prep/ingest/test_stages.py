@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from data_prep.ingest import stages
+from data_prep.ingest.plan import IngestTask
 from data_prep.ingest.resize import TargetSize
 from data_prep.ingest.stages import ImageReading, read_unit
 from distkeras_grid.errors import ImageError
@@ -24,16 +25,13 @@ def _small_batches(monkeypatch):
     monkeypatch.setattr(stages, "BATCH_BYTES", 6500)
 
 
-def unit(start, stop, labels):
-    return {
-        **{"path": "file:/in/x", "source": "x", "split": "test", "key": 7},
-        **{"start": start, "stop": stop, "labels": labels, "group": None},
-    }
+def unit(start, stop, labels, sha256="", **more):
+    return IngestTask("file:/in/x", "x", "test", start, stop, tuple(labels), 7, sha256, **more)
 
 
-def rows_of(content, row, reading):
-    row = {"sha256": hashlib.sha256(content).hexdigest(), **row}
-    batches = list(read_unit(content, row, reading))
+def rows_of(content, unit, reading):
+    sha256 = unit.sha256 or hashlib.sha256(content).hexdigest()
+    batches = list(read_unit(content, replace(unit, sha256=sha256), reading))
     return batches, [each for batch in batches for each in batch.to_pylist()]
 
 
@@ -73,7 +71,7 @@ def test_an_image_file_is_one_row_of_the_common_look():
     assert "group" not in rows[0]
     grouped = replace(reading, has_groups=True)
     for group in ("S1", None):
-        _, (row,) = rows_of(stream.getvalue(), {**unit(0, 1, [2]), "group": group}, grouped)
+        _, (row,) = rows_of(stream.getvalue(), unit(0, 1, [2], group=group), grouped)
         assert row["group"] == group
 
 
@@ -83,4 +81,4 @@ def test_a_file_that_has_changed_since_its_split_was_chosen_is_refused():
     Image.new("L", (50, 20), 7).save(stream, "PNG")
     reading = ImageReading("images", TargetSize(8, 8, 3), CLASSES)
     with pytest.raises(ImageError, match=r"/in/x has changed"):
-        rows_of(stream.getvalue(), {**unit(0, 1, [2]), "sha256": "0" * 64}, reading)
+        rows_of(stream.getvalue(), unit(0, 1, [2], "0" * 64), reading)

@@ -33,18 +33,16 @@ from data_prep.images.intensity import count_values, normalise, parse_normalisin
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
 from data_prep.images.preprocess import prepare
-from data_prep.spark.driver import load_contents
 from data_prep.spark.passes import (
     ImageScan,
-    Reader,
+    TileMeasure,
     cut_image,
     cutter,
     inspect_image,
     inspect_images,
-    inspector,
-    one_image_a_batch,
     tile_frame,
 )
+from data_prep.spark.scan import Reader, load_contents, one_image_a_batch, scan_task
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from tests.data_prep.bad_sector import open_bad_sector
@@ -61,6 +59,10 @@ def planned(path):
 
 def look_at(uri, content, cutting, **more):
     return inspect_image(uri, OpenFile.of(content), cutting, **more)
+
+
+def scanner(cutting, opening=None, *care):
+    return scan_task(TileMeasure(cutting), opening or FileOpener("file"), *care)
 
 
 def png(pixels):
@@ -82,7 +84,7 @@ def test_a_look_tells_what_a_picture_shows_where_that_is_asked_for(samples):
     cutting = TilingConfig(SPEC, "raw", 90, None, PlaneSelector())
     batch = pa.RecordBatch.from_pydict({"path": ["a.png"], "content": [content]})
     for wanted in (True, False):
-        looks = inspector(replace(cutting, fingerprints=wanted))(iter([batch]))
+        looks = scanner(replace(cutting, fingerprints=wanted))(iter([batch]))
         (row,) = (row for each in looks for row in each.to_pylist())
         found = ImageScan(**row)
         assert found.pixel_sha256 == pixel_digest(decode_image(content, "a.png"))
@@ -218,7 +220,7 @@ def test_rows_of_an_image_that_is_read_part_by_part_are_the_same(tmp_path, monke
         found = []
         for region_bytes in (1 << 30, 0):
             monkeypatch.setattr(preprocess, "REGION_BYTES", region_bytes)
-            (seen,) = next(inspector(cutting)(table(path=f"file:{path}"))).to_pylist()
+            (seen,) = next(scanner(cutting)(table(path=f"file:{path}"))).to_pylist()
             assert seen["error"] is None
             field = image_field(spec, seen["channels"], seen["dtype"], "raw", ("a",), seen["bits"])
             row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
@@ -282,7 +284,7 @@ class BadDisk(FileOpener):
 @pytest.mark.parametrize("always", [False, True])
 def test_an_image_that_cannot_be_read_to_its_end_is_named_and_not_judged(always):
     """With a second attempt of the task, which tries each image first, and in the first one."""
-    look = inspector(CUTTING, BadDisk("file"), care=IsolationPolicy(always))
+    look = scanner(CUTTING, BadDisk("file"), IsolationPolicy(always))
     (found,) = (row for batch in look(table(path="file:/a.tif")) for row in batch.to_pylist())
     assert "a.tif" in found["error"]
     assert found["sha256"] == ""
@@ -393,7 +395,7 @@ def remote(monkeypatch):
     tifffile.imwrite(file, pixels, compression="zlib", tile=(256, 256))
     monkeypatch.setattr(Remote, "content", file.getvalue())
     opening = Remote("file")
-    (seen,) = next(inspector(LARGE, opening)(table(path="file:/a.tif"))).to_pylist()
+    (seen,) = next(scanner(LARGE, opening)(table(path="file:/a.tif"))).to_pylist()
     row = {"label": 0, "label_name": "a", "split": "train", "source": "a.tif"}
     row |= {"path": "file:/a.tif", "sha256": seen["sha256"], "version": seen["version"]}
     return opening, row
@@ -454,7 +456,7 @@ def test_each_source_is_read_and_decoded_twice(paths, monkeypatch):
     monkeypatch.setattr(preprocess, "open_image", counting)
     opening = Counting("file")
     sources, scans = zip(*map(planned, paths), strict=True)
-    (inspected,) = inspector(CUTTING, opening)(
+    (inspected,) = scanner(CUTTING, opening)(
         iter([pa.RecordBatch.from_pylist([{"path": scan.uri} for scan in scans])])
     )
     assert inspected.num_rows == len(paths)
