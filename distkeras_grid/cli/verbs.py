@@ -58,7 +58,7 @@ VERBS = {
         "distkeras_grid.cli.evaluate", "compare predictions with labels", on_cluster=True
     ),
     "check-leaks": Verb(
-        "data_prep.spark.leak_check",
+        "data_prep.cli.check_leaks",
         "prove that nothing stands in two splits, also of data sets of others",
     ),
     "folds": Verb(

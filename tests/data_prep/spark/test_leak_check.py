@@ -9,9 +9,10 @@ import pytest
 import tifffile
 from PIL import Image
 
+from data_prep.cli.check_leaks import blind_spot, main
 from data_prep.images.open_image import decode_image
 from data_prep.images.plane_selection import PlaneSelector
-from data_prep.spark.leak_check import blind_spot, check_leaks_of, main
+from data_prep.spark.leak_check import check_leaks_of
 from distkeras_grid.errors import (
     ConfigurationError,
     EmptyDataError,
