@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from distkeras_grid.trainers.single import SingleTrainer
     from distkeras_grid.trainers.staleness import GEM, DynSGD, StalenessADAG
     from distkeras_grid.trainers.synchronous import AveragingTrainer, SynchronousSGD
-    from distkeras_grid.webhdfs.download import download
-    from distkeras_grid.webhdfs.listing import list_directory
-    from distkeras_grid.webhdfs.upload import upload
+    from distkeras_grid.webhdfs.operations import download, list_directory, upload
 
 __version__ = "0.2.0.dev0"
 
@@ -70,12 +68,12 @@ _HOMES = {
     "Towers": "model_parallel.towers",
     "build_session": "spark.session",
     "catalogue_tiles": "stores.dataset_index",
-    "download": "webhdfs.download",
-    "list_directory": "webhdfs.listing",
+    "download": "webhdfs.operations",
+    "list_directory": "webhdfs.operations",
     "load": "trainers.saved_run",
     "read_tiles": "spark.dataframes",
     "recalibrate": "inference.recalibration",
-    "upload": "webhdfs.upload",
+    "upload": "webhdfs.operations",
 }
 
 __all__ = [

@@ -31,7 +31,7 @@ from distkeras_grid.errors import (
 )
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.webhdfs.addresses import Address, namenode_urls, parse_path
-from distkeras_grid.webhdfs.retry_policy import Unreachable
+from distkeras_grid.webhdfs.failures import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 if TYPE_CHECKING:
-    from distkeras_grid.webhdfs.responses import Summary
+    from distkeras_grid.webhdfs.connection import Summary
 
 DESCRIPTION = """\
 Show how much space a directory on HDFS takes, over HTTP (WebHDFS): a line for each of its entries
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def du(flags: argparse.Namespace) -> None:
     """Measure as the flags say."""
-    from distkeras_grid.webhdfs.usage import disk_usage
+    from distkeras_grid.webhdfs.operations import disk_usage
 
     total, entries = disk_usage(flags.path, url=flags.url, kerberos=kerberos_of(flags))
     for line in format_usage(total, entries):

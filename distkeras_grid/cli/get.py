@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def get(flags: argparse.Namespace) -> None:
     """Copy as the flags say."""
-    from distkeras_grid.webhdfs.download import download
+    from distkeras_grid.webhdfs.operations import download
 
     done = download(
         flags.source,

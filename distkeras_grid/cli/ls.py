@@ -14,7 +14,7 @@ from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.put import add_address_flags, kerberos_of
 
 if TYPE_CHECKING:
-    from distkeras_grid.webhdfs.responses import FileStatus
+    from distkeras_grid.webhdfs.connection import FileStatus
 
 DESCRIPTION = """\
 List a directory or a file on HDFS over HTTP (WebHDFS): mode, owner, group, bytes, local time of the
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ls(flags: argparse.Namespace) -> None:
     """List as the flags say."""
-    from distkeras_grid.webhdfs.listing import list_directory
+    from distkeras_grid.webhdfs.operations import list_directory
 
     for line in format_listing(
         list_directory(flags.path, url=flags.url, kerberos=kerberos_of(flags))

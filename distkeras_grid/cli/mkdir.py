@@ -38,6 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def mkdir(flags: argparse.Namespace) -> None:
     """Make directories as the flags say."""
-    from distkeras_grid.webhdfs.directories import make_directories
+    from distkeras_grid.webhdfs.operations import make_directories
 
     make_directories(flags.path, url=flags.url, kerberos=kerberos_of(flags))

@@ -88,13 +88,13 @@ class WebFiles:
 
     def list_names(self, uri: str) -> list[str]:
         """Return the names in a directory; of a file, its own."""
-        from distkeras_grid.webhdfs.listing import list_directory
+        from distkeras_grid.webhdfs.operations import list_directory
 
         return [each.path.rpartition("/")[2] for each in list_directory(uri)]
 
     def read(self, uri: str) -> bytes:
         """Return the content of a small file."""
-        from distkeras_grid.webhdfs.range_reader import read_file
+        from distkeras_grid.webhdfs.operations import read_file
 
         return read_file(uri, seconds=WEB_SECONDS)
 

@@ -13,7 +13,7 @@ from distkeras_grid.cli.parser import verb_parser
 
 if TYPE_CHECKING:
     from distkeras_grid.tickets import Keytab
-    from distkeras_grid.webhdfs.pool import TransferResult
+    from distkeras_grid.webhdfs.transfers import TransferResult
 
 DESCRIPTION = """\
 Copy files and folders to HDFS over HTTP (WebHDFS), without Java and Hadoop on this machine.
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def put(flags: argparse.Namespace) -> None:
     """Copy as the flags say."""
-    from distkeras_grid.webhdfs.upload import upload
+    from distkeras_grid.webhdfs.operations import upload
 
     done = upload(
         flags.local,

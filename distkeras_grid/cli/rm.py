@@ -43,6 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def rm(flags: argparse.Namespace) -> None:
     """Delete as the flags say."""
-    from distkeras_grid.webhdfs.directories import remove
+    from distkeras_grid.webhdfs.operations import remove
 
     remove(flags.path, recursive=flags.recursive, url=flags.url, kerberos=kerberos_of(flags))

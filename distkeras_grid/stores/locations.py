@@ -99,14 +99,9 @@ class _Hdfs:
 
         if self._open is None:
             self._open = WebHdfsConnection(find_address(self._place))
-        connection, whole = self._open, posixpath.join(self._place.path, path).rstrip("/")
-
-        def attempt() -> bytes:
-            length = None if stop is None else stop - start
-            with connection.pieces(whole, start, length) as pieces:
-                return b"".join(pieces)
-
-        return connection.again("read", whole, attempt, seconds=READ_SECONDS)
+        whole = posixpath.join(self._place.path, path).rstrip("/")
+        count = None if stop is None else stop - start
+        return self._open.read_range(whole, start, count, seconds=READ_SECONDS)
 
     def close(self) -> None:
         if self._open is not None:

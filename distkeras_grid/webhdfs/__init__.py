@@ -1,6 +1,5 @@
 """HDFS over HTTP, for machines without Java and Hadoop: upload, download, list, measure, delete.
 
-Read in this order: addresses, checksums, answers, tries, refusals, network, connection, items,
-files, local_files, hdfs_files, transfer_status, transfers, pool, upload, download, listing,
-usage, directories.
+Read in this order: addresses, checksums, failures, network, connection, transfer_plan, transfers,
+operations.
 """

@@ -30,8 +30,6 @@ MOUNTS = "viewfs: is a table of mounts, which only Hadoop's own client follows. 
 # of each container. Most clusters do not set HADOOP_CONF_DIR there.
 SHIPPED = "__spark_conf__/__hadoop_conf__"
 
-Login = tuple[str, str]
-
 _WHOLE = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 
 
@@ -45,7 +43,7 @@ class Address:
     # ``kinit`` has not done that
     kerberos: bool | Keytab = False
     # Name and password, for the hosts of `urls` alone
-    login: Login | None = field(default=None, repr=False)
+    login: tuple[str, str] | None = field(default=None, repr=False)
     # Whether the proxy that the environment names is asked. Hadoop's own clients ask none.
     by_proxy: bool = False
 
@@ -71,17 +69,13 @@ def parse_path(text: str) -> HdfsPath:
     """
     match = _WHOLE.fullmatch(text)
     scheme, authority, path = match.group("scheme", "authority", "path") if match else ("", "", "")
-    if not match:
-        path = text
-    if scheme not in ("", "hdfs", *WEB_SCHEMES) or not (path or match):
+    path = (path or "/") if match else text
+    if scheme not in ("", "hdfs", *WEB_SCHEMES) or not path.startswith("/"):
         raise ConfigurationError(
             f"This is not a path on HDFS. Received: {shown(text)!r}. "
-            f"{MOUNTS if is_mount(text) else ''}Give /path, hdfs:///path or "
+            f"{MOUNTS if scheme == 'viewfs' else ''}Give /path, hdfs:///path or "
             "webhdfs://HOST:PORT/path."
         )
-    path = path or "/"
-    if not path.startswith("/"):
-        raise ConfigurationError(f"A path on HDFS begins with '/'. Received: {shown(text)!r}.")
     # normpath keeps two slashes at the beginning.
     whole = posixpath.normpath("/" + path.lstrip("/"))
     return HdfsPath(whole, scheme, authority, inside=path.endswith(("/", "/.", "/..")))
@@ -96,39 +90,43 @@ def namenode_urls(sites: Mapping[str, str], authority: str = "") -> tuple[str, .
     ('http://master:9870',)
     """
     default = sites.get("fs.defaultFS", "")
-    scheme, service = parse_default(default)
+    match = _WHOLE.fullmatch(default)
+    scheme, service = (match["scheme"], match["authority"]) if match else ("", "")
     if scheme in WEB_SCHEMES and not authority:
         return (f"{WEB_SCHEMES[scheme]}://{service}",)
+    service = service if scheme == "hdfs" else ""
     if not (authority or service):
         raise ConfigurationError(
             "The configuration in HADOOP_CONF_DIR does not tell which HDFS a path without a host "
-            f"means. Received: fs.defaultFS {default!r}. {MOUNTS if is_mount(default) else ''}Give "
-            "hdfs://NAMENODE/path, or the address of its NameNode by --url or WEBHDFS_URL."
+            f"means. Received: fs.defaultFS {default!r}. {MOUNTS if scheme == 'viewfs' else ''}"
+            "Give hdfs://NAMENODE/path, or the address of its NameNode by --url or WEBHDFS_URL."
         )
-    http = "https" if sites.get("dfs.http.policy") == "HTTPS_ONLY" else "http"
-    known = _known(sites, service if scheme == "hdfs" else "")
-    entry = known.get(_endpoint(authority or service))
-    if entry is None:
-        named = [*_names(sites.get("dfs.nameservices", "")), *([service] if service else [])]
+    known = _nameservices(sites, service)
+    if (name := known.get(_endpoint(authority or service))) is None:
         raise ConfigurationError(
             f"The configuration in HADOOP_CONF_DIR knows no HDFS {authority!r} (it knows: "
-            f"{', '.join(dict.fromkeys(named)) or 'none'}). Give the address of its NameNode by "
-            "--url or WEBHDFS_URL."
+            f"{', '.join(dict.fromkeys(known.values())) or 'none'}). Give the address of its "
+            "NameNode by --url or WEBHDFS_URL."
         )
-    name, endings = entry
-    return tuple(_node_url(sites, http, ending, name) for ending in endings)
+    return tuple(_node_url(sites, ending, name) for ending in _endings(sites, name))
 
 
-def _known(sites: Mapping[str, str], default: str) -> dict[str, tuple[str, list[str]]]:
-    """Return, by endpoint, the names of a service and how the settings of its NameNodes end."""
-    known = {_endpoint(default): (default, [""])} if default else {}
+def _nameservices(sites: Mapping[str, str], default: str) -> dict[str, str]:
+    """Return the names of the services, by the endpoints of their names and their NameNodes."""
+    known: dict[str, str] = {}
     for service in _names(sites.get("dfs.nameservices", "")):
-        nodes = _names(sites.get(f"dfs.ha.namenodes.{service}", ""))
-        endings = [f".{service}.{node}" for node in nodes] or [f".{service}"]
+        endings = _endings(sites, service)
         addresses = [sites.get(f"dfs.namenode.rpc-address{ending}", "") for ending in endings]
-        for each in filter(None, [service, *addresses]):
-            known[_endpoint(each)] = (service, endings)
-    return known
+        known |= {_endpoint(each): service for each in (service, *addresses) if each}
+    return ({_endpoint(default): default} if default else {}) | known
+
+
+def _endings(sites: Mapping[str, str], service: str) -> list[str]:
+    """Return how the settings of a service's NameNodes end."""
+    if service not in _names(sites.get("dfs.nameservices", "")):
+        return [""]
+    nodes = _names(sites.get(f"dfs.ha.namenodes.{service}", ""))
+    return [f".{service}.{node}" for node in nodes] or [f".{service}"]
 
 
 def _endpoint(authority: str) -> str:
@@ -137,17 +135,16 @@ def _endpoint(authority: str) -> str:
     return f"{host}:{port}" if colon else f"{host}:8020"
 
 
-def is_mount(text: str) -> bool:
-    """Tell whether a path is one of Hadoop's client-side mounts."""
-    return text.startswith("viewfs:")
+def _node_url(sites: Mapping[str, str], ending: str, service: str) -> str:
+    http = "https" if sites.get("dfs.http.policy") == "HTTPS_ONLY" else "http"
+    host, _, port = sites.get(f"dfs.namenode.{http}-address{ending}", "").rpartition(":")
+    if host in ("", "0.0.0.0"):
+        host = sites.get(f"dfs.namenode.rpc-address{ending}", service).partition(":")[0]
+    return f"{http}://{host}:{port or DEFAULT_PORTS[http]}"
 
 
-def parse_default(default: str) -> tuple[str, str]:
-    """Return scheme and authority of ``fs.defaultFS``; both empty where it is not HDFS."""
-    match = _WHOLE.fullmatch(default)
-    if match is None or match["scheme"] not in ("hdfs", *WEB_SCHEMES):
-        return "", ""
-    return match["scheme"], match["authority"]
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 def shown(location: str) -> str:
@@ -159,13 +156,11 @@ def shown(location: str) -> str:
     ('ftp://host:2121/tiles', '/data/tiles')
     """
     scheme, separator, rest = location.partition("://")
-    if not separator:
-        return location
     host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def parse_url(url: str) -> tuple[str, Login | None]:
+def parse_url(url: str) -> tuple[str, tuple[str, str] | None]:
     """Return an address of WebHDFS as this package asks it, and the login in it.
 
     Examples
@@ -197,10 +192,12 @@ def find_address(
     folder = variables.get("HADOOP_CONF_DIR") or _shipped(variables.get("PWD", ""))
     stated = url or variables.get("WEBHDFS_URL", "")
     sites = read_sites(folder) if folder else {}
+    by_proxy = False
     if path.scheme in WEB_SCHEMES:
         urls: tuple[str, ...] = (f"{WEB_SCHEMES[path.scheme]}://{path.authority}",)
     elif stated:
         urls = tuple(each.strip() for each in stated.split(";") if each.strip())
+        by_proxy = not any(re.search(r"//(.*@)?(localhost|127\.)", each) for each in urls)
     elif folder:
         urls = namenode_urls(sites, path.authority)
     else:
@@ -213,9 +210,7 @@ def find_address(
         kerberos = sites.get("hadoop.security.authentication", "").lower() == "kerberos"
     user = variables.get("HADOOP_USER_NAME") or getpass.getuser()
     # NameNodes of a nameservice know the same users.
-    login = next(filter(None, logins), None)
-    by_proxy = bool(stated) and path.scheme not in WEB_SCHEMES
-    return Address(plain, user, kerberos, login, by_proxy)
+    return Address(plain, user, kerberos, next(filter(None, logins), None), by_proxy)
 
 
 def _shipped(working: str) -> str:
@@ -223,16 +218,3 @@ def _shipped(working: str) -> str:
     folder = Path(working, SHIPPED)
     there = working and any((folder / name).is_file() for name in SITES)
     return str(folder) if there else ""
-
-
-def _node_url(sites: Mapping[str, str], http: str, ending: str, service: str) -> str:
-    rpc = sites.get(f"dfs.namenode.rpc-address{ending}", service)
-    address = sites.get(f"dfs.namenode.{http}-address{ending}", "")
-    host, _, port = address.rpartition(":")
-    if host in ("", "0.0.0.0"):
-        host = rpc.partition(":")[0]
-    return f"{http}://{host}:{port or DEFAULT_PORTS[http]}"
-
-
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",") if name.strip()]

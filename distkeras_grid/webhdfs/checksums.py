@@ -11,8 +11,7 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # The MD5s of the blocks lie in a buffer of Java that starts with 32 bytes and doubles; its unused
 # rest, zeros, is part of what Hadoop digests.
@@ -26,17 +25,14 @@ class ChecksumLayout:
     """The parameters of a file's checksum, beside its bytes."""
 
     crc: str = "CRC32C"  # The polynomial
-    bytes_per_crc: int = 512  # As in ``dfs.bytes-per-checksum``
+    bytes_per_crc: int = 512  # As in ``dfs.bytes-per-checksum``; 0 for an empty file
     block_bytes: int = 128 << 20  # A multiple of `bytes_per_crc`; 0 for a file of one block
 
-    def fits(self, other: ChecksumLayout, size: int) -> bool:
-        """Tell whether a file of `size` bytes has the same checksum in both layouts."""
+    def of(self, size: int) -> ChecksumLayout:
+        """Return the layout as HDFS reports it of a file of `size` bytes."""
         if size == 0:
-            return True
-        if (self.crc, self.bytes_per_crc) != (other.crc, other.bytes_per_crc):
-            return False
-        blocks = {each.block_bytes for each in (self, other)}
-        return len(blocks) == 1 or all(block == 0 or block >= size for block in blocks)
+            return ChecksumLayout("CRC32", 0, 0)
+        return replace(self, block_bytes=0) if size <= self.block_bytes else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +43,21 @@ class FileChecksum:
     digest: bytes
 
 
-def parse_checksum(answer: Mapping[str, object]) -> FileChecksum | None:
-    """Return the checksum in an answer to ``GETFILECHECKSUM``.
+def parse_checksum(algorithm: str, digits: str) -> FileChecksum | None:
+    """Return the checksum in an answer to ``GETFILECHECKSUM``; None for another algorithm.
 
-    `answer`: with ``algorithm`` and ``bytes``: bytes per CRC (4), CRCs per block (8, 0 for one
-    block), MD5 (16), in hexadecimal digits.
+    `digits`: bytes per CRC (4), CRCs per block (8, 0 for one block), MD5 (16), in hexadecimal.
 
     Examples
     --------
-    >>> parse_checksum({"algorithm": "MD5-of-2048MD5-of-512CRC32C",
-    ...                 "bytes": "00000200" + "0000000000000800" + "ab" * 16}).layout
+    >>> parse_checksum("MD5-of-2048MD5-of-512CRC32C",
+    ...                "00000200" + "0000000000000800" + "ab" * 16).layout
     ChecksumLayout(crc='CRC32C', bytes_per_crc=512, block_bytes=1048576)
     """
-    match = _ALGORITHM.fullmatch(str(answer.get("algorithm")))
+    match = _ALGORITHM.fullmatch(algorithm)
     if match is None:
         return None
-    content = bytes.fromhex(str(answer["bytes"]))
+    content = bytes.fromhex(digits)
     if len(content) < 28:
         raise ValueError(f"a checksum has {len(content)} bytes in place of 28")
     bytes_per_crc, crcs_per_block, digest = struct.unpack(">iq16s", content[:28])
@@ -87,7 +82,6 @@ class FileDigest:
         self.layout = layout
         self.size = 0
         self._crc = crc32c if layout.crc == "CRC32C" else zlib.crc32
-        # A layout without CRCs is told of empty files only.
         self._step = layout.bytes_per_crc or 512
         self._rest = b""
         self._block = hashlib.md5(usedforsecurity=False)
@@ -104,9 +98,8 @@ class FileDigest:
 
     def digest(self) -> bytes:
         """Return the 16 bytes; nothing may be added afterwards."""
-        if self._rest:
-            self._take(memoryview(self._rest))
-            self._rest = b""
+        self._take(memoryview(self._rest))
+        self._rest = b""
         if self._in_block:
             self._end_block()
         buffer = SMALLEST_BUFFER
@@ -128,5 +121,4 @@ class FileDigest:
 
     def _end_block(self) -> None:
         self._blocks += self._block.digest()
-        self._block = hashlib.md5(usedforsecurity=False)
-        self._in_block = 0
+        self._block, self._in_block = hashlib.md5(usedforsecurity=False), 0

@@ -1,52 +1,33 @@
 """A session with HDFS over HTTP, for one thread; an operation that fails is tried again.
 
-This speaks WebHDFS by `requests`, not by the `hdfs` package. The public methods of ``hdfs.Client``
-(2.7) can neither leave out a DataNode that has died (``excludedatanodes``) nor replace a file in
-one step (``renameoptions=OVERWRITE``), and do not say which host failed, so a transfer would need
-its private ones. `fsspec`'s client has no timeouts and no second NameNode, and PyArrow's needs
-Hadoop's own library and a JVM. Nine documented requests remain. The sandbox, which
-needs none of that, uses `hdfs`; so do the tests, as a second opinion.
+`hdfs` speaks WebHDFS: requests, redirects, the second NameNode. Here is what it lacks: a DataNode
+that has died is left out of the next try, a file replaces another in one step, a failure tells
+which host it was, and there are tries and deadlines.
+
+`hdfs-native` (0.14: Hadoop's RPC, in Rust) was tried in its place. It does not tell the checksum
+that HDFS keeps, so all that is sent, or there already, would have to be read back. A call to a
+NameNode that is silent or cannot be reached has no end, whatever timeouts are set, nor has one in
+a forked process. And clusters that are open by HTTP alone (HttpFS, Knox) it does not reach.
+`fsspec`'s client has no timeouts, no second NameNode and no checksum; PyArrow's needs a JVM.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from distkeras_grid.errors import PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.addresses import PREFIX, Address
-from distkeras_grid.webhdfs.checksums import FileChecksum
-from distkeras_grid.webhdfs.error_messages import explain, lost, may_be_lost
-from distkeras_grid.webhdfs.network import close_session, open_session, proxy_of, translated
-from distkeras_grid.webhdfs.responses import (
-    FileStatus,
-    Summary,
-    decode_blocks,
-    decode_checksum,
-    decode_error,
-    decode_listing,
-    decode_status,
-    decode_summary,
-    decode_truth,
-)
-from distkeras_grid.webhdfs.retry_policy import (
-    AttemptFailure,
-    HttpError,
-    NetworkErrorKind,
-    Unreachable,
-    is_for_exclusion,
-    is_transient,
-    next_pause,
-    try_other_namenode,
-)
-
-if TYPE_CHECKING:
-    import requests
+from distkeras_grid.webhdfs import failures
+from distkeras_grid.webhdfs.addresses import Address
+from distkeras_grid.webhdfs.checksums import FileChecksum, parse_checksum
+from distkeras_grid.webhdfs.failures import AttemptFailure, HttpError
+from distkeras_grid.webhdfs.network import close_session, open_session, translated
 
 T = TypeVar("T")
 
@@ -58,12 +39,39 @@ TIMEOUTS = (20.0, 60.0)
 OPERATION_SECONDS = 180.0
 # Seconds in which tries to move a file may begin.
 TRANSFER_SECONDS = 7 * 24 * 3600.0
-# What is answered from blocks.
-READING = ("read", "compare")
-# The NameNode sends to a DataNode, HttpFS to itself; nothing is sent further.
-MOST_REDIRECTS = 3
-# The NameNode writes into its redirects who asks.
-NO_USER: dict[str, None] = {"user.name": None}
+# It warns where no NameNode answers; here an error tells it.
+logging.getLogger("hdfs").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """The status of a file or a directory on HDFS."""
+
+    path: str  # From the root
+    is_directory: bool
+    size: int  # Bytes; 0 for a directory
+    modified: float  # Seconds since 1970
+    permission: str  # Octal, such as ``"644"``
+    owner: str
+    group: str
+    opaque: bool  # Encrypted or erasure-coded: its checksum is not that of its bytes
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The space that a file, or a directory with all below it, takes on HDFS."""
+
+    path: str  # From the root
+    length: int  # Bytes of all files
+    space: int  # Bytes that they take on the DataNodes' disks, all replicas counted
+    files: int  # files and directories: How many; a directory counts itself
+    directories: int
+    space_quota: int | None  # Bytes that `space` may reach here, None without a limit
 
 
 class WebHdfsConnection:
@@ -72,6 +80,9 @@ class WebHdfsConnection:
     Every method raises `StorageError` with the path when HDFS refuses or cannot be reached,
     `PathNotFoundError` when the path does not exist, `NoSpaceError` when a disk or a quota is full.
     `pieces` and `write` are single tries: call them through `again`.
+
+    `stopped`: ends pauses and further tries. `patient`: try again also before any answer has come;
+    else the address is probably wrong.
 
     Examples
     --------
@@ -86,9 +97,8 @@ class WebHdfsConnection:
         self.address = address
         self._stopped = stopped or threading.Event()
         self._patient = patient
-        self._namenodes = deque(address.urls)  # the one that answered last comes first
-        self._excluded: str | None = None
         self._session = open_session(address)
+        self._client = _client(address, self._session)
 
     def __enter__(self) -> Self:
         return self
@@ -102,32 +112,54 @@ class WebHdfsConnection:
 
     def status(self, path: str) -> FileStatus | None:
         """Return the status of a file or a directory, None where there is none."""
+
+        def ask() -> FileStatus:
+            return _file_status(path, self._client._get_file_status(path).json()["FileStatus"])
+
         try:
-            return self._ask(
-                "look up", path, "GET", "GETFILESTATUS", lambda answer: decode_status(path, answer)
-            )
+            return self._ask("look up", path, ask)
         except PathNotFoundError:
             return None
 
     def list_directory(self, path: str) -> list[FileStatus]:
         """Return the entries of a directory, sorted by name; for a file, its own status."""
-        return self._ask(
-            "list", path, "GET", "LISTSTATUS", lambda answer: decode_listing(path, answer)
-        )
+
+        def ask() -> list[FileStatus]:
+            listed = self._client._list_status(path).json()["FileStatuses"]["FileStatus"]
+            entries = [_file_status(_below(path, each["pathSuffix"]), each) for each in listed]
+            return sorted(entries, key=lambda each: each.path)
+
+        return self._ask("list", path, ask)
 
     def summary(self, path: str) -> Summary:
         """Return the space that a file, or a directory with all below it, takes."""
-        return self._ask(
-            "measure", path, "GET", "GETCONTENTSUMMARY", lambda answer: decode_summary(path, answer)
-        )
+
+        def ask() -> Summary:
+            fields = self._client._get_content_summary(path).json()["ContentSummary"]
+            quota = fields.get("spaceQuota", -1)
+            return Summary(
+                path,
+                length=fields["length"],
+                space=fields["spaceConsumed"],
+                files=fields["fileCount"],
+                directories=fields["directoryCount"],
+                space_quota=quota if quota >= 0 else None,
+            )
+
+        return self._ask("measure", path, ask)
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""
-        self._ask("make directory", path, "PUT", "MKDIRS", decode_truth)
+        self._ask("make directory", path, lambda: self._client._mkdirs(path).json()["boolean"])
 
     def checksum(self, path: str) -> FileChecksum | None:
         """Return HDFS' own checksum of a file; None for a kind that is not computed here."""
-        return self._ask("compare", path, "GET", "GETFILECHECKSUM", decode_checksum)
+
+        def ask() -> FileChecksum | None:
+            fields = self._client._get_file_checksum(path).json()["FileChecksum"]
+            return parse_checksum(fields["algorithm"], fields["bytes"])
+
+        return self._ask("compare", path, ask)
 
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:
         """Rename a file in one step.
@@ -135,12 +167,14 @@ class WebHdfsConnection:
         If the answer is lost, the next try finds no `source`: a `PathNotFoundError`, although
         the file has its new name. The caller looks at `target` then.
         """
-        parameters = {
-            "destination": target,
-            "renameoptions": "OVERWRITE" if overwrite else "NONE",
-        }
-        # A server that does not know the option answers as to a plain rename: true or false.
-        if not self._ask("rename", source, "PUT", "RENAME", decode_truth, parameters):
+        option = "OVERWRITE" if overwrite else "NONE"
+
+        def ask() -> bool:
+            answer = self._client._rename(source, destination=target, renameoptions=option)
+            # A server that does not know the option answers as to a plain rename: true or false.
+            return not answer.content or answer.json()["boolean"]
+
+        if not self._ask("rename", source, ask):
             raise StorageError(
                 f"Cannot write {target} on HDFS: renaming {source} was refused. Check that "
                 "nothing of that name is there."
@@ -148,17 +182,27 @@ class WebHdfsConnection:
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file, or with `recursive` a directory; one that is not there is fine."""
-        parameters = {"recursive": "true" if recursive else "false"}
-        self._ask("delete", path, "DELETE", "DELETE", decode_truth, parameters)
+        whole = "true" if recursive else "false"
+        self._ask("delete", path, lambda: self._client._delete(path, recursive=whole))
 
-    def read_range(self, path: str, start: int, count: int) -> bytes:
-        """Return a part of a file, with as many tries as it needs."""
+    def read_range(
+        self,
+        path: str,
+        start: int = 0,
+        count: int | None = None,
+        *,
+        seconds: float = TRANSFER_SECONDS,
+    ) -> bytes:
+        """Return a part of a file, with as many tries as it needs.
+
+        `seconds`: no try begins later [s].
+        """
 
         def attempt() -> bytes:
             with self.pieces(path, start, count) as pieces:
                 return b"".join(pieces)
 
-        return self.again("read", path, attempt)
+        return self.again("read", path, attempt, seconds=seconds)
 
     @contextmanager
     def pieces(
@@ -168,23 +212,27 @@ class WebHdfsConnection:
 
         `count`: so many bytes; default: up to the end.
         """
-        parameters = {"op": "OPEN"}
-        if start or count is not None:
-            parameters["offset"] = str(start)
-        if count is not None:
-            parameters["length"] = str(count)
-        answer = self._followed("GET", self._namenode("GET", path, parameters))
+        with self._translated():
+            answer = self._client._open(path, offset=start or None, length=count)
+
+        def read() -> Iterator[bytes]:
+            with self._translated():
+                yield from answer.iter_content(PIECE_BYTES)
+
         with closing(answer):
-            yield _read(answer)
+            yield read()
 
     def write(self, path: str, content: Iterable[bytes]) -> None:
         """Write a file in place of one that exists, in one try."""
-        place = self._namenode("PUT", path, {"op": "CREATE", "overwrite": "true"})
-        with closing(place):
-            if not place.is_redirect:
-                raise HttpError(place.url, "no DataNode is named", None, place.status_code)
-        with closing(self._request("PUT", place.headers["location"], NO_USER, content)) as answer:
-            _read_all(answer, time.monotonic() + TIMEOUTS[1])
+        from hdfs.client import _to_error
+
+        with self._translated():
+            place = self._client._create(path, overwrite="true").headers["location"]
+        with translated(lambda: self._client.asked):
+            answer = self._client._request("PUT", place, data=content)
+        with self._translated():
+            if not answer:
+                raise _to_error(answer)
 
     def again(
         self,
@@ -201,115 +249,55 @@ class WebHdfsConnection:
 
         `seconds`: no try begins later [s].
         """
-        began = time.monotonic()
-        tries = 0
+        deadline = time.monotonic() + seconds
+        pauses = iter(failures.PAUSES)
         last: AttemptFailure | None = None
         try:
             while True:
                 try:
                     result = attempt()
                 except AttemptFailure as failure:
-                    tries += 1
                     # Why a DataNode was left out says more than that it was needed.
-                    last = last if last and is_for_exclusion(failure) else failure
-                    pause = next_pause(
-                        failure,
-                        tries=tries,
-                        seconds=time.monotonic() - began,
-                        budget=seconds,
-                        patient=self._patient,
-                    )
+                    last = last if last and failures.is_for_exclusion(failure) else failure
+                    is_transient = failures.is_transient(failure)
+                    pause = next(pauses, None) if self._patient and is_transient else None
                     # A definite no is an answer, too.
-                    self._patient = self._patient or not is_transient(failure)
-                    if pause is None or self._stopped.is_set():
+                    self._patient = self._patient or not is_transient
+                    is_late = pause is None or time.monotonic() + pause > deadline
+                    if is_late or self._stopped.is_set():
                         raise self._explained(action, path, last) from failure
-                    self._excluded = None if self._excluded else self._datanode(failure)
+                    left_out = self._client.excluded is not None
+                    self._client.excluded = None if left_out else self._datanode(failure)
                     self._stopped.wait(pause)
                 else:
                     self._patient = True
                     return result
         finally:
-            self._excluded = None
+            self._client.excluded = None
 
-    def _ask(
-        self,
-        action: str,
-        path: str,
-        method: str,
-        operation: str,
-        decode: Callable[[bytes], T],
-        parameters: dict[str, str] | None = None,
-    ) -> T:
+    def _ask(self, action: str, path: str, ask: Callable[[], T]) -> T:
         """Carry out an operation whose answer is short."""
-        deadline = time.monotonic() + OPERATION_SECONDS
 
         def attempt() -> T:
-            answer = self._namenode(method, path, {"op": operation, **(parameters or {})})
-            with closing(self._followed(method, answer)) as answer:
-                content = _read_all(answer, deadline)
-            try:
-                return decode(content)
-            except ValueError as error:
-                raise HttpError(answer.url, f"{error}", None, answer.status_code) from error
+            with self._translated():
+                return ask()
 
         return self.again(action, path, attempt, seconds=OPERATION_SECONDS)
 
-    def _namenode(self, method: str, path: str, parameters: dict[str, str]) -> requests.Response:
-        """Ask the NameNodes in turn; return the first answer, its content unread."""
-        if self._excluded:
-            parameters = {**parameters, "excludedatanodes": self._excluded}
-        left = len(self._namenodes)
-        while True:
-            try:
-                return self._request(
-                    method, f"{self._namenodes[0]}{PREFIX}{quote(path)}", parameters
-                )
-            except AttemptFailure as failure:
-                left -= 1
-                if not try_other_namenode(failure):
-                    raise
-                self._namenodes.rotate(-1)
-                if not left:
-                    raise
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn whatever an operation of `hdfs` may raise into `AttemptFailure`."""
+        from hdfs import HdfsError
 
-    def _followed(self, method: str, answer: requests.Response) -> requests.Response:
-        """Follow a redirect; return the answer there, its content unread."""
-        for _ in range(MOST_REDIRECTS):
-            if not answer.is_redirect:
-                return answer
-            answer = self._request(method, answer.headers["location"], NO_USER)
-        answer.close()
-        raise HttpError(answer.url, "too many redirects", None, answer.status_code)
-
-    def _request(
-        self,
-        method: str,
-        url: str,
-        parameters: dict[str, str] | dict[str, None],
-        data: Iterable[bytes] | None = None,
-    ) -> requests.Response:
-        """Send one request; return an answer that is not an error, its content unread."""
-        with translated(url):
-            answer = self._session.request(
-                method,
-                url,
-                params=parameters,
-                data=data,
-                timeout=TIMEOUTS,
-                allow_redirects=False,
-                stream=True,
-            )
-        if answer.status_code < 300:
-            return answer
-        if answer.is_redirect:
-            # The connection is kept where all of an answer has been read.
-            _read_all(answer, time.monotonic() + TIMEOUTS[1])
-            return answer
-        with closing(answer):
-            content = _read_all(answer, time.monotonic() + TIMEOUTS[1])
-        reply = decode_error(content)
-        message = reply.message if reply else content.decode("utf-8", "replace")
-        raise HttpError(url, message, reply.exception if reply else None, answer.status_code)
+        try:
+            with translated(lambda: self._client.asked):
+                yield
+        except HdfsError as error:
+            text = error.message or "no message"
+            message = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+            raise HttpError(self._client.asked, message, error.exception) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise HttpError(self._client.asked, f"{error!r}", None) from error
 
     def _datanode(self, failure: AttemptFailure) -> str | None:
         """Return the DataNode that failed, None if it was a NameNode."""
@@ -318,46 +306,73 @@ class WebHdfsConnection:
         return host.hostname if host.netloc not in namenodes else None
 
     def _explained(self, action: str, path: str, failure: AttemptFailure) -> StorageError:
-        if action in READING and may_be_lost(failure) and (error := self._lost(action, path)):
-            return error
-        return explain(
-            action,
-            path,
-            failure,
-            namenodes=self.address.urls,
-            proxy=proxy_of(failure.url, self.address),
-            kerberos=self.address.kerberos,
-        )
-
-    def _lost(self, action: str, path: str) -> StorageError | None:
-        """Return the error for a block that nobody can read, if the NameNode knows one."""
-        try:
-            answer = self._namenode("GET", path, {"op": "GETFILEBLOCKLOCATIONS"})
-            with closing(answer):
-                content = _read_all(answer, time.monotonic() + TIMEOUTS[1])
-            return lost(action, path, decode_blocks(content))
-        except (AttemptFailure, ValueError):
-            # An older server may not know the question. The failure itself is told then.
-            return None
+        if action in ("read", "compare") and failures.may_be_lost(failure):
+            try:
+                with self._translated():
+                    fields = self._client._get_file_block_locations(path).json()
+                    blocks = fields["BlockLocations"]["BlockLocation"]
+                    error = failures.lost(f"Cannot {action} {path} on HDFS", blocks)
+                if error is not None:
+                    return error
+            except AttemptFailure:
+                pass  # An older server may not know the question: the failure itself counts.
+        namenodes, kerberos = self.address.urls, self.address.kerberos
+        return failures.explain(action, path, failure, namenodes=namenodes, kerberos=kerberos)
 
 
-def _read(answer: requests.Response) -> Iterator[bytes]:
-    pieces = answer.iter_content(PIECE_BYTES)
-    while True:
-        with translated(answer.url):
-            piece = next(pieces, None)
-        if piece is None:
-            return
-        yield piece
+def _client(address: Address, session: Any) -> Any:
+    """Return a client of `hdfs` that can leave out a DataNode and knows whom it has asked.
+
+    Its requests are used rather than its methods, which take other options and change names that
+    have ``#LATEST`` in them.
+    """
+    import requests
+    from hdfs import Client
+    from hdfs.client import _Request
+
+    class WebHdfs(Client):  # type: ignore[misc]
+        excluded: str | None = None
+        asked = ""
+        _get_file_block_locations = _Request("GET")
+
+        def resolve(self, hdfs_path: str) -> str:
+            return hdfs_path
+
+        def _request(self, method: str, url: str, **options: Any) -> requests.Response:
+            self.asked = url
+            if "params" not in options:
+                # The NameNode has written into its redirect who asks.
+                options |= {"params": {"user.name": None}, "stream": False}
+            elif self.excluded:
+                options["params"]["excludedatanodes"] = self.excluded
+            answer: requests.Response = super()._request(method, url, **options)
+            self.asked = answer.url
+            if answer.status_code in failures.BUSY:
+                reason = f"status {answer.status_code}: {answer.text}"
+                raise requests.ConnectionError(reason, request=answer.request)
+            if answer.status_code == 401:
+                raise HttpError(answer.url, answer.text, None, 401)
+            return answer
+
+    # A NameNode that is named twice would be asked for ever.
+    urls = ";".join(dict.fromkeys(address.urls))
+    return WebHdfs(urls, timeout=TIMEOUTS, session=session)
 
 
-def _read_all(answer: requests.Response, deadline: float) -> bytes:
-    """Return a short answer, which has to be complete at the deadline."""
-    content = bytearray()
-    with translated(answer.url):
-        # Whatever has arrived, for a slow server may send one byte at a time.
-        while piece := answer.raw.read1(PIECE_BYTES):
-            content += piece
-            if time.monotonic() > deadline:
-                raise Unreachable(answer.url, "the answer took too long", NetworkErrorKind.SILENT)
-    return bytes(content)
+def _below(path: str, name: str) -> str:
+    if name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"a file name in {path} is {name!r}")
+    return f"{path.rstrip('/')}/{name}" if name else path
+
+
+def _file_status(path: str, fields: dict[str, Any]) -> FileStatus:
+    return FileStatus(
+        path,
+        is_directory=fields["type"] == "DIRECTORY",
+        size=fields["length"],
+        modified=fields["modificationTime"] / 1000,
+        permission=fields["permission"],
+        owner=fields["owner"],
+        group=fields["group"],
+        opaque=fields.get("encBit", False) or fields.get("ecBit", False),
+    )

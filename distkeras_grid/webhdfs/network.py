@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from distkeras_grid.tickets import Keytab, ticket_authentication
 from distkeras_grid.webhdfs.addresses import Address
-from distkeras_grid.webhdfs.retry_policy import HttpError, NetworkErrorKind, Unreachable
+from distkeras_grid.webhdfs.failures import HttpError, Unreachable
 
 if TYPE_CHECKING:
     import requests
-
-
-# The read timeout [s], where none is set.
-READ_SECONDS = 60.0
 
 
 def open_session(address: Address) -> requests.Session:
@@ -28,8 +24,12 @@ def open_session(address: Address) -> requests.Session:
     import requests
 
     session = requests.Session()
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, _adapter(by_proxy=address.by_proxy))
+    # The NameNode sends to a DataNode, HttpFS to itself; nothing is sent further.
+    session.max_redirects = 3
+    if not address.by_proxy:
+        session.trust_env = False
+        bundles = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+        session.verify = next(filter(None, bundles), True)
     # HttpFS takes no other kind of content; compressed answers would only cost time.
     session.headers["Content-Type"] = "application/octet-stream"
     session.headers["Accept-Encoding"] = "identity"
@@ -57,24 +57,6 @@ def _authorized(
     return add
 
 
-def proxy_of(url: str, address: Address) -> str | None:
-    """Return host and port of the proxy by which an address is asked; None if there is none.
-
-    The cluster that Hadoop's configuration names, and this machine, are asked directly.
-    """
-    from requests.utils import get_environ_proxies, select_proxy
-
-    if not address.by_proxy or _is_loopback(url):
-        return None
-    proxy = select_proxy(url, get_environ_proxies(url))
-    return proxy and proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/")
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def close_session(session: requests.Session) -> None:
     """Close a session with its sockets.
 
@@ -88,90 +70,43 @@ def close_session(session: requests.Session) -> None:
     session.close()
 
 
-def _adapter(*, by_proxy: bool) -> requests.adapters.HTTPAdapter:
-    """Return an adapter whose answers begin in time.
-
-    The timeouts of `requests` hold for each packet: a server that sends the head of its answer one
-    byte a minute would hold a thread for ever.
-    """
-    from requests.adapters import HTTPAdapter
-    from urllib3.connection import HTTPConnection, HTTPSConnection
-    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-
-    class Connection(_InTime, HTTPConnection):
-        pass
-
-    class SecureConnection(_InTime, HTTPSConnection):
-        pass
-
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = Connection
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = SecureConnection
-
-    class Adapter(HTTPAdapter):
-        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
-            if not by_proxy or _is_loopback(request.url):
-                options["proxies"] = None
-            return super().send(request, *arguments, **options)
-
-    adapter = Adapter()
-    adapter.poolmanager.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
-    return adapter
-
-
-class _InTime:
-    """A connection that is shut when the head of an answer takes twice the read timeout."""
-
-    sock: socket.socket | None
-    timeout: float | None
-
-    def getresponse(self) -> Any:
-        """Return the answer, its content unread."""
-        # urllib3 sets the read timeout before it asks for the answer. A silent server meets that.
-        timer = threading.Timer(2 * (self.timeout or READ_SECONDS), self._shut)
-        timer.daemon = True
-        timer.start()
-        try:
-            return super().getresponse()  # type: ignore[misc]
-        finally:
-            timer.cancel()
-
-    def _shut(self) -> None:
-        if self.sock is not None:
-            with suppress(OSError):
-                self.sock.shutdown(socket.SHUT_RDWR)
-
-
 @contextmanager
-def translated(url: str) -> Iterator[None]:
-    """Turn errors of `requests` and of the network below it into `AttemptFailure`."""
+def translated(asked: Callable[[], str]) -> Iterator[None]:
+    """Turn errors of `requests` and of the network below it into `AttemptFailure`.
+
+    `asked`: returns the URL that was asked, where the error does not tell it.
+    """
     import requests
     import urllib3
 
     try:
         yield
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        # After a redirect it was the DataNode's.
+        url = getattr(getattr(error, "request", None), "url", None) or asked()
+        if isinstance(error, requests.JSONDecodeError):
+            raise HttpError(url, error.doc, None) from error
         if "SPNEGO" in type(error).__name__:
             raise HttpError(url, str(error), None, 401) from error
         causes = list(_causes(error))
         raise Unreachable(url, str(causes[-1]), trouble_of(causes)) from error
 
 
-def trouble_of(causes: list[BaseException]) -> NetworkErrorKind:
-    """Return the meaning of an error and its causes."""
+def trouble_of(causes: list[BaseException]) -> str:
+    """Return the meaning of an error and its causes, a key of `UNREACHABLE`."""
     import requests
 
-    for kinds, trouble in (
-        (socket.gaierror, NetworkErrorKind.UNKNOWN_HOST),
-        (ConnectionRefusedError, NetworkErrorKind.REFUSED),
-        ((ssl.SSLError, requests.exceptions.SSLError), NetworkErrorKind.TLS),
-        ((TimeoutError, requests.Timeout), NetworkErrorKind.SILENT),
-    ):
-        if any(isinstance(cause, kinds) for cause in causes):
+    kinds: dict[str, type[BaseException] | tuple[type[BaseException], ...]] = {
+        "proxy": requests.exceptions.ProxyError,
+        "unknown host": socket.gaierror,
+        "refused": ConnectionRefusedError,
+        "TLS": (ssl.SSLError, requests.exceptions.SSLError),
+        "silent": (TimeoutError, requests.Timeout),
+    }
+    for trouble, kind in kinds.items():
+        if any(isinstance(each, kind) for each in causes):
             return trouble
-    return NetworkErrorKind.BROKEN
+    return "broken"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

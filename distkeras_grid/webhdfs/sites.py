@@ -29,24 +29,21 @@ _REFERENCE = re.compile(r"\$\{([^${}\s]+)\}")
 def read_site(file: Path) -> dict[str, str]:
     """Return the properties in one of Hadoop's configuration files, and in those it includes."""
     properties = dict(_properties(file, MOST_INCLUDES))
-    return {
-        OLD_NAMES[name]: properties[name] for name in OLD_NAMES if name in properties
-    } | properties
+    old = {new: properties[name] for name, new in OLD_NAMES.items() if name in properties}
+    return old | properties
 
 
 def read_sites(
     folder: str | os.PathLike[str], *more: str | os.PathLike[str], names: tuple[str, ...] = SITES
 ) -> dict[str, str]:
     """Return the properties of a ``HADOOP_CONF_DIR``, their references resolved."""
-    files = [Path(each, name) for each in (folder, *more) for name in names]
-    files = [file for file in files if file.is_file()]
+    paths = [Path(each, name) for each in (folder, *more) for name in names]
+    files = [path for path in paths if path.is_file()]
     if not files:
         raise ConfigurationError(
             f"HADOOP_CONF_DIR={os.fspath(folder)} holds neither {' nor '.join(names)}."
         )
-    properties: dict[str, str] = {}
-    for file in files:
-        properties |= read_site(file)
+    properties = {name: value for file in files for name, value in read_site(file).items()}
     return {name: resolved(value, properties) for name, value in properties.items()}
 
 
@@ -58,19 +55,16 @@ def resolved(value: str, properties: Mapping[str, str]) -> str:
     >>> resolved("${host}:9870", {"host": "${node}.lab", "node": "nn1"})
     'nn1.lab:9870'
     """
+
+    def referred(match: re.Match[str]) -> str:
+        if match[1].startswith("env."):
+            variable, _, default = match[1].removeprefix("env.").partition("-")
+            return os.environ.get(variable.rstrip(":")) or default or match[0]
+        return properties.get(match[1], match[0])
+
     for _ in range(MOST_REFERENCES):
-        changed = _REFERENCE.sub(lambda match: _referred(match[1], properties, match[0]), value)
-        if changed == value:
-            break
-        value = changed
+        value = _REFERENCE.sub(referred, value)
     return value
-
-
-def _referred(name: str, properties: Mapping[str, str], unknown: str) -> str:
-    if name.startswith("env."):
-        variable, _, default = name.removeprefix("env.").partition("-")
-        return os.environ.get(variable.rstrip(":")) or default or unknown
-    return properties.get(name, unknown)
 
 
 def _properties(file: Path, depth: int) -> Iterator[tuple[str, str]]:
@@ -90,9 +84,8 @@ def _properties(file: Path, depth: int) -> Iterator[tuple[str, str]]:
             yield name.strip(), (element.findtext("value") or "").strip()
         elif element.tag == _INCLUDE:
             other = file.parent / element.get("href", "").removeprefix("file://")
-            # An include with a fallback may be missing.
-            if len(element) and not other.is_file():
-                continue
             if not depth:
                 raise ConfigurationError(f"{file} includes {other} again and again; end that.")
-            yield from _properties(other, depth - 1)
+            # An include with a fallback may be missing.
+            if other.is_file() or not len(element):
+                yield from _properties(other, depth - 1)

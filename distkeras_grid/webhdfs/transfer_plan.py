@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distkeras_grid.errors import ConfigurationError, OutputExistsError, StorageError
 
 SHOWN = 5  # names in a message
+# The name of a file while it is written, with digests of its own name and of the run. Spark and
+# Hadoop skip names that begin with "_".
+_HIDDEN = re.compile(r"_[0-9a-f]{16}\.[0-9a-f]{8}\.part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,11 @@ class TransferItem:
     # Whether the checksum that HDFS keeps of the source says nothing about its bytes
     opaque: bool = False
 
+    @property
+    def directory(self) -> str:
+        """The directory that has to be there."""
+        return self.target if self.is_directory else posixpath.dirname(self.target)
+
 
 @dataclass(frozen=True, slots=True)
 class ExistingEntry:
@@ -33,12 +43,7 @@ class ExistingEntry:
 
 
 def transfer_root(
-    source: str,
-    target: str,
-    *,
-    is_directory: bool,
-    inside: bool,
-    may_rename: bool,
+    source: str, target: str, *, is_directory: bool, inside: bool, may_rename: bool
 ) -> str:
     """Return the target path of a file or a folder.
 
@@ -53,7 +58,7 @@ def transfer_root(
     >>> transfer_root("images/", "/raw", is_directory=True, inside=True, may_rename=False)
     '/raw'
     """
-    if (is_directory and inside) or (not is_directory and may_rename):
+    if inside if is_directory else may_rename:
         return target
     return posixpath.join(target, posixpath.basename(source.rstrip("/")))
 
@@ -62,53 +67,53 @@ def check(items: Sequence[TransferItem], present: Mapping[str, ExistingEntry]) -
     """Refuse a transfer that cannot succeed, before any work."""
     sources: dict[str, str] = {}
     for item in items:
-        first = sources.setdefault(item.target, item.source)
-        if first != item.source:
+        if (first := sources.setdefault(item.target, item.source)) != item.source:
             raise ConfigurationError(
                 f"Two sources have one target. Received: {first} and {item.source}, which would "
                 f"both become {item.target}. Give them in two commands, with two targets."
             )
-        above = posixpath.dirname(item.target)
-        if above in present and not present[above].is_directory:
-            raise OutputExistsError(
-                f"{above} is a file, so {item.source} cannot lie below it. Choose another target."
-            )
-        there = present.get(item.target)
-        if there is not None and there.is_directory != item.is_directory:
-            kinds = ("a folder", "a file") if there.is_directory else ("a file", "a folder")
-            raise OutputExistsError(
-                f"{item.target} is {kinds[0]}, and {item.source} is {kinds[1]}. Choose another "
-                "target."
-            )
+        for path, is_directory in ((item.directory, True), (item.target, item.is_directory)):
+            if path in present and present[path].is_directory != is_directory:
+                kind = "a file" if is_directory else "a folder"
+                raise OutputExistsError(
+                    f"{path} is {kind}, so {item.source} cannot become {item.target}. Choose "
+                    "another target."
+                )
 
 
 def check_names(items: Iterable[TransferItem]) -> None:
     """Refuse names that HDFS does not accept."""
     # A byte of a local name that is not UTF-8 is a lone surrogate in Python.
-    bad = [
-        _printable(item.source)
-        for item in items
-        if ":" in item.target or item.target != _printable(item.target)
-    ]
+    bad = [each.source for each in items if re.search("[:\ud800-\udfff]", each.target)]
     if bad:
+        names = ", ".join(each.encode(errors="backslashreplace").decode() for each in bad[:SHOWN])
         more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         raise StorageError(
-            f"HDFS takes names in UTF-8 and without ':'. Received: {', '.join(bad[:SHOWN])}{more}. "
-            "Rename them, or leave them out."
+            f"HDFS takes names in UTF-8 and without ':'. Received: {names}{more}. Rename them, or "
+            "leave them out."
         )
 
 
-def _printable(path: str) -> str:
-    """Return a path with escapes where Python could not decode it."""
-    return path.encode(errors="backslashreplace").decode()
+def hidden_name(target: str, run: str) -> str:
+    """Return the name under which a file is written until it is complete.
+
+    Examples
+    --------
+    >>> hidden_name("/raw/a.tif", "0badcafe")
+    '/raw/_ed4cf50dec25e5ec.0badcafe.part'
+    """
+    directory, name = posixpath.split(target)
+    # Not the name itself: with an addition it might be longer than a file system takes.
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+    return posixpath.join(directory, f"_{digest[:16]}.{run}.part")
 
 
-def missing_directories(
-    items: Iterable[TransferItem], present: Mapping[str, ExistingEntry]
-) -> list[str]:
-    """Return the directories to make; only the deepest, which bring those above."""
-    wanted = {item.target for item in items if item.is_directory}
-    wanted |= {posixpath.dirname(item.target) for item in items if not item.is_directory}
-    missing = {path for path in wanted if path not in present}
-    above = {posixpath.dirname(path) for path in missing}
-    return sorted(missing - above)
+def is_hidden(path: str) -> bool:
+    """Tell whether a path is one of a file that was being written."""
+    return _HIDDEN.fullmatch(posixpath.basename(path)) is not None
+
+
+def leftovers(targets: Iterable[str], present: Iterable[str]) -> list[str]:
+    """Return the hidden files that interrupted runs have left for the same targets."""
+    ours = {hidden_name(target, "").removesuffix(".part") for target in targets}
+    return [path for path in present if is_hidden(path) and path[: -len("00000000.part")] in ours]

@@ -1,7 +1,6 @@
-"""A transfer in either direction: plan it, copy each file, verify it, give it its name.
+"""A transfer in either direction: copy each file, verify it, give it its name, in many threads.
 
-Both directions are one code path between two `Files`. A file is written under a hidden name,
-compared by the checksum that HDFS keeps, and renamed.
+A file is written under a hidden name, compared by the checksum that HDFS keeps, and renamed.
 """
 
 from __future__ import annotations
@@ -9,243 +8,380 @@ from __future__ import annotations
 import posixpath
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 
+from distkeras_grid import fsync
 from distkeras_grid.errors import OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.progress import Reporter, Status, clock_time, format_bytes
+from distkeras_grid.webhdfs import local_files
+from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
-from distkeras_grid.webhdfs.files import Files, digest_of
-from distkeras_grid.webhdfs.hidden_names import hidden_name, leftovers
+from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from distkeras_grid.webhdfs.transfer_plan import (
+    SHOWN,
     ExistingEntry,
     TransferItem,
-    check,
-    missing_directories,
+    hidden_name,
+    is_hidden,
 )
-from distkeras_grid.webhdfs.transfer_status import Meter
 
-THREADS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class TransferEndpoints:
-    """The two ends of a transfer, for one thread."""
-
-    source: Files
-    target: Files
+# Failures with no success between them, after which the rest is not tried.
+GIVE_UP = 20
 
 
 @dataclass(frozen=True, slots=True)
-class CopyResult:
-    """The bytes and checksum of a copied file."""
+class TransferResult:
+    """The result of a transfer."""
 
-    size: int  # Bytes
-    checksum: FileChecksum  # Computed from them
-    is_proven: bool  # Whether the source keeps the same checksum
-
-
-def find_existing(target: Files, items: Sequence[TransferItem]) -> dict[str, ExistingEntry]:
-    """Return what exists in the directories of the targets, by path."""
-    return target.find_existing(
-        {item.target if item.is_directory else posixpath.dirname(item.target) for item in items}
-    )
+    files: int  # files and size: Transferred, and their bytes
+    size: int
+    # same_files and same_size: There already with the same content, and their bytes
+    same_files: int
+    same_size: int
+    seconds: float  # All in all [s]
 
 
-def prepare(
-    target: Files, items: Sequence[TransferItem], present: Mapping[str, ExistingEntry]
-) -> list[TransferItem]:
-    """Make the directories, and delete what interrupted runs have left.
+@dataclass(frozen=True, slots=True)
+class TransferStatus:
+    """The state of a transfer as its line shows it.
 
-    A run that lives and writes the same file starts that one again.
+    Examples
+    --------
+    >>> TransferStatus("looking at what is there").status(rate=0.0, seconds=7.2).line()
+    'looking at what is there  7 s'
+    >>> sending = TransferStatus("sending", 12, 3000, 1_200_000_000, 45_000_000_000)
+    >>> sending.status(rate=110e6, seconds=11).line()
+    'sending  12 of 3,000 files  1.2 GB of 45 GB  110 MB/s  6:38 left'
     """
-    check(items, present)
-    files = [item for item in items if not item.is_directory]
-    for path in leftovers((item.target for item in files), present):
-        target.delete(path)
-    for path in missing_directories(items, present):
-        target.make_directory(path)
-    return files
+
+    phase: str  # What is being done, in words; shown until `total_files` is known
+    # files and total_files: Complete, and all; those that were there already are complete, too
+    files: int = 0
+    total_files: int = 0
+    amount: int = 0  # amount and total: The same in bytes
+    total: int = 0
+    failed: int = 0  # Files
+
+    @property
+    def turn(self) -> Hashable:
+        """Nothing is told before it is due: a short transfer is silent."""
+        return None
+
+    def status(self, rate: float, seconds: float) -> Status:
+        """Return what is known, at a recent speed [bytes/s], so far into this phase [s]."""
+        if not self.total_files:
+            files = [f"{self.files:,} files"] if self.files else []
+            return Status([self.phase, *files, f"{seconds:.0f} s"])
+        parts = [self.phase, *([f"{self.failed:,} failed"] if self.failed else [])]
+        parts.append(f"{self.files:,} of {self.total_files:,} files")
+        parts.append(f"{format_bytes(self.amount)} of {format_bytes(self.total)}")
+        if rate > 0:
+            left = max(0, self.total - self.amount) / rate
+            parts += [f"{format_bytes(rate)}/s", f"{clock_time(left)} left"]
+        return Status(parts, min(1.0, self.amount / max(1, self.total)))
 
 
+TransferProgress = Reporter[TransferStatus]
+
+
+class Meter:
+    """Counts the bytes of one file, so that they can be taken back."""
+
+    def __init__(self, progress: TransferProgress) -> None:
+        self._progress = progress
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        """Count bytes."""
+        self._size += size
+        self._progress.add(amount=size)
+
+    def reset(self) -> None:
+        """Take back all counted bytes."""
+        self.add(-self._size)
+
+
+@dataclass
 class Transfer:
-    """Transfers one file after the other, in many threads."""
+    """Copies files, one after the other in each of many threads.
 
-    def __init__(
-        self, present: Mapping[str, ExistingEntry], *, overwrite: bool, stopped: threading.Event
-    ) -> None:
-        self._present = present
-        self._overwrite = overwrite
-        self._stopped = stopped
-        self._run = uuid.uuid4().hex[:8]
-        # How this HDFS computes checksums; a better guess once it has told one.
-        self._layout = ChecksumLayout()
+    `present`: what exists in the directories of the targets, by path.
+    """
 
-    def run(self, sides: TransferEndpoints, item: TransferItem, meter: Meter) -> bool:
-        """Transfer a file; return False if it is there already.
+    present: Mapping[str, ExistingEntry]
+    overwrite: bool
+    stopped: threading.Event
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    # How this HDFS computes checksums; a better guess once it has told one.
+    layout: ChecksumLayout = field(default_factory=ChecksumLayout)
 
-        `sides`: used by this thread only.
-        `meter`: counts the bytes.
-        """
-        there = self._present.get(item.target)
-        if there is not None:
-            if there.size == item.size and self._is_same(sides, item, there, meter):
-                return False
+    def upload(self, connection: WebHdfsConnection, item: TransferItem, meter: Meter) -> bool:
+        """Copy a file to HDFS; return False if it is there already."""
+
+        def is_same(there: ExistingEntry) -> bool:
+            stored = None if there.opaque else connection.checksum(item.target)
+            return self._compare(connection, item.source, item.target, stored, meter)
+
+        def attempt() -> FileDigest:
             meter.reset()
-            if not self._overwrite:
-                raise OutputExistsError(
-                    f"{item.target} exists {sides.target.where} and differs from {item.source}. "
-                    "Replace it with --overwrite, or overwrite=True."
-                )
-        hidden = hidden_name(item.target, self._run)
-        try:
-            copied = self._copy(sides, item, hidden, meter)
-            self._verify(sides, item, hidden, copied)
-            self._publish(sides, item, hidden, copied)
-        except BaseException as error:
-            _discard(sides.target, hidden, error)
-            raise
+            digest = FileDigest(self.layout)
+            with local_files.pieces(item.source) as pieces:
+                connection.write(hidden, self._counted(pieces, digest, meter))
+            return digest
+
+        if self._is_there(item, is_same, meter):
+            return False
+        with self._hidden(item, connection.delete) as hidden:
+            sent = connection.again("write", item.target, attempt)
+            arrived = connection.status(hidden)
+            _check_size(item, sent.size, arrived.size if arrived else 0)
+            if not self._holds(connection, item.source, hidden, sent):
+                raise _differs(item)
+            try:
+                connection.rename(hidden, item.target, overwrite=self.overwrite)
+            except (PathNotFoundError, OutputExistsError) as error:
+                # A rename whose answer is lost is asked for again, and refused then: the hidden
+                # file is gone, the target is there. So what is at the target counts.
+                if self._holds(connection, item.source, item.target, sent):
+                    connection.delete(hidden)
+                elif isinstance(error, OutputExistsError):
+                    raise
+                else:
+                    raise PathNotFoundError(
+                        f"{item.target} was not written on HDFS: its temporary file {hidden} is "
+                        "gone. Another run may write the same file: try again when it has ended."
+                    ) from error
         return True
 
-    def _is_same(
-        self, sides: TransferEndpoints, item: TransferItem, there: ExistingEntry, meter: Meter
-    ) -> bool:
-        """Compare the content of both ends."""
-        source, target = sides.source, sides.target
-        counted = self._through(meter)
-        if stored := _checksum_of(source, item.source, item.opaque):
-            return stored.digest == digest_of(target, item.target, stored.layout, counted)
-        stored = _checksum_of(target, item.target, there.opaque)
-        layout = stored.layout if stored else self._layout
-        digest = digest_of(source, item.source, layout, counted)
-        if stored is None:
-            return digest == digest_of(target, item.target, layout, self._through(None))
-        return digest == stored.digest
+    def download(self, connection: WebHdfsConnection, item: TransferItem, meter: Meter) -> bool:
+        """Copy a file from HDFS; return False if it is here already."""
+        stored = None if item.opaque else connection.checksum(item.source)
 
-    def _copy(
-        self, sides: TransferEndpoints, item: TransferItem, hidden: str, meter: Meter
-    ) -> CopyResult:
-        source, target = sides.source, sides.target
-        stored = _checksum_of(source, item.source, item.opaque)
-        layout = stored.layout if stored else self._layout
+        def is_same(_: ExistingEntry) -> bool:
+            return self._compare(connection, item.target, item.source, stored, meter)
 
-        def attempt() -> CopyResult:
+        def attempt() -> FileDigest:
             meter.reset()
-            digest = FileDigest(layout)
-            counted = self._through(meter)
-            with source.pieces(item.source) as pieces:
-                target.write(hidden, _digested(counted(pieces), digest), item.target)
-            copied = FileChecksum(layout, digest.digest())
-            if stored is not None and stored != copied:
-                raise StorageError(_differs(item, sides))
-            return CopyResult(digest.size, copied, is_proven=stored is not None)
+            digest = FileDigest(stored.layout if stored else self.layout)
+            with (
+                connection.pieces(item.source) as pieces,
+                local_files.translated("write", item.target),
+                open(hidden, "wb") as file,
+            ):
+                for piece in self._counted(pieces, digest, meter):
+                    file.write(piece)
+            return digest
 
-        # One of the two tries again, that on HDFS.
-        return source.again(
-            "read", item.source, lambda: target.again("write", item.target, attempt)
-        )
+        if self._is_there(item, is_same, meter):
+            return False
+        with self._hidden(item, local_files.delete) as hidden:
+            arrived = connection.again("read", item.source, attempt)
+            _check_size(item, arrived.size, arrived.size)
+            if stored and stored.digest != arrived.digest():
+                raise _differs(item)
+            with local_files.translated("rename to", item.target):
+                fsync.replace(hidden, item.target)
+        return True
 
-    def _verify(
-        self, sides: TransferEndpoints, item: TransferItem, path: str, copied: CopyResult
-    ) -> None:
-        """Compare what is at a path of the target with what was read."""
-        there = sides.target.present(path)
-        size = there.size if there else 0
-        if there is None or not size == copied.size == item.size:
-            raise StorageError(
-                f"{item.source} changed while it was read: {item.size:,} bytes were found, "
-                f"{copied.size:,} read and {size:,} have arrived. If nobody writes to it, try "
-                "again."
+    def _is_there(
+        self, item: TransferItem, is_same: Callable[[ExistingEntry], bool], meter: Meter
+    ) -> bool:
+        """Tell whether the target has the same content; refuse to replace another one unasked."""
+        there = self.present.get(item.target)
+        if there is not None and there.size == item.size and is_same(there):
+            return True
+        meter.reset()
+        if there is not None and not self.overwrite:
+            raise OutputExistsError(
+                f"{item.target} exists and differs from {item.source}. Replace it with "
+                "--overwrite, or overwrite=True."
             )
-        if not copied.is_proven and not self._holds(sides, item, path, there, copied):
-            raise StorageError(_differs(item, sides))
+        return False
+
+    @contextmanager
+    def _hidden(self, item: TransferItem, delete: Callable[[str], None]) -> Iterator[str]:
+        """Name the file that is written; after an error nothing of it is left."""
+        hidden = hidden_name(item.target, self.run)
+        try:
+            yield hidden
+        except BaseException as error:
+            try:
+                delete(hidden)
+            except StorageError as second:
+                error.add_note(f"{hidden} may stay behind until the same is sent again ({second}).")
+            raise
 
     def _holds(
-        self,
-        sides: TransferEndpoints,
-        item: TransferItem,
-        path: str,
-        there: ExistingEntry,
-        copied: CopyResult,
+        self, connection: WebHdfsConnection, local: str, remote: str, sent: FileDigest
     ) -> bool:
-        """Tell whether a file at the target has the bytes that were read."""
-        ours = copied.checksum
-        stored = _checksum_of(sides.target, path, there.opaque)
-        if stored is None:
-            return ours.digest == digest_of(sides.target, path, ours.layout, self._through(None))
-        if stored.layout.fits(ours.layout, copied.size):
-            return stored.digest == ours.digest
-        blocks = stored.layout.block_bytes or self._layout.block_bytes
-        self._layout = replace(stored.layout, block_bytes=blocks)
-        return stored.digest == digest_of(
-            sides.source, item.source, stored.layout, self._through(None)
+        """Tell whether a file on HDFS has the bytes that were sent."""
+        there = connection.status(remote)
+        if there is None or there.is_directory or there.size != sent.size:
+            return False
+        stored = None if there.opaque else connection.checksum(remote)
+        if stored and stored.layout == sent.layout.of(sent.size):
+            return stored.digest == sent.digest()
+        if stored and stored.layout.bytes_per_crc:
+            blocks = stored.layout.block_bytes or self.layout.block_bytes
+            self.layout = replace(stored.layout, block_bytes=blocks)
+        return self._compare(connection, local, remote, stored)
+
+    def _compare(
+        self,
+        connection: WebHdfsConnection,
+        local: str,
+        remote: str,
+        stored: FileChecksum | None,
+        meter: Meter | None = None,
+    ) -> bool:
+        """Tell whether a file here and one on HDFS have the same bytes, by reading them."""
+        layout = stored.layout if stored else self.layout
+
+        def digest_of(file: AbstractContextManager[Iterator[bytes]], meter: Meter | None) -> bytes:
+            digest = FileDigest(layout)
+            with file as pieces:
+                for _ in self._counted(pieces, digest, meter):
+                    pass
+            return digest.digest()
+
+        here = digest_of(local_files.pieces(local), meter)
+        if stored:
+            return here == stored.digest
+        return here == connection.again(
+            "read", remote, lambda: digest_of(connection.pieces(remote), None)
         )
 
-    def _publish(
-        self, sides: TransferEndpoints, item: TransferItem, hidden: str, copied: CopyResult
-    ) -> None:
-        """Give a file its name.
-
-        A rename whose answer is lost is asked for again, and refused then: the hidden file is
-        gone, the target is there. So what is at the target counts.
-        """
-        try:
-            sides.target.rename(hidden, item.target, overwrite=self._overwrite)
-        except (PathNotFoundError, OutputExistsError) as error:
-            if self._is_published(sides, item, copied):
-                sides.target.delete(hidden)
-            elif isinstance(error, OutputExistsError):
-                raise
-            else:
-                raise PathNotFoundError(
-                    f"{item.target} was not written {sides.target.where}: its temporary file "
-                    f"{hidden} is gone. Another run may write the same file: try again when it "
-                    "has ended."
-                ) from error
-
-    def _is_published(
-        self, sides: TransferEndpoints, item: TransferItem, copied: CopyResult
-    ) -> bool:
-        """Tell whether the target has the bytes that were read under its own name."""
-        there = sides.target.present(item.target)
-        if there is None or there.is_directory or there.size != copied.size:
-            return False
-        return self._holds(sides, item, item.target, there, copied)
-
-    def _through(self, meter: Meter | None) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-        """Yield pieces and count them; raise when the transfer is stopped."""
-
-        def counted(pieces: Iterable[bytes]) -> Iterator[bytes]:
-            for piece in pieces:
-                if self._stopped.is_set():
-                    raise StorageError("The transfer was stopped. Start it again to go on.")
-                if meter is not None:
-                    meter.add(len(piece))
-                yield piece
-
-        return counted
+    def _counted(
+        self, pieces: Iterable[bytes], digest: FileDigest, meter: Meter | None
+    ) -> Iterator[bytes]:
+        """Yield pieces, count and digest them; raise when the transfer is stopped."""
+        for piece in pieces:
+            if self.stopped.is_set():
+                raise StorageError("The transfer was stopped. Start it again to go on.")
+            digest.update(piece)
+            if meter is not None:
+                meter.add(len(piece))
+            yield piece
 
 
-def _checksum_of(files: Files, path: str, opaque: bool) -> FileChecksum | None:
-    """Return the checksum that a file system keeps of a file's bytes, None where it does not."""
-    return None if opaque else files.checksum(path)
+def _check_size(item: TransferItem, read: int, arrived: int) -> None:
+    if not item.size == read == arrived:
+        raise StorageError(
+            f"{item.source} changed while it was read: {item.size:,} bytes were found, {read:,} "
+            f"read and {arrived:,} have arrived. If nobody writes to it, try again."
+        )
 
 
-def _digested(pieces: Iterable[bytes], digest: FileDigest) -> Iterator[bytes]:
-    for piece in pieces:
-        digest.update(piece)
-        yield piece
-
-
-def _discard(target: Files, hidden: str, error: BaseException) -> None:
-    """Delete the partial file that `error` left; if that fails, add a note to `error`."""
-    try:
-        target.delete(hidden)
-    except StorageError as second:
-        error.add_note(f"{hidden} may stay behind until the same is sent again ({second}).")
-
-
-def _differs(item: TransferItem, sides: TransferEndpoints) -> str:
-    return (
-        f"{item.source} has another checksum {sides.target.where} than {sides.source.where}. If "
-        "nobody writes to it, try again."
+def _differs(item: TransferItem) -> StorageError:
+    return StorageError(
+        f"{item.source} has another checksum on HDFS than here. If nobody writes to it, try again."
     )
+
+
+def walk(connection: WebHdfsConnection, source: str, target: str) -> Iterator[TransferItem]:
+    """Yield a file on HDFS, or all that lies below a directory, each with its place."""
+    for each in connection.list_directory(source):
+        below = target if each.path == source else posixpath.join(target, each.name)
+        if not is_hidden(each.name):
+            yield TransferItem(each.path, below, each.size, each.is_directory, each.opaque)
+            if each.is_directory:
+                yield from walk(connection, each.path, below)
+
+
+def find_existing(
+    connection: WebHdfsConnection, directories: Iterable[str]
+) -> dict[str, ExistingEntry]:
+    """Return the directories on HDFS that exist and their entries, by path."""
+    present = {}
+    for directory in sorted(directories):
+        try:
+            entries = connection.list_directory(directory)
+        except PathNotFoundError:
+            continue
+        present[directory] = ExistingEntry(is_directory=True)
+        for each in entries:  # of a file it is itself
+            present[each.path] = ExistingEntry(each.size, each.is_directory, each.opaque)
+    return present
+
+
+def transfer_all(
+    address: Address,
+    threads: int,
+    files: Sequence[TransferItem],
+    transfer: Callable[[WebHdfsConnection, TransferItem, Meter], bool],
+    progress: TransferProgress,
+    stopped: threading.Event,
+) -> TransferResult:
+    """Transfer files in threads, each with a connection of its own.
+
+    Failures are collected: the other files go on. An interrupt or a defect ends all.
+    """
+    failed: list[StorageError] = []
+    same: list[int] = []
+    sent: list[int] = []
+    in_a_row = 0
+    lock, local = threading.Lock(), threading.local()
+
+    def one(item: TransferItem) -> None:
+        nonlocal in_a_row
+        if stopped.is_set() or in_a_row >= GIVE_UP:
+            return
+        meter = Meter(progress)
+        try:
+            if not hasattr(local, "connection"):
+                connection = WebHdfsConnection(address, stopped=stopped, patient=True)
+                with lock:
+                    local.connection = opened.enter_context(connection)
+            done = sent if transfer(local.connection, item, meter) else same
+        except StorageError as error:
+            meter.reset()
+            with lock:
+                failed.append(error)
+                in_a_row += 1
+            progress.add(failed=1)
+            # The end says the same of a single file, and of a transfer that was interrupted.
+            if len(files) > 1 and not stopped.is_set():
+                progress.note(describe(error))
+        else:
+            with lock:
+                done.append(item.size)
+                in_a_row = 0
+            progress.add(files=1)
+
+    with ExitStack() as opened:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="webhdfs")
+        try:
+            for future in as_completed([pool.submit(one, item) for item in files]):
+                future.result()
+        finally:
+            # After an interrupt or a defect: no further file, and no further piece of any.
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+    if failed:
+        not_tried = len(files) - len(failed) - len(same) - len(sent)
+        raise failure(failed, files=len(files), not_tried=not_tried)
+    return TransferResult(len(sent), sum(sent), len(same), sum(same), progress.seconds)
+
+
+def failure(failed: Sequence[StorageError], *, files: int, not_tried: int) -> StorageError:
+    """Return one error for all files that failed; of their own class where all are of one."""
+    kinds = {type(error) for error in failed}
+    kind = kinds.pop() if len(kinds) == 1 else StorageError
+    lines = [describe(error) for error in failed[:SHOWN]]
+    if files == 1:
+        return kind(lines[0])
+    rest = f", {not_tried:,} were not tried any more" if not_tried else ""
+    more = [f"and {len(failed) - SHOWN:,} more"] if len(failed) > SHOWN else []
+    return kind(
+        f"{len(failed):,} of {files:,} files failed{rest}. The same command again leaves out what "
+        f"is complete. {' | '.join([*lines, *more])}"
+    )
+
+
+def describe(error: StorageError) -> str:
+    """Return message and notes in one line."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return " ".join([str(error), *notes])

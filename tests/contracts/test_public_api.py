@@ -69,7 +69,7 @@ def test_an_unknown_name_is_an_attribute_error():
     [
         ("distkeras_grid, data_prep, distkeras_grid.cli.main", "matplotlib pandas"),
         ("distkeras_grid.simulation.run, distkeras_grid.simulation.learners", "pyarrow"),
-        ("distkeras_grid.webhdfs.upload, distkeras_grid.webhdfs.download", "hdfs requests numpy"),
+        ("distkeras_grid.webhdfs.operations", "hdfs requests numpy"),
     ],
 )
 def test_importing_the_package_imports_no_framework(names, more):

@@ -24,18 +24,13 @@ from distkeras_grid.errors import (
     PathNotFoundError,
     StorageError,
 )
-from distkeras_grid.webhdfs import responses
+from distkeras_grid.webhdfs import connection
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.checksums import ChecksumLayout, FileChecksum, FileDigest
-from distkeras_grid.webhdfs.connection import WebHdfsConnection
-from distkeras_grid.webhdfs.download import download
-from distkeras_grid.webhdfs.files import digest_of
-from distkeras_grid.webhdfs.hidden_names import hidden_name, is_hidden
-from distkeras_grid.webhdfs.listing import list_directory
-from distkeras_grid.webhdfs.local_files import LocalFiles
-from distkeras_grid.webhdfs.pool import TransferResult
-from distkeras_grid.webhdfs.responses import FileStatus
-from distkeras_grid.webhdfs.upload import upload
+from distkeras_grid.webhdfs.connection import FileStatus, WebHdfsConnection
+from distkeras_grid.webhdfs.operations import download, list_directory, upload
+from distkeras_grid.webhdfs.transfer_plan import hidden_name, is_hidden
+from distkeras_grid.webhdfs.transfers import TransferResult
 
 from .conftest import Grid
 
@@ -150,7 +145,9 @@ def test_the_checksum_is_computed_as_hdfs_does_for_any_number_of_blocks(
     )
     told = WebHdfsConnection(Address((url,), "root")).checksum(f"{folder}/file")
     assert told is not None
-    assert digest_of(LocalFiles(), str(tmp_path / "file"), told.layout, iter) == told.digest
+    digest = FileDigest(told.layout)
+    digest.update((tmp_path / "file").read_bytes())
+    assert digest.digest() == told.digest
     assert told.layout.block_bytes == (MEGABYTE if size > MEGABYTE else 0)
     # So it is known here as the same file, and fetched, whatever the blocks are.
     assert counts(upload(tmp_path / "file", folder, url=url)) == (0, 1)
@@ -169,7 +166,7 @@ def test_other_checksums_and_none_at_all_are_met_by_another_reading(
     tmp_path: Path,
 ) -> None:
     # The real daemons have one layout, no encryption and no erasure coding.
-    status: Callable[..., FileStatus] = responses._file_status
+    status: Callable[..., FileStatus] = connection._file_status
 
     def other(self: WebHdfsConnection, path: str) -> FileChecksum | None:
         if told == "no checksum":
@@ -183,7 +180,7 @@ def test_other_checksums_and_none_at_all_are_met_by_another_reading(
         return replace(status(path, answer), opaque=True)
 
     if told == "opaque":
-        monkeypatch.setattr(responses, "_file_status", opaque)
+        monkeypatch.setattr(connection, "_file_status", opaque)
         monkeypatch.setattr(
             WebHdfsConnection, "checksum", lambda *_: pytest.fail("its checksum is asked")
         )

@@ -5,7 +5,7 @@ import pytest
 from data_prep.export.output_target import PIECE_BYTES, OutputTarget
 from data_prep.images.file_access import FILE, WEBHDFS, FileOpener
 from distkeras_grid.errors import StorageError
-from distkeras_grid.webhdfs import connection, retry_policy
+from distkeras_grid.webhdfs import connection, failures
 from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 
@@ -24,7 +24,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_file_on_hdfs_is_written_again_if_the_connection_breaks(monkeypatch):
-    monkeypatch.setattr(retry_policy, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(failures, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(connection, "TIMEOUTS", (2.0, 2.0))
     content = bytes(range(256)) * (PIECE_BYTES // 256) + b"end"
     with loopback() as hdfs:

@@ -26,7 +26,7 @@ from data_prep.images.file_access import (
     why_no_webhdfs,
 )
 from distkeras_grid.errors import ImageError, UnreadableImageError
-from distkeras_grid.webhdfs import retry_policy
+from distkeras_grid.webhdfs import failures
 from distkeras_grid.webhdfs.addresses import Address
 from tests.data_prep.bad_sector import open_bad_sector
 from tests.data_prep.counting import Counting
@@ -114,7 +114,7 @@ def test_tasks_read_from_hdfs_themselves_where_they_can():
 def test_where_the_nodes_cannot_reach_hdfs_spark_reads_although_the_driver_can(server, monkeypatch):
     """All images were left out: only the driver had asked."""
     # A DataNode that may be back soon is asked again for some seconds.
-    monkeypatch.setattr(retry_policy, "PAUSES", ())
+    monkeypatch.setattr(failures, "PAUSES", ())
     with loopback() as hdfs:
         hdfs.directories.add("/raw")
         hdfs.files["/raw/0.png"] = b"x"

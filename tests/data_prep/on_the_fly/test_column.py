@@ -38,7 +38,7 @@ from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.row_cache import RowCache
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.rows import ALIGNMENT
-from distkeras_grid.webhdfs import connection, retry_policy
+from distkeras_grid.webhdfs import connection, failures
 from tests.distkeras_grid.webhdfs.loopback import Fault, loopback
 
 SPEC = TileSpec(32, angles=[0, 25, 90, 115, 180])
@@ -324,7 +324,7 @@ def test_hdfs_that_nobody_told_about_is_refused(monkeypatch):
 @pytest.fixture
 def hdfs(monkeypatch):
     """A NameNode and a DataNode on loopback; tries follow at once."""
-    monkeypatch.setattr(retry_policy, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(failures, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(connection, "TIMEOUTS", (2.0, 2.0))
     column._connection.cache_clear()
     with loopback() as state:

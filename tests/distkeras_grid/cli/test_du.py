@@ -1,5 +1,5 @@
 from distkeras_grid.cli.du import format_usage
-from distkeras_grid.webhdfs.responses import Summary
+from distkeras_grid.webhdfs.connection import Summary
 
 ENTRIES = [Summary("/t/a", 5, 15, 1, 0, None), Summary("/t/b\n", 1200, 3600, 12, 2, None)]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.cli import du, get, ls, mkdir, put, rm
-from distkeras_grid.webhdfs.pool import TransferResult
-from distkeras_grid.webhdfs.responses import FileStatus
+from distkeras_grid.webhdfs.connection import FileStatus
+from distkeras_grid.webhdfs.transfers import TransferResult
 
 COMMANDS = {"put": put, "get": get, "ls": ls, "du": du, "mkdir": mkdir, "rm": rm}
 ARGUMENTS = {

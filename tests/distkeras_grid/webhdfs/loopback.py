@@ -1,8 +1,7 @@
 """A NameNode and a DataNode on loopback: two real HTTP servers over one dictionary, and faults.
 
 They speak as Hadoop 3 does (`tests/hadoop/test_webhdfs.py` runs the same client on real daemons),
-and do what real daemons cannot be made to do at a given moment: lose an answer, cut a body,
-trickle.
+and do what real daemons cannot be made to do at a given moment: lose an answer, cut a body.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import contextlib
 import json
 import posixpath
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,9 +31,8 @@ class Fault:
     """What goes wrong with an operation, so many times.
 
     `kind` is one of: ``"reset"`` (nothing is done, the connection closes), ``"lost"`` (it is done,
-    then the connection closes), ``"cut"`` (half of the body comes), ``"trickle"`` (a byte every
-    20 ms), ``"page"`` (HTML with `status`), ``"answer"`` (`body` with status 200), or Java's name
-    of an exception.
+    then the connection closes), ``"cut"`` (half of the body comes), ``"page"`` (HTML with
+    `status`), ``"answer"`` (`body` with status 200), or Java's name of an exception.
     """
 
     kind: str
@@ -138,11 +135,6 @@ class Handler(BaseHTTPRequestHandler):
         elif kind == "cut":
             self.send(200, answer[: len(answer) // 2], length=len(answer))
             self.close_connection = True
-        elif kind == "trickle":
-            self.send(200, b"", length=len(answer))
-            for byte in answer:
-                self.wfile.write(bytes([byte]))
-                time.sleep(0.02)
         else:
             self.send(200, answer)
 

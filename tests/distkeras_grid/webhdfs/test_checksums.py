@@ -58,8 +58,7 @@ def content(size: int, period: int) -> bytes:
 
 def told(algorithm: str, numbers: str, md5: str) -> FileChecksum:
     # WebHDFS sends four bytes more than it says.
-    answer = {"algorithm": f"MD5-of-{algorithm}", "bytes": numbers + md5 + "00000000", "length": 28}
-    checksum = parse_checksum(answer)
+    checksum = parse_checksum(f"MD5-of-{algorithm}", numbers + md5 + "00000000")
     assert checksum is not None
     return checksum
 
@@ -84,28 +83,30 @@ def test_the_answer_tells_the_layout() -> None:
     assert told("0MD5-of-512CRC32", "00000200" + "0" * 16, "ab" * 16).layout.crc == "CRC32"
 
 
-@pytest.mark.parametrize("algorithm", ["COMPOSITE-CRC32C", "SHA-256", None])
-def test_another_algorithm_is_none(algorithm: str | None) -> None:
-    assert parse_checksum({"algorithm": algorithm, "bytes": "00" * 32}) is None
+@pytest.mark.parametrize("algorithm", ["COMPOSITE-CRC32C", "SHA-256"])
+def test_another_algorithm_is_none(algorithm: str) -> None:
+    assert parse_checksum(algorithm, "00" * 32) is None
+
+
+@pytest.mark.parametrize("digits", ["", "00", "zz" * 28, "00" * 27])
+def test_digits_that_are_no_checksum_are_refused(digits: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  of bytes.fromhex, too
+        parse_checksum("MD5-of-0MD5-of-512CRC32C", digits)
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "size", "fits"),
+    ("layout", "size", "told"),
     [
-        (ChecksumLayout(), ChecksumLayout(block_bytes=0), 128 << 20, True),
-        (ChecksumLayout(), ChecksumLayout(block_bytes=0), (128 << 20) + 1, False),
-        (ChecksumLayout(), ChecksumLayout(block_bytes=256 << 20), 1 << 20, True),
-        (ChecksumLayout(), ChecksumLayout(), 1 << 40, True),
-        (ChecksumLayout(), ChecksumLayout(bytes_per_crc=4096), 1, False),
-        (ChecksumLayout(), ChecksumLayout("CRC32"), 1, False),
-        (ChecksumLayout(), ChecksumLayout("CRC32", 0, 0), 0, True),
+        (ChecksumLayout(), 128 << 20, ChecksumLayout(block_bytes=0)),
+        (ChecksumLayout(), (128 << 20) + 1, ChecksumLayout()),
+        (ChecksumLayout(block_bytes=0), 1 << 40, ChecksumLayout(block_bytes=0)),
+        (ChecksumLayout(), 0, ChecksumLayout("CRC32", 0, 0)),
     ],
 )
-def test_layouts_fit_where_the_checksum_is_the_same(
-    left: ChecksumLayout, right: ChecksumLayout, size: int, fits: bool
+def test_a_layout_is_as_hdfs_tells_it_of_a_size(
+    layout: ChecksumLayout, size: int, told: ChecksumLayout
 ) -> None:
-    assert left.fits(right, size) is fits
-    assert right.fits(left, size) is fits
+    assert layout.of(size) == told
 
 
 def test_a_changed_byte_and_another_polynomial_change_it() -> None:

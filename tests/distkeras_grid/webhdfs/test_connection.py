@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import sys
 import threading
@@ -19,7 +18,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.webhdfs import connection as module
-from distkeras_grid.webhdfs import retry_policy
+from distkeras_grid.webhdfs import failures
 from distkeras_grid.webhdfs.addresses import Address
 from distkeras_grid.webhdfs.connection import WebHdfsConnection
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback, closed_at_end, loopback
@@ -41,7 +40,7 @@ def test_a_wrong_address_is_said_at_once_and_a_lost_one_after_some_tries(
     with pytest.raises(StorageError, match="the NameNode at localhost:1 refuses connections"):
         WebHdfsConnection(REFUSED).status("/")
     assert time.monotonic() - began < 2
-    monkeypatch.setattr(retry_policy, "PAUSES", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(failures, "PAUSES", (0.1, 0.2, 0.3))
     began = time.monotonic()
     with pytest.raises(StorageError, match="refuses connections"):
         WebHdfsConnection(REFUSED, patient=True).status("/")
@@ -51,7 +50,7 @@ def test_a_wrong_address_is_said_at_once_and_a_lost_one_after_some_tries(
 def test_a_stop_ends_a_pause_and_all_further_tries(
     hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_policy, "PAUSES", (60.0, 0.0, 0.0))
+    monkeypatch.setattr(failures, "PAUSES", (60.0, 0.0, 0.0))
     hdfs.faults["LISTSTATUS"] = Fault("reset", times=-1)
     stopped = threading.Event()
     connection = WebHdfsConnection(hdfs.address, stopped=stopped, patient=True)
@@ -85,7 +84,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_is_not(
     hdfs.faults["GETFILESTATUS"] = fault
     with pytest.raises(StorageError) as raised:
         WebHdfsConnection(hdfs.address, patient=True).status("/")
-    assert not isinstance(raised.value, retry_policy.AttemptFailure)
+    assert not isinstance(raised.value, failures.AttemptFailure)
     assert len(hdfs.asked) == count
     fault.times = 2 if count == 4 else 0
     assert WebHdfsConnection(hdfs.address, patient=True).status("/") is not None
@@ -115,7 +114,7 @@ def test_what_is_told_after_a_datanode_was_left_out(
     kind: type[StorageError],
     told: str | None,
 ) -> None:
-    monkeypatch.setattr(retry_policy, "PAUSES", (0.0,))
+    monkeypatch.setattr(failures, "PAUSES", (0.0,))
     hdfs.files["/x"] = b"content"
     hdfs.faults["OPEN data"] = Fault("reset")
     connection = WebHdfsConnection(hdfs.address, patient=True)
@@ -150,7 +149,7 @@ def test_before_anybody_has_answered_nothing_is_tried_again(hdfs: Loopback) -> N
 def test_the_tries_of_an_operation_have_a_deadline_together(
     hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_policy, "PAUSES", (0.3,) * 100)
+    monkeypatch.setattr(failures, "PAUSES", (0.3,) * 100)
     monkeypatch.setattr(module, "OPERATION_SECONDS", 1.0)
     hdfs.faults["GETFILESTATUS"] = Fault("reset", times=-1)
     began = time.monotonic()
@@ -158,40 +157,6 @@ def test_the_tries_of_an_operation_have_a_deadline_together(
         WebHdfsConnection(hdfs.address, patient=True).status("/")
     assert time.monotonic() - began < 5
     assert 2 <= len(hdfs.asked) <= 4
-
-
-def test_an_answer_that_trickles_has_a_deadline(
-    hdfs: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A byte every 20 ms, about 200: it takes 4 s, though no byte takes long.
-    monkeypatch.setattr(module, "OPERATION_SECONDS", 0.5)
-    hdfs.faults["GETFILESTATUS"] = Fault("trickle")
-    began = time.monotonic()
-    with pytest.raises(StorageError, match="does not answer"):
-        WebHdfsConnection(hdfs.address).status("/")
-    assert time.monotonic() - began < 2.5
-
-
-@pytest.mark.full
-def test_a_head_that_trickles_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMEOUTS", (1.0, 1.0))
-
-    def trickle(listener: socket.socket) -> None:
-        peer, _ = listener.accept()
-        with peer, contextlib.suppress(OSError):
-            while True:  # until the other side shuts it
-                peer.sendall(b"H")
-                time.sleep(0.05)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=trickle, args=(listener,), daemon=True)
-        thread.start()
-        address = Address((f"http://127.0.0.1:{listener.getsockname()[1]}",), "ada")
-        began = time.monotonic()
-        with pytest.raises(StorageError, match="broke"):
-            WebHdfsConnection(address).list_directory("/")
-        assert time.monotonic() - began < 10
-        thread.join(10)
 
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +191,9 @@ def test_redirects_that_go_round_end(hdfs: Loopback, monkeypatch: pytest.MonkeyP
     hdfs.files["/x"] = b"1"
     hdfs.datanode = hdfs.url
     connection = WebHdfsConnection(hdfs.address)
-    with pytest.raises(StorageError, match="too many redirects"):
+    with pytest.raises(StorageError, match="3 redirects"):
         connection.checksum("/x")
-    assert len(hdfs.asked) == module.MOST_REDIRECTS + 1
+    assert hdfs.asked.count("GETFILECHECKSUM") == 1 + 3
 
 
 def test_only_the_namenode_is_told_who_asks(hdfs: Loopback) -> None:

@@ -14,7 +14,9 @@ from distkeras_grid.webhdfs.transfer_plan import (
     TransferItem,
     check,
     check_names,
-    missing_directories,
+    hidden_name,
+    is_hidden,
+    leftovers,
     transfer_root,
 )
 
@@ -40,19 +42,6 @@ def test_where_things_come_to_lie(
     assert found == root
 
 
-def test_directories_that_are_missing_are_made_from_below() -> None:
-    items = [
-        TransferItem("s", "/raw/s", is_directory=True),
-        TransferItem("s/a", "/raw/s/a", is_directory=True),
-        TransferItem("s/b", "/raw/s/b", is_directory=True),
-        TransferItem("x", "/new/deep/x"),
-    ]
-    assert missing_directories(items, {"/raw": FOLDER, "/raw/s/b": FOLDER}) == [
-        "/new/deep",
-        "/raw/s/a",
-    ]
-
-
 def test_two_sources_of_one_target_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="a/x and b/x, which would both become /raw/x"):
         check([TransferItem("a/x", "/raw/x"), TransferItem("b/x", "/raw/x")], {})
@@ -61,11 +50,11 @@ def test_two_sources_of_one_target_are_refused() -> None:
 @pytest.mark.parametrize(
     ("item", "there", "told"),
     [
-        (TransferItem("x", "/raw/x"), FOLDER, "/raw/x is a folder, and x is a file"),
+        (TransferItem("x", "/raw/x"), FOLDER, "/raw/x is a folder, so x cannot become"),
         (
             TransferItem("x", "/raw/x", is_directory=True),
             ExistingEntry(1),
-            "/raw/x is a file, and x is a folder",
+            "/raw/x is a file, so x cannot become",
         ),
     ],
 )
@@ -78,7 +67,7 @@ def test_a_file_and_a_folder_of_one_name_are_refused(
 
 
 def test_nothing_is_put_below_a_file() -> None:
-    with pytest.raises(OutputExistsError, match="/raw/x is a file, so y cannot lie below it"):
+    with pytest.raises(OutputExistsError, match="/raw/x is a file, so y cannot become /raw/x/y"):
         check([TransferItem("y", "/raw/x/y")], {"/raw/x": ExistingEntry(1)})
 
 
@@ -90,3 +79,19 @@ def test_names_that_hdfs_does_not_take() -> None:
     with pytest.raises(StorageError, match=r"/raw/K\\udcf6rnig\.tif"):
         check_names([TransferItem(latin, latin)])
     check_names([TransferItem("/a:b/c.tif", "/raw/c.tif")])
+
+
+def test_a_hidden_name_is_short_stands_beside_and_is_known_again() -> None:
+    target = "/raw.d/" + "ü" * 120 + ".tif"
+    hidden = hidden_name(target, "0badcafe")
+    assert hidden.startswith("/raw.d/_")
+    assert len(hidden) < 50
+    assert is_hidden(hidden)
+    assert hidden != hidden_name(target, "0badbeef") != hidden_name("/raw.d/a", "0badbeef")
+    assert not any(map(is_hidden, ("/raw/_SUCCESS", "/raw/.a", "_0badcafe.part", target)))
+
+
+def test_leftovers_are_those_of_the_same_targets() -> None:
+    mine = [hidden_name("/raw.d/a", run) for run in ("00000000", "11111111")]
+    others = [hidden_name("/raw.d/b", "00000000"), hidden_name("/raw/a", "00000000"), "/raw.d/a"]
+    assert leftovers(["/raw.d/a", "/raw.d/c"], [*others, *mine]) == mine

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
-from distkeras_grid.webhdfs.download import download
-from distkeras_grid.webhdfs.upload import upload
+from distkeras_grid.webhdfs.operations import download, upload
 from tests.distkeras_grid.webhdfs.loopback import Fault, Loopback
 
 CONTENT = bytes(range(256)) * 3000

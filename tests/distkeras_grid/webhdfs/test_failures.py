@@ -4,12 +4,14 @@ import pytest
 
 from distkeras_grid.errors import NoSpaceError, OutputExistsError, PathNotFoundError, StorageError
 from distkeras_grid.tickets import Keytab
-from distkeras_grid.webhdfs.error_messages import explain, not_authenticated, refusal, unreachable
-from distkeras_grid.webhdfs.retry_policy import (
+from distkeras_grid.webhdfs.failures import (
+    PAUSES,
     AttemptFailure,
     HttpError,
-    NetworkErrorKind,
     Unreachable,
+    explain,
+    is_transient,
+    lost,
 )
 
 NAMENODES = ("http://one:9870", "http://two:9870")
@@ -64,7 +66,7 @@ NAMENODES = ("http://one:9870", "http://two:9870")
 def test_what_hdfs_says_becomes_one_line_of_ours(
     exception: str | None, message: str, kind: type[StorageError], told: str
 ) -> None:
-    error = refusal("write", "/x", exception, message)
+    error = explain("write", "/x", HttpError(NAMENODES[0], message, exception))
     assert type(error) is kind
     with pytest.raises(kind, match=f"Cannot write /x on HDFS: .*{told}"):
         raise error
@@ -74,19 +76,18 @@ def test_what_hdfs_says_becomes_one_line_of_ours(
 @pytest.mark.parametrize(
     ("url", "trouble", "told"),
     [
-        ("http://two:9870/webhdfs", NetworkErrorKind.REFUSED, "the NameNode at two:9870 refuses"),
-        ("http://dn:9864/webhdfs", NetworkErrorKind.REFUSED, "the DataNode at dn:9864 refuses"),
-        ("http://dn:9864/x", NetworkErrorKind.UNKNOWN_HOST, "no host 'dn'. The NameNode sends"),
-        ("http://one:9870/x", NetworkErrorKind.UNKNOWN_HOST, "no host 'one'. Check the URL"),
-        ("http://one:9870/x", NetworkErrorKind.SILENT, "the NameNode at one:9870 does not answer"),
-        ("http://dn:9864/x", NetworkErrorKind.BROKEN, "to the DataNode at dn:9864 broke (by peer)"),
-        ("https://one/x", NetworkErrorKind.TLS, "REQUESTS_CA_BUNDLE"),
+        ("http://two:9870/webhdfs", "refused", "the NameNode at two:9870 refuses"),
+        ("http://dn:9864/webhdfs", "refused", "the DataNode at dn:9864 refuses"),
+        ("http://dn:9864/x", "unknown host", "no host 'dn'. Check the URL; the name of a DataNode"),
+        ("http://one:9870/x", "unknown host", "no host 'one'. Check the URL"),
+        ("http://one:9870/x", "silent", "the NameNode at one:9870 does not answer"),
+        ("http://dn:9864/x", "broken", "to the DataNode at dn:9864 broke (by peer)"),
+        ("https://one/x", "TLS", "REQUESTS_CA_BUNDLE"),
     ],
 )
-def test_a_connection_that_is_not_made_names_its_end(
-    url: str, trouble: NetworkErrorKind, told: str
-) -> None:
-    error = unreachable("read", "/x", Unreachable(url, "by peer\nnow", trouble), NAMENODES)
+def test_a_connection_that_is_not_made_names_its_end(url: str, trouble: str, told: str) -> None:
+    failure = Unreachable(url, "by peer\nnow", trouble)
+    error = explain("read", "/x", failure, namenodes=NAMENODES)
     assert told in str(error)
     assert "\n" not in str(error)
 
@@ -95,9 +96,8 @@ def test_a_connection_that_is_not_made_names_its_end(
     ("failure", "told"),
     [
         (HttpError(NAMENODES[0], "<html>", None, 401), "kinit"),
-        (HttpError(NAMENODES[0], "<html>", None, 503), "status 503"),
         (HttpError(NAMENODES[0], "<html>", None, 404), "not WebHDFS"),
-        (Unreachable(NAMENODES[0], "", NetworkErrorKind.REFUSED), "refuses"),
+        (Unreachable(NAMENODES[0], "", "refused"), "refuses"),
     ],
 )
 def test_every_failure_is_explained(failure: AttemptFailure, told: str) -> None:
@@ -107,9 +107,38 @@ def test_every_failure_is_explained(failure: AttemptFailure, told: str) -> None:
 
 
 def test_who_asks_is_told_what_to_do() -> None:
-    assert "kinit" in str(not_authenticated("list", "/", kerberos=True))
-    keytab = Keytab("ada@GRID", "/home/ada/ada.keytab")
-    told = str(not_authenticated("list", "/", kerberos=keytab))
-    assert keytab.file in told
-    assert keytab.principal in told
-    assert "--kerberos" in str(not_authenticated("list", "/", kerberos=False))
+    def told(kerberos: bool | Keytab) -> str:
+        failure = HttpError(NAMENODES[0], "", None, 401)
+        return str(explain("list", "/", failure, kerberos=kerberos))
+
+    assert "kinit" in told(True)
+    assert "ada.keytab gets no ticket for ada@GRID" in told(Keytab("ada@GRID", "ada.keytab"))
+    assert "--kerberos" in told(False)
+
+
+@pytest.mark.parametrize(
+    ("failure", "passes"),
+    [
+        (Unreachable(NAMENODES[0], "reset", "broken"), True),
+        (HttpError(NAMENODES[0], "", "StandbyException"), True),
+        (HttpError(NAMENODES[0], "", "RetriableException"), True),
+        (HttpError(NAMENODES[0], "", "IOException"), True),
+        (HttpError(NAMENODES[0], "could only be written to 0 of the 1", "IOException"), False),
+        (HttpError(NAMENODES[0], "", "AccessControlException"), False),
+        (HttpError(NAMENODES[0], "", None, 404), False),
+    ],
+)
+def test_what_may_pass(failure: AttemptFailure, passes: bool) -> None:
+    assert is_transient(failure) == passes
+
+
+def test_the_pauses_outlast_a_standby_that_takes_over() -> None:
+    assert sum(PAUSES) > 10
+
+
+def test_a_block_that_nobody_can_read_is_named() -> None:
+    fine = {"offset": 0, "hosts": ["node-1"], "corrupt": False}
+    assert lost("Cannot read /x", [fine]) is None
+    damaged = str(lost("Cannot read /x", [fine, fine | {"offset": 128, "corrupt": True}]))
+    assert "byte 128 all copies are damaged (on node-1)" in damaged
+    assert "byte 0 no DataNode with a copy is alive" in str(lost("", [fine | {"hosts": []}]))

@@ -1,0 +1,121 @@
+"""What users call, but for transfers, on loopback."""
+
+from __future__ import annotations
+
+import pytest
+
+from distkeras_grid.errors import ConfigurationError, PathNotFoundError, StorageError
+from distkeras_grid.webhdfs.connection import Summary
+from distkeras_grid.webhdfs.operations import (
+    check_threads,
+    disk_usage,
+    list_directory,
+    make_directories,
+    read_file,
+    remove,
+)
+from tests.distkeras_grid.webhdfs.loopback import Loopback
+
+
+@pytest.fixture
+def filled(hdfs: Loopback) -> Loopback:
+    hdfs.files |= {"/raw/a": b"1", "/raw/b": b"2", "/raw/more/c": b"3"}
+    hdfs.directories |= {"/raw", "/raw/more", "/empty"}
+    return hdfs
+
+
+def test_directories_are_made_with_those_above(hdfs: Loopback) -> None:
+    for _ in range(2):
+        make_directories(["/raw/a", "hdfs:///raw/b"], url=hdfs.url)
+    assert hdfs.directories == {"/", "/raw", "/raw/a", "/raw/b"}
+
+
+def test_files_are_deleted_and_no_others(filled: Loopback) -> None:
+    remove(["/raw/a", "/raw/more/c"], url=filled.url)
+    assert filled.files == {"/raw/b": b"2"}
+
+
+def test_a_directory_is_deleted_with_all_in_it_on_demand_only(filled: Loopback) -> None:
+    for path in ("/raw", "/empty"):
+        with pytest.raises(StorageError):
+            remove([path], url=filled.url)
+    assert len(filled.files) == 3
+    remove(["/raw/more", "/empty"], recursive=True, url=filled.url)
+    assert set(filled.files) == {"/raw/a", "/raw/b"}
+    assert filled.directories == {"/", "/raw"}
+
+
+def test_nothing_is_deleted_where_a_path_does_not_exist(filled: Loopback) -> None:
+    with pytest.raises(PathNotFoundError):
+        remove(["/raw/a", "/raw/nothing"], recursive=True, url=filled.url)
+    assert "/raw/a" in filled.files
+
+
+@pytest.mark.parametrize("path", ["/", "hdfs:///", "//", "/raw/..", "/raw/../."])
+def test_the_root_is_never_deleted(filled: Loopback, path: str) -> None:
+    with pytest.raises(ConfigurationError):
+        remove(["/raw/a", path], recursive=True, url=filled.url)
+    assert len(filled.files) == 3
+    assert "DELETE" not in filled.asked
+
+
+def test_a_directory_and_a_file_are_listed(hdfs: Loopback) -> None:
+    hdfs.files |= {"/raw/b": b"1", "/raw/a": b"23"}
+    hdfs.directories.add("/raw")
+    assert [(each.name, each.size) for each in list_directory("/raw", url=hdfs.url)] == [
+        ("a", 2),
+        ("b", 1),
+    ]
+    assert [each.path for each in list_directory("/raw/b", url=hdfs.url)] == ["/raw/b"]
+    assert [each.name for each in list_directory("/", url=hdfs.url)] == ["raw"]
+    with pytest.raises(PathNotFoundError):
+        list_directory("/nothing", url=hdfs.url)
+
+
+def test_a_path_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        list_directory("raw", url="http://localhost:1")
+
+
+def test_a_file_is_read_whole(hdfs: Loopback) -> None:
+    hdfs.files |= {"/tiles/a": b"12345"}
+    there = hdfs.url.replace("http:", "webhdfs:")
+    assert read_file(f"{there}/tiles/a") == b"12345"
+    with pytest.raises(PathNotFoundError):
+        read_file(f"{there}/tiles/b")
+
+
+@pytest.fixture
+def tiles(hdfs: Loopback) -> Loopback:
+    hdfs.files |= {"/tiles/a/1": b"1234", "/tiles/a/b/2": b"56", "/tiles/3": b"7"}
+    hdfs.directories |= {"/tiles", "/tiles/a", "/tiles/a/b"}
+    return hdfs
+
+
+def test_a_directory_is_measured_with_all_below_it(tiles: Loopback) -> None:
+    total, entries = disk_usage("hdfs:///tiles", url=tiles.url)
+    assert total == Summary("/tiles", 7, 21, 3, 3, None)
+    assert entries == [
+        Summary("/tiles/3", 1, 3, 1, 0, None),
+        Summary("/tiles/a", 6, 18, 2, 2, None),
+    ]
+
+
+def test_a_file_has_no_entries(tiles: Loopback) -> None:
+    assert disk_usage("/tiles/3", url=tiles.url) == (Summary("/tiles/3", 1, 3, 1, 0, None), [])
+
+
+def test_a_quota_is_told(tiles: Loopback) -> None:
+    tiles.space_quota = 100
+    assert disk_usage("/tiles", url=tiles.url)[0].space_quota == 100
+
+
+def test_what_does_not_exist_is_not_measured(tiles: Loopback) -> None:
+    with pytest.raises(PathNotFoundError):
+        disk_usage("/nothing", url=tiles.url)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 65])
+def test_a_number_of_threads_that_makes_no_sense(threads: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"Received: {threads}"):
+        check_threads(threads)
