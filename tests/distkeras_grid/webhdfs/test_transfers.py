@@ -184,3 +184,16 @@ def test_a_half_file_that_cannot_be_deleted_is_told(hdfs: Loopback, local: Path)
     # The same again clears it away.
     assert upload(local, "/raw/", url=hdfs.url).files == 1
     assert only_whole(hdfs)
+
+
+def test_a_new_name_without_a_folder_lies_in_this_one(
+    hdfs: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hdfs.files["/x"] = CONTENT
+    assert download("/x", "y", url=hdfs.url).files == 1
+    assert Path("y").read_bytes() == CONTENT
+    Path("y").write_bytes(b"mine")
+    with pytest.raises(OutputExistsError):
+        download("/x", "y", url=hdfs.url)
+    assert Path("y").read_bytes() == b"mine"
