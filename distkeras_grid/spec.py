@@ -11,16 +11,20 @@ they belong to one execution of the run.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
-from types import NoneType, UnionType
-from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import msgspec
-import numpy as np
 
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, UnknownArgumentError
+from distkeras_grid.frozen_struct import (
+    FrozenStruct,
+    above_zero,
+    plain,
+    plain_number,
+    store,
+    within,
+)
 from distkeras_grid.weights import (
     Section,
     StateSection,
@@ -40,68 +44,18 @@ OnNonFinite: TypeAlias = Literal["skip", "stop"]
 Share: TypeAlias = Literal["partition", "full", "bootstrap"]
 #: From which images local tests come: never trained on, or not trained on in the same local set.
 TestImages: TypeAlias = Literal["held_out", "others"]
-#: The largest whole number that every reader of a run's JSON takes as one.
-LARGEST = 2**63 - 1
-
-
-class FrozenStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A frozen value that JSON can describe."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the value as plain JSON values."""
-        described: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_plain_number)
-        return described
-
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        """Build the value that `to_json` described.
-
-        Parameters
-        ----------
-        data : mapping
-            What `to_json` returned.
-
-        Raises
-        ------
-        UnknownArgumentError
-            If a field is unknown.
-        ConfigurationError
-            If a field is missing, has another type, or is out of its range.
-        """
-        try:
-            return msgspec.convert(data, cls, str_keys=True)
-        except msgspec.ValidationError as error:
-            raise _translated(error, cls, data) from error
-
-    @classmethod
-    def checked(cls, **fields: Any) -> Self:
-        """Build the value from what a user gave: numbers of NumPy count, wrong types are refused.
-
-        Raises
-        ------
-        ConfigurationError
-            Names the field, what it takes and what was given.
-
-        Examples
-        --------
-        >>> LimitsSpec.checked(start_timeout=np.float32(2)).start_timeout
-        2.0
-        >>> LimitsSpec.checked(threads="2")
-        Traceback (most recent call last):
-            ...
-        distkeras_grid.errors.ConfigurationError: threads must be a whole number. Received: '2'.
-        """
-        return cls.from_json(plain(fields))
 
 
 class RuleSpec(FrozenStruct, frozen=True):
     """An update rule by its name."""
 
     name: str  # A key of `distkeras_grid.rules.RULES`
-    parameters: dict[str, Any] = {}  # The rule's parameters, JSON values
+    parameters: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # The rule's parameters, JSON values
 
     def __post_init__(self) -> None:
-        _store(self, "parameters", plain(self.parameters))
+        store(self, "parameters", plain(self.parameters))
 
 
 class CompressionSpec(FrozenStruct, frozen=True):
@@ -109,10 +63,10 @@ class CompressionSpec(FrozenStruct, frozen=True):
 
     name: CompressionName  # How the vectors of exchanges travel
     # Parameters of `DeepGradientCompression`; none for ``"bfloat16"``
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _store(self, "parameters", plain(self.parameters))
+        store(self, "parameters", plain(self.parameters))
 
 
 class Outliers(FrozenStruct, frozen=True):
@@ -143,7 +97,7 @@ class Outliers(FrozenStruct, frozen=True):
         number = isinstance(factor, Real) and not isinstance(factor, bool)
         if not number or not 1 < factor < math.inf:
             raise ConfigurationError(f"factor must be above 1 and finite. Received: {factor!r}.")
-        _store(self, "factor", float(factor))
+        store(self, "factor", float(factor))
         if self.on_outlier not in get_args(OnNonFinite):
             raise ConfigurationError(
                 f"on_outlier is one of {', '.join(map(repr, get_args(OnNonFinite)))}. Received: "
@@ -157,18 +111,20 @@ class AlgorithmSpec(FrozenStruct, frozen=True):
     rule: RuleSpec  # The update rule
     trainer: str = ""  # Name of the trainer's class
     # The arguments that this trainer has beside the common ones, as they were given
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     quorum: float = 1.0  # Share of the workers whose commits close a synchronous round, 0.5 to 1
     # What a worker's optimizer keeps from window to window
     optimizer_state: OptimizerState = "keep"
     own_start: bool = False  # Whether workers but the first draw initial weights of their own
     jit: bool | Literal["auto"] = "auto"  # Whether XLA compiles windows
     backend: str = "tensorflow"  # The backend of Keras on driver and workers
-    compile: dict[str, Any] = {}  # What `CompileSettings.to_json` returned
+    compile: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # What `CompileSettings.to_json` returned
 
     def __post_init__(self) -> None:
-        _store(self, "arguments", plain(self.arguments))
-        _within("quorum", self.quorum, 0.5, 1)
+        store(self, "arguments", plain(self.arguments))
+        within("quorum", self.quorum, 0.5, 1)
 
 
 class LayoutSpec(FrozenStruct, frozen=True):
@@ -183,9 +139,9 @@ class LayoutSpec(FrozenStruct, frozen=True):
     worker_state_limit: int = 0
 
     def __post_init__(self) -> None:
-        _within("trainable_size", self.trainable_size, 1)
-        _within("statistics_size", self.statistics_size, 0)
-        _within("worker_state_limit", self.worker_state_limit, 0)
+        within("trainable_size", self.trainable_size, 1)
+        within("statistics_size", self.statistics_size, 0)
+        within("worker_state_limit", self.worker_state_limit, 0)
         # Refuses types that cannot travel.
         StateSection(self.state)
 
@@ -228,7 +184,7 @@ class PreviousProgress(FrozenStruct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            _within(name, getattr(self, name), 0)
+            within(name, getattr(self, name), 0)
 
 
 class ScheduleSpec(FrozenStruct, frozen=True):
@@ -256,13 +212,13 @@ class ScheduleSpec(FrozenStruct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("rows", "workers", "batch_size", "epochs", "epochs_per_window"):
-            _within(name, getattr(self, name), 1)
+            within(name, getattr(self, name), 1)
         for name in ("seed", "snapshots_per_epoch"):
-            _within(name, getattr(self, name), 0)
+            within(name, getattr(self, name), 0)
         if self.window is not None:
-            _within("window", self.window, 1)
+            within("window", self.window, 1)
         if self.largest_share is not None:
-            _within("largest_share", self.largest_share, 1)
+            within("largest_share", self.largest_share, 1)
         if self.earlier is not None and self.earlier.epochs > self.epochs:
             raise ConfigurationError(
                 f"A run of {self.epochs} epochs has no more behind it. Received: "
@@ -326,7 +282,7 @@ class ExchangeSpec(FrozenStruct, frozen=True):
     servers: int = 1  # Parameter servers, over which the center is cut
 
     def __post_init__(self) -> None:
-        _within("servers", self.servers, 1)
+        within("servers", self.servers, 1)
 
 
 class LocalSpec(FrozenStruct, frozen=True):
@@ -341,8 +297,8 @@ class LocalSpec(FrozenStruct, frozen=True):
     test_images: TestImages = "held_out"
 
     def __post_init__(self) -> None:
-        _within("local_train", self.local_train, 1)
-        _within("local_test", self.local_test, 0)
+        within("local_train", self.local_train, 1)
+        within("local_test", self.local_test, 0)
 
 
 class DataSpec(FrozenStruct, frozen=True):
@@ -366,9 +322,9 @@ class DataSpec(FrozenStruct, frozen=True):
     def __post_init__(self) -> None:
         # A run of an earlier version has the names of its labels.
         named = ({"name": item} if isinstance(item, str) else item for item in self.labels)
-        _store(self, "labels", tuple(named))
+        store(self, "labels", tuple(named))
         for number, weight in (self.class_weight or {}).items():
-            _within(f"class_weight[{number}]", weight, 0)
+            within(f"class_weight[{number}]", weight, 0)
 
 
 class LimitsSpec(FrozenStruct, frozen=True):
@@ -383,10 +339,10 @@ class LimitsSpec(FrozenStruct, frozen=True):
     gpu_sharing: bool = False  # Whether several workers may use one GPU
 
     def __post_init__(self) -> None:
-        _above_zero("start_timeout", self.start_timeout)
+        above_zero("start_timeout", self.start_timeout)
         if self.round_timeout is not None:
-            _above_zero("round_timeout", self.round_timeout)
-        _within("threads", self.threads, 1)
+            above_zero("round_timeout", self.round_timeout)
+        within("threads", self.threads, 1)
 
 
 class RunSpec(FrozenStruct, frozen=True):
@@ -431,7 +387,7 @@ class RunSpec(FrozenStruct, frozen=True):
 
     def to_text(self) -> str:
         """Return the value as text: JSON, keys in the order of the fields."""
-        return msgspec.json.encode(self, enc_hook=_plain_number).decode()
+        return msgspec.json.encode(self, enc_hook=plain_number).decode()
 
     @classmethod
     def from_text(cls, text: str | bytes) -> Self:
@@ -544,13 +500,7 @@ class RunSpec(FrozenStruct, frozen=True):
         return math.inf if timeout is None else timeout
 
     def quorum_of(self, workers: int) -> int:
-        """Return how many of so many workers the quorum asks for.
-
-        Parameters
-        ----------
-        workers : int
-            Those that could come.
-        """
+        """Return how many of so many workers the quorum asks for."""
         # Not 0.8 * 5 itself, which as a float may lie above 4.
         return math.ceil(round(self.algorithm.quorum * workers, 6))
 
@@ -564,136 +514,3 @@ class RunSpec(FrozenStruct, frozen=True):
         if self.window is None:
             return steps * self.schedule.epochs_per_window
         return min(self.window, steps)
-
-
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with NumPy's numbers as Python's, for JSON.
-
-    Examples
-    --------
-    >>> plain({"alpha": np.float32(0.5), "rho": None})
-    {'alpha': 0.5, 'rho': None}
-    """
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in values.items()
-    }
-
-
-def _plain_number(value: Any) -> Any:
-    """Return a number of NumPy, inside a description of Keras, as Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise ConfigurationError(
-        "A run is described by numbers, texts, lists and mappings. "
-        f"Received: {type(value).__name__}, {value!r}."
-    )
-
-
-def _store(value: FrozenStruct, name: str, content: Any) -> None:
-    """Set a field of a value that is being built."""
-    msgspec.structs.force_setattr(value, name, content)
-
-
-def _within(name: str, value: float, least: float, most: float = LARGEST) -> None:
-    # Not `value < least`: NaN is refused, too.
-    if not least <= value <= most:
-        upper = f" and at most {most:g}" if most < LARGEST or value > most else ""
-        raise ConfigurationError(f"{name} must be at least {least:g}{upper}. Received: {value!r}.")
-
-
-def _above_zero(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ConfigurationError(f"{name} must be above 0 and finite. Received: {value!r}.")
-
-
-_WRONG_TYPE = re.compile(r"^(?:Expected|Invalid enum) .* - at `\$\.(?P<path>[\w.]+)`$")
-_UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
-
-
-def _translated(
-    error: msgspec.ValidationError, kind: type[FrozenStruct], data: Any
-) -> ConfigurationError:
-    """Return msgspec's error as one of the project's; a value's own refusal stays as it is."""
-    if isinstance(error.__cause__, ConfigurationError):
-        return error.__cause__
-    owner = kind.__name__
-    if match := _UNKNOWN.search(str(error)):
-        fields = _fields_at(kind, match["path"] or "")
-        where = f"{owner}.{match['path']}" if match["path"] else owner
-        return UnknownArgumentError.among(where, [match["name"]], fields)
-    if match := _WRONG_TYPE.search(str(error)):
-        *sections, name = match["path"].split(".")
-        types = _types(_section_at(kind, sections))
-        if name in types:
-            value = data
-            for step in (*sections, name):
-                value = value[step] if isinstance(value, Mapping) else getattr(value, step)
-            *others, last = type_words(types[name])
-            demand = f"{', '.join(others)} or {last}" if others else last
-            return ConfigurationError(f"{name} must be {demand}. Received: {value!r}.")
-    return ConfigurationError(f"{owner} cannot be read: {error}.")
-
-
-def _fields_at(kind: type[FrozenStruct], path: str) -> tuple[str, ...]:
-    """Return the fields of the section that a path of msgspec leads to."""
-    return _section_at(kind, filter(None, path.split("."))).__struct_fields__
-
-
-def _section_at(kind: type[FrozenStruct], path: Iterable[str]) -> type[FrozenStruct]:
-    """Return the kind of the value that a path of field names leads to, as far as it is known."""
-    for step in path:
-        options = get_args(kinds := _types(kind).get(step)) or (kinds,)
-        inner = [
-            item for item in options if isinstance(item, type) and issubclass(item, FrozenStruct)
-        ]
-        if not inner:
-            break
-        kind = inner[0]
-    return kind
-
-
-def _types(kind: type[FrozenStruct]) -> dict[str, Any]:
-    return {field.name: field.type for field in msgspec.structs.fields(kind)}
-
-
-_WORDS = {int: "a whole number", float: "a number", str: "a text"}
-
-
-def type_words(kind: Any) -> Iterator[str]:
-    """Yield what a field of this type takes, in words."""
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        for option in sorted(get_args(kind), key=lambda each: each is NoneType):
-            yield from type_words(option)
-    elif origin is Literal:
-        yield from map(repr, get_args(kind))
-    elif kind is bool:
-        yield from ("True", "False")
-    elif kind is NoneType:
-        yield "None"
-    elif kind in _WORDS:
-        yield _WORDS[kind]
-    else:
-        yield "a list" if origin in (list, tuple, Sequence) else "a mapping"
-
-
-__all__ = [
-    "LARGEST",
-    "AlgorithmSpec",
-    "CompressionName",
-    "CompressionSpec",
-    "DataSpec",
-    "ExchangeSpec",
-    "LayoutSpec",
-    "LimitsSpec",
-    "OnNonFinite",
-    "OptimizerState",
-    "Outliers",
-    "RuleSpec",
-    "RunSpec",
-    "ScheduleSpec",
-    "Share",
-    "plain",
-    "type_words",
-]

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.frozen_struct import FrozenStruct
 from distkeras_grid.model_parallel.schedule import (
     bubble_share,
     in_flight,
@@ -29,7 +30,6 @@ from distkeras_grid.model_parallel.schedule import (
     timetable,
 )
 from distkeras_grid.spark.memory import VECTORS
-from distkeras_grid.spec import FrozenStruct
 
 
 class LayerGroup(FrozenStruct, frozen=True):

@@ -20,7 +20,7 @@ import math
 from typing import Literal, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import FrozenStruct
+from distkeras_grid.frozen_struct import FrozenStruct
 
 #: Bytes of a number on the wire.
 NUMBER = 4

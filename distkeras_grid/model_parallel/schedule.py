@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import FrozenStruct
+from distkeras_grid.frozen_struct import FrozenStruct
 
 
 class Pass(FrozenStruct, frozen=True):

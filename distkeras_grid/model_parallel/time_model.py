@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from distkeras_grid.errors import ConfigurationError
+from distkeras_grid.frozen_struct import FrozenStruct
 from distkeras_grid.model_parallel.geometry import Convolution
 from distkeras_grid.model_parallel.proportional_split import divide
-from distkeras_grid.spec import FrozenStruct
 
 #: Which layers are divided: those for which it pays, all possible ones, or those with these names.
 Layers: TypeAlias = Literal["auto", "all"] | tuple[str, ...]

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import FrozenStruct, RunSpec
+from distkeras_grid.frozen_struct import FrozenStruct
+from distkeras_grid.spec import RunSpec
 
 
 class BindAddress(FrozenStruct, frozen=True, kw_only=False):

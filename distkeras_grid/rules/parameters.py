@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spec import LARGEST
+from distkeras_grid.frozen_struct import LARGEST
 
 
 def check_positive(name: str, value: Any, *, below: float = math.inf, zero: bool = False) -> None:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Self, Union, dataclass_transform, get
 import msgspec
 
 from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
-from distkeras_grid.spec import LARGEST, plain, type_words
+from distkeras_grid.frozen_struct import LARGEST, plain, type_words
 
 #: Columns of a line of documentation.
 WIDTH = 96

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from distkeras_grid.frozen_struct import plain
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.rules import compression_spec, spec_of
 from distkeras_grid.spec import (
@@ -20,7 +21,6 @@ from distkeras_grid.spec import (
     Outliers,
     RunSpec,
     ScheduleSpec,
-    plain,
 )
 from distkeras_grid.stores.dataset_index import DatasetIndex
 
