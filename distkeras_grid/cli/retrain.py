@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
@@ -17,10 +17,15 @@ from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.trainer_options import trainer_arguments
-from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
+from distkeras_grid.errors import (
+    UNREADABLE,
+    BusyError,
+    ConfigurationError,
+    PathNotFoundError,
+    SchemaError,
+)
 from distkeras_grid.spark import dataframes
 from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.folder_lease import FolderLease
 from distkeras_grid.spark.versions import Version
 
 if TYPE_CHECKING:
@@ -31,10 +36,8 @@ LATEST = "latest.json"
 BEGUN = "_begun.json"
 NAME_FORMAT = "%Y-%m-%dT%H%M%SZ"
 RUN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}Z")
-# Names that `Storage.hidden_beside` gave and a killed run left behind.
-LEFTOVER = re.compile(
-    r"_(\d{4}-\d\d-\d\dT\d{6}Z|latest\.json|_begun\.json)\.[0-9a-f]{32}\.(tmp|old)"
-)
+# Names that `Storage.hidden_beside` gave to runs.
+LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z)\.[0-9a-f]{32}\.(?:tmp|old)")
 
 T = TypeVar("T")
 RunName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
@@ -152,19 +155,20 @@ def retrain(flags: argparse.Namespace) -> None:
     with spinner("starting Spark"):
         spark = build_session("distkeras-grid retrain", master=flags.master)
     storage = Storage(spark)
-    with ModelRuns(storage, flags.output.rstrip("/"), print_result):
-        _add_run(storage, flags, this_driver(spark))
+    _add_run(storage, flags, this_driver(spark))
 
 
 def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> None:
-    """Train on what is new, if anything is, and add the run; no other command works on the runs.
+    """Train on what is new, if anything is, and add the run.
 
-    Another attempt of an application goes on with the run of the attempt before, under the same
-    name and with the images that were new then. So does any driver that resumes, if the run has
-    checkpoints and its version of the data is kept.
+    Of several commands at once, the first that ends adds its run to the others. Another attempt of
+    an application goes on with the run of the attempt before, under the same name and with the
+    images that were new then. So does any driver that resumes, if the run has checkpoints and its
+    version of the data is kept.
     """
     runs = flags.output.rstrip("/")
-    names = storage.list_names(runs)
+    names = storage.list_names(runs) if storage.exists(runs) else []
+    pointer = _pointer(storage, runs)
     manifest, version, left = read_manifest(storage, flags.data), None, tuple[str, ...]()
     arguments = trainer_arguments(flags)
     checkpoints = Checkpoints(storage, arguments.get("checkpoint_dir"))
@@ -196,13 +200,14 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     run_flags = train_flags(flags, f"{runs}/{name}", latest, new)
     run_flags = argparse.Namespace(**vars(run_flags) | {"data_version": version})
     trainer = train.train(checkpoints.flags(run_flags, name))
-    pointer = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
-    storage.write_text(f"{runs}/{LATEST}", json.dumps(pointer) + "\n", overwrite=True)
+    _check_first(storage, runs, pointer, name)
+    result = {"run": name, "model": model_of(runs, name), "update": manifest.last_update}
+    storage.write_text(f"{runs}/{LATEST}", json.dumps(result) + "\n", overwrite=True)
     # Before it is forgotten whose they are.
     for each in (*left, name):
         checkpoints.delete(each)
-    storage.delete(f"{runs}/{BEGUN}")
-    report(**pointer, **({} if trainer is None else {"samples": trainer.history.samples}))
+    _sweep(storage, runs, now)
+    report(**result, **({} if trainer is None else {"samples": trainer.history.samples}))
     for old in outdated(names, flags.keep):
         delete_run(storage, f"{runs}/{old}")
 
@@ -238,18 +243,45 @@ class Checkpoints:
         return argparse.Namespace(**vars(flags) | own)
 
 
-class ModelRuns(FolderLease):
-    """The right to add to a folder of runs.
+def _pointer(storage: Storage, runs: str) -> str | None:
+    """Return what ``latest.json`` holds; None before the first run."""
+    try:
+        return storage.read_text(f"{runs}/{LATEST}").strip()
+    except PathNotFoundError:
+        return None
 
-    What dead commands left there is deleted. The sign of life of a living one ends this one, so
-    nobody's unfinished run is taken for a leftover.
+
+def _check_first(storage: Storage, runs: str, pointer: str | None, name: str) -> None:
+    """Refuse to add a run where another command has added one since this one began."""
+    if (present := _pointer(storage, runs)) != pointer:
+        raise BusyError(
+            f"Another retrain has added a run to {runs} meanwhile: {LATEST} is {present}. The "
+            f"model of this one is in {runs}/{name}, and no later run starts from it. Let only "
+            "one command work on the runs (--lock FILE)."
+        )
+
+
+def _sweep(storage: Storage, runs: str, now: Begun) -> None:
+    """Delete the record of the run that has ended, and what killed commands have left."""
+    names = storage.list_names(runs)
+    if read_begun(storage, runs, names) == now:
+        storage.delete(f"{runs}/{BEGUN}")
+    for name in names:
+        if is_leftover(name, now.run):
+            storage.delete(f"{runs}/{name}")
+
+
+def is_leftover(name: str, newest: str) -> bool:
+    """Tell whether a killed command left this unfinished run; a living one may write a newer one.
+
+    Examples
+    --------
+    >>> name = "_2026-11-14T030000Z." + 32 * "0" + ".tmp"
+    >>> is_leftover(name, "2026-11-21T030000Z"), is_leftover(name, "2026-11-07T030000Z")
+    (True, False)
     """
-
-    def recover(self, dead: Collection[str]) -> None:
-        """Delete hidden names that `Storage` gave, and the signs of dead commands."""
-        for name in filter(LEFTOVER.fullmatch, self._storage.list_names(self._root)):
-            self._storage.delete(f"{self._root}/{name}")
-        super().recover(dead)
+    match = LEFTOVER.fullmatch(name)
+    return match is not None and match[1] <= newest
 
 
 def check_early(

@@ -10,13 +10,13 @@ import pytest
 
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.retrain import (
-    LEFTOVER,
     Latest,
     RetrainManifest,
     TiledSource,
     _add_run,
     build_parser,
     delete_run,
+    is_leftover,
     main,
     new_sources,
     outdated,
@@ -25,7 +25,7 @@ from distkeras_grid.cli.retrain import (
     train_flags,
 )
 from distkeras_grid.cli.trainer_options import trainer_arguments
-from distkeras_grid.errors import SchemaError
+from distkeras_grid.errors import BusyError, SchemaError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.storage import Storage
 from tests.interleaving import at_once
@@ -52,15 +52,11 @@ def test_the_new_run_stays_though_the_clock_was_set_back():
 
 def test_only_our_leftovers_are_ours():
     hexes = "0" * 32
-    for name in (
-        f"_{RUNS[0]}.{hexes}.tmp",
-        f"_{RUNS[0]}.{hexes}.old",
-        f"_latest.json.{hexes}.tmp",
-        f"__begun.json.{hexes}.tmp",
-    ):
-        assert LEFTOVER.fullmatch(name)
+    for name in (f"_{RUNS[0]}.{hexes}.tmp", f"_{RUNS[0]}.{hexes}.old"):
+        assert is_leftover(name, RUNS[0])
+        assert not is_leftover(name.replace(RUNS[0], RUNS[2]), RUNS[1])
     for name in (RUNS[0], f"_mine.{hexes}.tmp", f"_{RUNS[0]}.tmp", "latest.json"):
-        assert not LEFTOVER.fullmatch(name)
+        assert not is_leftover(name, RUNS[2])
 
 
 def test_new_is_what_was_tiled_after_the_latest_run():
@@ -126,10 +122,12 @@ def night(monkeypatch):
     ]
     disk = {"/tiles/_dataset.json": json.dumps({"last_update": 1, "sources": sources[:1]}).encode()}
     files = at_once(disk)
-    files.trained = []
+    files.trained, files.meanwhile = [], []
 
     def training(flags):
         files.trained.append((flags.output, flags.model, flags.where))
+        if files.meanwhile:
+            files.meanwhile.pop()()
         if flags.output == files.dies_at:
             raise SystemExit
         files.write_text(f"{flags.output}/run.json", "{}", overwrite=True)
@@ -176,6 +174,19 @@ def test_another_attempt_of_an_application_has_the_run_of_the_one_before(night):
     retrain_on(night, Driver("application_17_0002"))
     assert night.trained[3:] == [
         (TWO, f"{ONE}/model.keras", f"source_sha256 in ('{'2' * 64}')"),
+    ]
+
+
+def test_of_two_commands_at_once_the_first_that_ends_adds_its_run(night):
+    """The other one says so, and leaves the pointer and what the first has begun alone."""
+    night.write_text(f"/runs/_{RUNS[0]}.{'0' * 32}.tmp/model.keras", "of a killed one")
+    night.meanwhile = [lambda: retrain_on(night, Driver("application_17_0002"))]
+    with pytest.raises(BusyError, match="--lock"):
+        retrain_on(night, FIRST)
+    assert json.loads(night.read_text("/runs/latest.json"))["run"] == TWO.rpartition("/")[2]
+    assert night.list_names("/runs") == [
+        *(uri.rpartition("/")[2] for uri in (ONE, TWO)),
+        "latest.json",
     ]
 
 
