@@ -155,7 +155,7 @@ class Connection:
     --------
     >>> client = Connection(Endpoint.CLIENT, 10)
     >>> data = client.send(DriverHello(run="a", size=10, nonce="0" * 64))
-    >>> client.send(Poll(seen=0))
+    >>> client.send(Poll(offset=0))
     Traceback (most recent call last):
     ...
     distkeras_grid.errors.LocalProtocolError: Poll cannot be sent now (driver challenge).

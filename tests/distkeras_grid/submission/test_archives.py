@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distkeras_grid.cli.environments import build_parser, table
+from distkeras_grid.cli.environments import build_parser, row
 from distkeras_grid.spark.storage import Storage
 from distkeras_grid.submission.archive import DIGEST
 from distkeras_grid.submission.archives import DAY, Archive, archives_in, delete, outdated
@@ -55,11 +55,8 @@ def test_a_folder_that_is_not_there_has_none(spark, tmp_path: Path):
 
 
 def test_each_archive_has_a_line():
-    archives = [Archive(f"file:///a/{NAMES[0]}", 2 * 10**6, 0.0, ("this environment",))]
-    head, line, total = table(archives, now=1.5 * DAY)
-    assert head.split() == ["age", "[days]", "size", "needed", "by", "path"]
-    assert line.split(maxsplit=1) == ["1.5", f"2.0 MB  this environment  {archives[0].uri}"]
-    assert total == "1 archives, 2.0 MB"
+    archive = Archive(f"file:///a/{NAMES[0]}", 2 * 10**6, 0.0, ("this environment",))
+    assert row(archive, now=1.5 * DAY) == ("1.5", "2.0 MB", "this environment", archive.uri)
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "a week"])

@@ -82,7 +82,7 @@ def test_what_a_task_holds_opens_its_own_seat_only(servers):
 )
 def test_only_an_error_that_would_occur_in_another_attempt_is_reported(error, told):
     found = []
-    client = SimpleNamespace(fail=lambda *of: found.append(of))
+    client = SimpleNamespace(first=SimpleNamespace(fail=lambda *of: found.append(of)))
     with pytest.raises(type(error)), reported(client):
         raise error
     assert found == told
