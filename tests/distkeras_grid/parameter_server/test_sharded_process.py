@@ -247,11 +247,11 @@ class Asked:
     """Counts what a server is asked for."""
 
     def __init__(self, monkeypatch, server):
-        self.count, gather = 0, server.gather
+        self.count, begin = 0, server.begin_checkpoint
 
         def counting(**options):
             self.count += 1
-            gather(**options)
+            begin(**options)
 
         monkeypatch.setattr(server, "begin_checkpoint", counting)
 
@@ -386,7 +386,7 @@ def test_a_worker_that_fails_while_a_checkpoint_waits_is_told_at_once():
         exchange(client, {0}, 0)
         running.begin_checkpoint()
         assert not running.poll(5).captured
-        client.fail("DataError", "no such row")
+        client.first.fail("DataError", "no such row")
         found = [event for _ in range(2) for event in running.poll(5).events]
         failed = [event for event in found if isinstance(event, WorkerRecord) and event.error]
         assert [event.error for event in failed] == ["DataError"]
