@@ -16,6 +16,7 @@ A fold is atomic, and the center stays finite:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,9 @@ class Center:
         center = cls(rule, vector, sections, seats)
         target = {"centers": center._centers, "shared": center._shared, "own": center._own}
         _copy_all(target, state)
+        vectors = chain(center._centers, center._shared, *center._own)
+        if not all(map(is_finite, vectors)):
+            raise DataError("A saved center contains NaN or infinity.")
         center._small = [center._is_small(each) for each in center._centers]
         return center
 

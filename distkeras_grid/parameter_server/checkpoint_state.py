@@ -103,7 +103,7 @@ class SavedLedger(_SavedStruct, frozen=True):
 class SavedCenter(_SavedStruct, frozen=True):
     """The center, and the vectors of its rule."""
 
-    centers: list[Array]
+    centers: Annotated[list[Array], msgspec.Meta(min_length=1)]
     shared: list[Array]
     own: Annotated[list[list[Array]], msgspec.Meta(min_length=1)]
 
