@@ -6,8 +6,8 @@ which host it was, and there are tries and deadlines.
 
 `hdfs-native` (0.14: Hadoop's RPC, in Rust) was tried in its place. It does not tell the checksum
 that HDFS keeps, so all that is sent, or there already, would have to be read back. A call to a
-NameNode that is silent or cannot be reached has no end, whatever timeouts are set, nor has one in
-a forked process. And clusters that are open by HTTP alone (HttpFS, Knox) it does not reach.
+NameNode that is silent or cannot be reached has no end, whatever timeouts are set, and Ctrl-C does
+not end it. And clusters that are open by HTTP alone (HttpFS, Knox) it does not reach.
 `fsspec`'s client has no timeouts, no second NameNode and no checksum; PyArrow's needs a JVM.
 """
 
