@@ -1377,6 +1377,10 @@ def test_a_checkpoint_has_what_was_seen():
     assert len(events(again, SkippedRecord)) == 1
 
 
+def no_centers(center):
+    center["centers"] = []
+
+
 def another_type(center):
     center["centers"] = [each.astype(np.int8) for each in center["centers"]]
 
@@ -1385,11 +1389,22 @@ def another_size(center):
     center["centers"] = [each[1:] for each in center["centers"]]
 
 
+def not_finite(center):
+    center["centers"][0][-1] = np.nan
+
+
+def not_finite_of_a_worker(center):
+    center["own"][0][0][0] = np.inf
+
+
 def no_workers(center):
     center["own"] = []
 
 
-@pytest.mark.parametrize("damage", [another_type, another_size, no_workers])
+@pytest.mark.parametrize(
+    "damage",
+    [no_centers, another_type, another_size, not_finite, not_finite_of_a_worker, no_workers],
+)
 def test_a_saved_center_that_cannot_be_is_refused(damage):
     spec, core = judged("energy_matching", workers=1)
     started(core, 1)
