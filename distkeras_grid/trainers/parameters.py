@@ -19,8 +19,18 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, dataclass_transform, get_args, get_origin
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -56,11 +66,12 @@ class Parameter:
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
         self.annotation: Any = inspect.get_annotations(owner)[name]
-        names = dict(vars(sys.modules[owner.__module__]))
-        # A type that is said in words may exist for type checkers only. The others are evaluated
-        # one by one, as `inspect.get_annotations` does: it is the text of the class itself.
+        # A type that is said in words may exist for type checkers only, so this is not asked of the
+        # class as a whole.
         written = Any if self.text else self.annotation
-        self.type: Any = eval(written, names) if isinstance(written, str) else written
+        alone = SimpleNamespace(__annotations__={name: written})
+        names = dict(vars(sys.modules[owner.__module__]))
+        self.type: Any = get_type_hints(alone, names, include_extras=True)[name]
 
     def __repr__(self) -> str:
         return f"<parameter {self.heading}>"

@@ -54,7 +54,6 @@ def risky(source: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.full
 def test_nothing_is_unpickled_or_evaluated(project: Path, package: str):
     sources = list((project / package).rglob("*.py"))
     assert sources
