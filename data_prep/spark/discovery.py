@@ -15,6 +15,7 @@ from data_prep.spark.broken_links import Walk, find_broken_links, folders_of, wa
 from data_prep.spark.driver import executor_errors, relative_to
 from data_prep.spark.scan import Reader
 from distkeras_grid.errors import EmptyDataError, GridError, StorageError
+from distkeras_grid.spark.hidden_files import find_directories, find_hidden
 from distkeras_grid.spark.storage import Storage, escaped
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def open_files(
         return load(again)
     except GridError:
         # Spark ends at the first folder that it may not open, such as lost+found.
-        closed = storage.find_hidden(root, glob, (), again).closed
+        closed = find_hidden(storage, root, glob, (), again).closed
         if not closed:
             raise
     return load([*again, *closed])
@@ -175,7 +176,7 @@ def _list_folders(
         return {}
     where = settings.input, settings.file_glob
     again = walk.again_in(storage.resolve(settings.input))
-    folders = storage.find_directories(*where, ENDING, again)
+    folders = find_directories(storage, *where, ENDING, again)
     below, matches = relative_to(storage.resolve(settings.input)), storage.matcher(where[1])
     walk.check(
         map(below, folders), lambda name: matches(name) and name.endswith(ENDING), storage.encoding
@@ -188,7 +189,7 @@ def _list_folders(
         with executor_errors(spark, settings.input, "listing"):
             files = inside.load([escaped(uri) for uri in folders])
     except GridError:
-        closed = [f"{uri}/" for uri in storage.find_hidden(*where, (), again).closed]
+        closed = [f"{uri}/" for uri in find_hidden(storage, *where, (), again).closed]
         if not closed:
             raise
         folders = [uri for uri in folders if not any(c.startswith(f"{uri}/") for c in closed)]
@@ -244,7 +245,7 @@ def unseen_images(
     below = relative_to(whole)
     known = [f"{whole}/{path}" for path in listed]
     again = walk.again_in(whole)
-    files, folders, closed = storage.find_hidden(root, glob, known, again)
+    files, folders, closed = find_hidden(storage, root, glob, known, again)
     reasons = {
         _image_of(below(uri)): "this folder cannot be opened, and what it holds is not known. Let "
         "the user of this Spark session read it, or give a folder without it."

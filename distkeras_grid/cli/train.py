@@ -341,7 +341,7 @@ def read_data(
     """Return the rows to train on, and those, or their path, to evaluate each epoch on."""
     from pyspark.errors import PySparkException
 
-    from distkeras_grid.spark.dataframes import read_parquet, read_tiles
+    from distkeras_grid.spark.dataframes import mark_data_set, read_parquet, read_tiles
 
     # Together, because finding the splits costs a job.
     # Local sets choose their rows among all.
@@ -353,7 +353,7 @@ def read_data(
     data = read_parquet(spark, flags.data, **which) if split is None else frames[split]
     if flags.where is not None:
         try:
-            data = data.where(flags.where)
+            data = mark_data_set(data.where(flags.where))
         except PySparkException as error:
             message = str(error).splitlines()[0]
             raise ConfigurationError(

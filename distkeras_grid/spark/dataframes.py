@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.spark.columns import refuse_stream
 from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.session import refuse_connect
-from distkeras_grid.spark.storage import Storage, escaped, translated
+from distkeras_grid.spark.storage import Storage, escaped
+from distkeras_grid.spark.storage_errors import translated
 from distkeras_grid.spark.tables import VERSION_KEY, ImageTable, LabelOverride, read_tables
 from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
@@ -21,6 +23,21 @@ SPLIT_COLUMN, IMAGE_COLUMN, DIGEST_COLUMN = "split", "image", "source_sha256"
 MANIFEST = "_dataset.json"
 # The file that is there while that job publishes tiles, and after it was killed meanwhile.
 JOURNAL = "_update.json"
+
+# Rows of files, and joins whose other side is broadcast by a hint: Spark computes the same rows in
+# the same order each time.
+_data_sets: WeakSet[DataFrame] = WeakSet()
+
+
+def is_data_set(frame: DataFrame) -> bool:
+    """Tell whether these are the rows of a data set as they lie in its files."""
+    return frame in _data_sets
+
+
+def mark_data_set(frame: DataFrame) -> DataFrame:
+    """Return a DataFrame after noting that it reads a data set's files, and shuffles nothing."""
+    _data_sets.add(frame)
+    return frame
 
 
 def as_dataframe(
@@ -57,7 +74,7 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
     """
     root = path.rstrip("/")
     tables = _tables_of(spark, root, version)
-    return _corrected(_read_files(spark, root, tables), tables)
+    return mark_data_set(_corrected(_read_files(spark, root, tables), tables))
 
 
 def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> str | None:
@@ -179,6 +196,12 @@ def apply_label_overrides(frame: DataFrame, corrections: Sequence[LabelOverride]
     )
 
 
+def plan_of(frame: DataFrame) -> str:
+    """Return the physical plan as text."""
+    plans: Any = frame._jdf.queryExecution()
+    return str(plans.executedPlan().toString())
+
+
 def version_of(frame: DataFrame) -> dict[str, Any] | None:
     """Return number and hash of the data set's version that rows are of, or None."""
     versions = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
@@ -271,7 +294,7 @@ def _read_split(frame: DataFrame, tables: ImageTable, split: str) -> DataFrame:
     if stored := sorted(tables.stored_splits(split)):
         # Spark opens only these folders; behind a join it would open all.
         frame = frame.where(F.col(SPLIT_COLUMN).isin(stored))
-    return _corrected(frame, tables).where(F.col(SPLIT_COLUMN) == split)
+    return mark_data_set(_corrected(frame, tables).where(F.col(SPLIT_COLUMN) == split))
 
 
 def _read_fold(
@@ -289,5 +312,5 @@ def _read_fold(
         rows = [(source,) for source, split in now.items() if split == name]
         sources = F.broadcast(spark.createDataFrame(rows, "source string"))
         members = corrected.join(sources, "source", "left_semi")
-        frames.append(members.withColumn(SPLIT_COLUMN, F.lit(name)))
+        frames.append(mark_data_set(members.withColumn(SPLIT_COLUMN, F.lit(name))))
     return frames

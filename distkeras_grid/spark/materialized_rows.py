@@ -1,67 +1,49 @@
-"""Rows that Spark may compute in another order, stored once for all attempts of a run.
+"""The rows of a run: a data set is read as it is, any other DataFrame is written to Parquet once.
 
-The number of a row is its place in the data. If an executor is lost, Spark computes its rows again.
-Files give the same rows in the same order each time. Behind a shuffle they may come in another
-order, because blocks arrive from other executors in no order. So the columns of the run are stored
-with their numbers, where an executor's death does not take them:
+The number of a row is its place in the data, and a worker's second attempt needs the same rows.
+Files give the same rows in the same order at each read. Any other DataFrame may be computed in
+another order, so its columns are written with their row numbers:
 
-- below ``checkpoint_dir``, where a run that goes on finds them again;
-- else in the user's home directory on the cluster's file system, until the run ends
-  (`distkeras_grid.spark.temporary_rows`);
-- else on the disks of the executors. In local mode these are the driver's own, and last as long.
+- below ``checkpoint_dir``, where a run that is resumed finds them;
+- else in the user's home directory on the cluster's file system, until the run ends;
+- else in Spark's temporary directory on the driver, which is deleted with the session. Executors
+  on other hosts cannot read it, so it is refused there.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from distkeras_grid.errors import StorageError
+from distkeras_grid.errors import GridError, StorageError
 from distkeras_grid.signals import interrupts_first, is_interrupt
 from distkeras_grid.spark.cancel import stop_work
 from distkeras_grid.spark.columns import Columns, quoted
-from distkeras_grid.spark.dataframes import SPLIT_COLUMN
-from distkeras_grid.spark.session import local_cores
-from distkeras_grid.spark.storage import Storage, escaped, translated
+from distkeras_grid.spark.dataframes import SPLIT_COLUMN, is_data_set
+from distkeras_grid.spark.session import local_cores, task_slots, temporary_directory
+from distkeras_grid.spark.storage import Storage, escaped
+from distkeras_grid.spark.storage_errors import translated
 from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from distkeras_grid.spark.checkpoints import CheckpointStore
 
 #: Column of the stored rows: the number of the partition << 33, plus the place in it.
 IDENTITY = "_distkeras_grid_identity"
-_RUN = "_distkeras_grid_run"
 _STORED = "column_{}"
 
-# Spark calls them nondeterministic because they depend on where a row is, not only on the row. A
-# row of a file is always at the same place.
-_OF_THE_PLACE = frozenset(
-    {
-        "InputFileName",
-        "InputFileBlockStart",
-        "InputFileBlockLength",
-        "MonotonicallyIncreasingID",
-        "SparkPartitionID",
-    }
-)
-
-# Parts of physical plans that pass the rows of one side on in their order. The other side of a
-# broadcast join is collected by the driver, partition after partition.
-_ROW_BY_ROW = frozenset(
-    {
-        "BroadcastExchangeExec",
-        "BroadcastHashJoinExec",
-        "ColumnarToRowExec",
-        "FilterExec",
-        "InputAdapter",
-        "ProjectExec",
-        "WholeStageCodegenExec",
-    }
-)
+# Below the user's home directory.
+FOLDER = ".distkeras_grid/rows"
+# A run deletes its rows. Those of a driver that was killed are deleted by a later run after:
+EXPIRY = timedelta(days=30)
 
 # Rows with pixels are long. Parquet's writer holds a row group in memory, and by default looks at
 # its size after 100 rows at the earliest.
@@ -73,10 +55,15 @@ _WRITER = {
     "parquet.page.size.row.check.max": 1000,
 }
 
+NOT_SHARED = (
+    "What executors have written to {} cannot be read by all of them. Give a checkpoint_dir on a "
+    "path that all hosts share, such as one of HDFS, or train on the path of a Parquet data set. "
+)
+
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a run, as they were stored."""
+    """The rows of a run, as they were written."""
 
     folder: str  # Where they are
     bytes: int  # Bytes of the files
@@ -97,11 +84,89 @@ class StoredRows:
         """Return a line for the user."""
         size = f"{self.bytes / 1e6:.3g} MB"
         if not self.seconds:
-            return f"The rows are those that the run stored when it began: {size} in {self.folder}"
+            return f"The rows are those that the run wrote when it began: {size} in {self.folder}"
         return (
-            f"The rows may come in another order each time that Spark computes them, so they were "
-            f"stored: {size} in {self.seconds:.1f} s, in {self.folder}"
+            f"The rows of the DataFrame were written to Parquet: {size} in {self.seconds:.1f} s, "
+            f"to {self.folder}"
         )
+
+
+@contextmanager
+def materialized(
+    frame: DataFrame,
+    columns: Columns,
+    *,
+    checkpoints: CheckpointStore | None,
+    earlier: str | None,
+    say: Callable[[str], object],
+) -> Iterator[tuple[DataFrame, StoredRows | None]]:
+    """Yield rows that are the same in the same order each time, and how they were written.
+
+    `earlier`: folder in which an earlier execution of the run has written them.
+    """
+    if earlier is not None:
+        rows = read_rows(frame, columns, earlier)
+        say(rows.sentence())
+        yield rows.frame, rows
+        return
+    if is_data_set(frame):
+        yield frame, None
+        return
+    folder = temporary_folder(frame.sparkSession) if checkpoints is None else checkpoints.new_rows()
+    rows = store_rows(frame, columns, folder)
+    say(rows.sentence())
+    try:
+        yield rows.frame, rows
+    finally:
+        # The result of the run is complete, or its error says more.
+        try:
+            if checkpoints is None:
+                Storage(frame.sparkSession).delete(folder)
+            else:
+                checkpoints.drop_rows(folder)
+        except GridError as error:
+            say(f"The rows in {folder} may be left behind: {error}")
+
+
+def temporary_folder(spark: SparkSession) -> str:
+    """Return a new folder for the rows of a run without checkpoints.
+
+    It is deleted when the driver's JVM exits, if not before.
+    """
+    files = Storage(spark)
+    home = files.home()
+    if local_cores(str(spark.sparkContext.master)) is not None or home.startswith("file:"):
+        # Hadoop's "home" would be a folder on each host.
+        return f"file:{temporary_directory(spark)}/rows-{secrets.token_hex(16)}"
+    root = f"{home}/{FOLDER}"
+    try:
+        # Others may not be allowed to read what the rows are computed of.
+        files.make_private_dirs(root)
+        for name in expired(files.list_names(root), datetime.now(UTC).date()):
+            files.delete(f"{root}/{name}")
+        folder = f"{root}/rows-{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(16)}"
+        files.make_private_dirs(folder)
+        # Hadoop notes only what exists.
+        files.delete_on_exit(folder)
+    except StorageError as error:
+        raise type(error)(
+            f"{error} The rows of a DataFrame are written there for the run. Give a "
+            "checkpoint_dir, or train on the path of a Parquet data set."
+        ) from error
+    return folder
+
+
+def expired(names: Iterable[str], today: date) -> list[str]:
+    """Return the folders of rows that were written too long ago for a run that still lives.
+
+    Examples
+    --------
+    >>> expired(["rows-20261001-ab", "rows-20261126-ab", "mine"], date(2026, 11, 27))
+    ['rows-20261001-ab']
+    """
+    dated = ((name, name.split("-")) for name in names if name.startswith("rows-"))
+    before = f"{today - EXPIRY:%Y%m%d}"
+    return [name for name, parts in dated if len(parts) == 3 and parts[1] < before]
 
 
 def chosen_columns(frame: DataFrame, columns: Columns) -> DataFrame:
@@ -111,78 +176,15 @@ def chosen_columns(frame: DataFrame, columns: Columns) -> DataFrame:
     return frame.select(*(quoted(name) for name in frame.columns if name in names))
 
 
-def is_repeatable(frame: DataFrame) -> bool:
-    """Tell whether Spark computes the same rows in the same order each time.
-
-    It is so for files, ranges and collections of the driver, also filtered, with other columns, one
-    after another, and joined with a table that is broadcast by a hint (``F.broadcast``), unless a
-    function draws at random. Spark itself knows this of its RDDs (``outputDeterministicLevel``),
-    and uses it when it starts tasks again.
-    """
-    plans: Any = frame._jdf.queryExecution()
-    logical, physical = plans.optimizedPlan(), plans.executedPlan()
-    if "subquery" in str(physical.toString()).lower():
-        return False
-    return _draws_nothing(logical) and _joins_by_hint(logical) and _keeps_order(physical)
-
-
-def _keeps_order(plan: Any) -> bool:
-    """Tell whether each task of a physical plan reads the same rows in the same order each time."""
-    if "Exchange" not in str(plan.toString()):
-        level = plan.execute().outputDeterministicLevel()
-        return str(level.toString()) == "DETERMINATE"
-    # Such a plan must not be asked for its RDD: its exchanges would be executed for that.
-    kind = str(plan.getClass().getSimpleName())
-    if kind == "AdaptiveSparkPlanExec":
-        return _keeps_order(plan.initialPlan())
-    return kind in _ROW_BY_ROW and all(map(_keeps_order, _items(plan.children())))
-
-
-def _joins_by_hint(plan: Any) -> bool:
-    """Tell whether every join has a side that the user wants to be broadcast.
-
-    Otherwise Spark chooses from the sizes of the columns, and may choose another way for a query of
-    fewer columns of the same data.
-    """
-    if str(plan.getClass().getSimpleName()) == "Join" and (
-        "strategy=broadcast" not in str(plan.hint().toString())
-    ):
-        return False
-    return all(map(_joins_by_hint, _items(plan.children())))
-
-
-def _draws_nothing(plan: Any) -> bool:
-    """Tell whether all expressions of a plan have the same values each time."""
-    if plan.deterministic():
-        return True
-    return all(map(_is_repeatable, _items(plan.expressions()))) and all(
-        map(_draws_nothing, _items(plan.children()))
-    )
-
-
-def _is_repeatable(expression: Any) -> bool:
-    if expression.deterministic():
-        return True
-    children = [each for each in _items(expression.children()) if not each.deterministic()]
-    if children:
-        return all(map(_is_repeatable, children))
-    return str(expression.getClass().getSimpleName()) in _OF_THE_PLACE
-
-
-def _items(sequence: Any) -> list[Any]:
-    """Return the items of a Scala sequence."""
-    return [sequence.apply(number) for number in range(sequence.size())]
-
-
 def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
     """Compute the columns of a run once, and write them with the numbers of the rows."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    began, files = time.monotonic(), Storage(frame.sparkSession)
+    spark = frame.sparkSession
+    began, files = time.monotonic(), Storage(spark)
     folder = files.resolve(folder)
-    # Refused here, the path is named; in the job, Spark would name a task.
-    _make_dirs(files, folder, str(frame.sparkSession.sparkContext.master))
+    local = local_cores(str(spark.sparkContext.master)) is not None
     chosen, observed = chosen_columns(frame, columns), Observation()
     # Under names that Parquet takes, whatever the user's are.
     renamed = [
@@ -192,16 +194,43 @@ def store_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
     numbered = chosen.select(*renamed, F.monotonically_increasing_id().alias(IDENTITY))
     counted = numbered.observe(observed, F.count(F.lit(1)).alias("rows"))
     try:
+        if folder.startswith("file:") and not local:
+            # Executors may write as another user than the driver.
+            files.make_dirs(folder)
+            _check_hosts(spark, folder)
+        else:
+            # Others may not be allowed to read what the rows are computed of.
+            files.make_private_dirs(folder)
         with _explained("store rows"):
             # "overwrite" would make the folder anew, with the rights of any other.
             counted.write.options(**_WRITER).mode("append").parquet(folder)
-        check_shared(frame.sparkSession, folder, int(observed.get["rows"]))
+        if not local:
+            check_shared(spark, folder, int(observed.get["rows"]))
     except BaseException as error:
         if is_interrupt(error):
             stop_work()
         files.discard(folder, error)
         raise
-    return _read(frame.sparkSession, chosen.columns, folder, time.monotonic() - began)
+    return _read(spark, chosen.columns, folder, time.monotonic() - began)
+
+
+def _check_hosts(spark: SparkSession, folder: str) -> None:
+    """Refuse a local folder that not all executors have, before they write to their own disks."""
+    path = folder.removeprefix("file:")
+
+    def look(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        import pyarrow
+
+        yield pyarrow.RecordBatch.from_pydict({"there": [os.path.isdir(path)]})
+
+    # With dynamic allocation, executors may come with this job only.
+    slots = max(1, task_slots(spark))
+    with _explained("look for the folder of rows"):
+        looks = spark.range(0, slots, 1, slots).mapInArrow(look, "there boolean").collect()
+    if not all(row["there"] for row in looks):
+        raise StorageError(NOT_SHARED.format(folder).strip())
 
 
 def check_shared(spark: SparkSession, folder: str, rows: int) -> None:
@@ -210,20 +239,13 @@ def check_shared(spark: SparkSession, folder: str, rows: int) -> None:
         with translated("read", folder):
             count = spark.read.parquet(escaped(folder)).count()
     except StorageError as error:
-        raise StorageError(f"{_not_shared(folder)} {error}") from error
+        raise StorageError(f"{NOT_SHARED.format(folder)}{error}") from error
     if count != rows:
-        raise StorageError(f"{_not_shared(folder)} Received: {count} of {rows} rows.")
-
-
-def _not_shared(folder: str) -> str:
-    return (
-        f"What executors have written to {folder} cannot be read by all of them. Give a "
-        "checkpoint_dir on a path that all hosts share, such as one of HDFS."
-    )
+        raise StorageError(f"{NOT_SHARED.format(folder)}Received: {count} of {rows} rows.")
 
 
 def read_rows(frame: DataFrame, columns: Columns, folder: str) -> StoredRows:
-    """Return the rows that an earlier execution of the run has stored."""
+    """Return the rows that an earlier execution of the run has written."""
     files = Storage(frame.sparkSession)
     folder = files.resolve(folder)
     files.list_names(folder)
@@ -244,35 +266,6 @@ def _read(spark: SparkSession, names: list[str], folder: str, seconds: float) ->
     back = [F.col(old).alias(name) for old, name in zip(due, names, strict=False)]
     frame = stored.select(*back, F.col(IDENTITY))
     return StoredRows(folder, Storage(spark).size(folder), seconds, frame)
-
-
-def _make_dirs(files: Storage, folder: str, master: str) -> None:
-    """Create the folder of rows, which others may not be allowed to read in their source.
-
-    On a disk that hosts share, executors may write as another user than the driver.
-    """
-    if folder.startswith("file:") and local_cores(master) is None:
-        files.make_dirs(folder)
-    else:
-        files.make_private_dirs(folder)
-
-
-@contextmanager
-def persisted_rows(frame: DataFrame, columns: Columns) -> Iterator[DataFrame]:
-    """Yield the columns of a run, computed once and kept on the disks of the executors.
-
-    What is lost with an executor is computed again, and may have another order.
-    """
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as F
-
-    # Spark would share equal plans with another run of this driver, and drop them with the first.
-    own = F.lit(secrets.token_hex(8)).alias(_RUN)
-    rows = chosen_columns(frame, columns).select("*", own).persist(StorageLevel.DISK_ONLY)
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
 
 
 @contextmanager

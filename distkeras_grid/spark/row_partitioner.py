@@ -1,7 +1,7 @@
 """Which row goes to which worker, the same in every attempt.
 
-Rows are numbered in the DataFrame's own order (partition after partition), or were when they were
-stored (`distkeras_grid.spark.materialized_rows`). The number decides the seat and, on the worker,
+Rows are numbered in the data's own order (partition after partition), or were when they were
+written (`distkeras_grid.spark.materialized_rows`). The number decides the seat and, on the worker,
 the order. So a task that runs again sees the same rows in the same order, and the server tells it
 with which window to continue.
 """
@@ -34,8 +34,8 @@ _SEAT = "_distkeras_grid_seat"
 _KEY = "key"
 
 CHANGED = (
-    "The data have changed since their rows were counted, or Spark reads them in other partitions. "
-    "Write them to Parquet, and train on the Parquet files."
+    "The data have changed since their rows were counted, or Spark reads their files in other "
+    "partitions (spark.sql.files.*). Start the run again, and leave data and settings as they are."
 )
 
 # monotonically_increasing_id() is (partition << 33) + the row's position in the partition.

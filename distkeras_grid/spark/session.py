@@ -155,6 +155,12 @@ def active_session() -> SparkSession:
     return session
 
 
+def temporary_directory(spark: SparkSession) -> str:
+    """Return Spark's directory of temporary files on the driver, deleted with the session."""
+    context: Any = spark.sparkContext
+    return str(context._temp_dir)
+
+
 def this_driver(spark: SparkSession) -> Driver:
     """Return this driver, as Spark names it."""
     # In client mode, and without YARN, Spark knows no attempts.

@@ -12,28 +12,26 @@ import errno
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from distkeras_grid import file_systems, fsync
+from distkeras_grid import fsync
 from distkeras_grid.errors import (
     NoSpaceError,
-    NotAuthenticatedError,
     OutputExistsError,
     PathNotFoundError,
     StorageError,
 )
-from distkeras_grid.file_systems import STRANGER, full, meaning
-from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.local_names import (
     UTF8,
     check_names_below,
     java_encoding,
     unreadable_name,
 )
+from distkeras_grid.spark.storage_errors import causes_of, is_closed, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,23 +46,6 @@ LONGEST = 2**63 - 1
 
 # Characters by which Hadoop knows a pattern.
 OF_PATTERNS = "{}[]*?\\"
-
-# Parts of file systems' messages, and what to do about them in a Spark session.
-HINTS = {
-    **file_systems.HINTS,
-    "UnknownHostException": "Check the host name in the path.",
-    "ConnectException": "Check host and port in the path, and that the NameNode runs.",
-    **file_systems.FORBIDDEN,
-    "UnsupportedFileSystemException": "Spark has no driver for this kind of path.",
-    "FileAlreadyExistsException": "Something of that name exists already.",
-    "EOFException": "The NameNode closed the connection, as it does when it restarts: run it "
-    "again.",
-}
-
-# Java's exceptions of a directory that this user may not open, and what it says of one whose disk
-# fails.
-CLOSED = ("AccessControlException", "AccessDeniedException")
-BROKEN_DIRECTORY = "I/O error occurred for dir"
 
 # A folder gets its name here file by file, or a file may replace another of its name.
 OBJECT_STORES = frozenset(
@@ -98,14 +79,6 @@ class FileAccess:
     mode: int  # Permission bits, with the sticky bit
 
 
-class HiddenFiles(NamedTuple):
-    """What a listing by Spark does not show, full paths, sorted."""
-
-    files: list[str]  # files and directories: Those whose names begin with ``_`` or ``.``
-    directories: list[str]
-    closed: list[str]  # Other directories that cannot be opened
-
-
 def escaped(path: str) -> str:
     r"""Return a path that Spark does not take for a pattern when it reads.
 
@@ -122,13 +95,6 @@ class Storage:
 
     Every method raises `StorageError` with the path if the file system refuses,
     `PathNotFoundError` if the path does not exist, and `NoSpaceError` if a disk or a quota is full.
-
-    Examples
-    --------
-    >>> storage = Storage(spark)                                         # doctest: +SKIP
-    >>> storage.write_text("hdfs:///runs/7/run.json", "{}")              # doctest: +SKIP
-    >>> storage.list_names("hdfs:///runs/7")                             # doctest: +SKIP
-    ['run.json']
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -144,25 +110,25 @@ class Storage:
 
     def _use(self, gateway: Any, configuration: Any) -> None:
         self._gateway = gateway
-        self._jvm = gateway.jvm
+        self.jvm = gateway.jvm
         self._configuration = configuration
-        self._encoding = java_encoding(self._jvm)
+        self._encoding = java_encoding(self.jvm)
 
     def resolve(self, uri: str) -> str:
         """Return the full path: scheme, host and directories from the root."""
         with translated("resolve", uri):
-            return str(self._open(uri)[1].toString())
+            return str(self.java_path(uri)[1].toString())
 
     def exists(self, uri: str) -> bool:
         """Tell whether there is a file or a directory at `uri`."""
         with translated("look up", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             return bool(file_system.exists(path))
 
     def list_names(self, uri: str) -> list[str]:
         """Return the names directly in the directory `uri`, sorted; for a file, its own."""
         with translated("list", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             entries = file_system.listStatus(path)
             return sorted(str(entry.getPath().getName()) for entry in entries)
 
@@ -183,7 +149,7 @@ class Storage:
 
     def matcher(self, glob: str) -> Callable[[str], bool]:
         """Return a function that tells whether a name matches a pattern, in Hadoop's syntax."""
-        pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob).compiled().pattern()
+        pattern = self.jvm.org.apache.hadoop.fs.GlobPattern(glob).compiled().pattern()
         compiled = re.compile(str(pattern), re.DOTALL)
         return lambda name: compiled.fullmatch(name) is not None
 
@@ -195,7 +161,7 @@ class Storage:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         with translated("list", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             try:
                 if not file_system.exists(path):
                     return None
@@ -207,91 +173,14 @@ class Storage:
                     if int(status.getLen()) > 0:
                         return str(status.getPath().toString())
             except Py4JJavaError as error:
-                if not _is_closed(_causes(error.java_exception)):
+                if not is_closed(causes_of(error.java_exception)):
                     raise
         return None
-
-    def find_directories(
-        self, uri: str, glob: str, ending: str, without: Collection[str] = ()
-    ) -> list[str]:
-        """Return the full paths of directories below `uri` with matching names, sorted."""
-        pattern = self._jvm.org.apache.hadoop.fs.GlobPattern(glob)
-        folders: list[str] = []
-        with translated("list", uri):
-            file_system, path = self._open(uri)
-            waiting = [path]
-            while waiting:
-                here = waiting.pop()
-                if not str(here.getName()).endswith(ending):
-                    entries = self._entries(file_system, here, path) or ()
-                    inside = [entry.getPath() for entry in entries if entry.isDirectory()]
-                    waiting += [each for each in inside if str(each.toString()) not in without]
-                elif pattern.matches(here.getName()):
-                    folders.append(str(here.toString()))
-        return sorted(folders)
-
-    def find_hidden(
-        self, uri: str, glob: str, known: Iterable[str], without: Collection[str] = ()
-    ) -> HiddenFiles:
-        """Return what Spark passes over below `uri`, and directories that cannot be opened.
-
-        Spark and Hadoop pass over names that begin with ``_`` or ``.``. A directory that this user
-        may not open ends a listing by Spark.
-        """
-        hadoop = self._jvm.org.apache.hadoop.fs
-        pattern, hidden = hadoop.GlobPattern(glob), hadoop.GlobFilter("[_.]*")
-        files = HiddenFiles([], [], [])
-        with translated("list", uri):
-            file_system, path = self._open(uri)
-            inside = _directories_below(str(path.toString()), known)
-            waiting = [path] if file_system.getFileStatus(path).isDirectory() else []
-            while waiting:
-                here = waiting.pop()
-                entries = self._entries(file_system, here, path, hidden)
-                if entries is None:
-                    files.closed.append(str(here.toString()))
-                    continue
-                for entry in entries:
-                    there = entry.getPath()
-                    if entry.isDirectory() or pattern.matches(there.getName()):
-                        files[entry.isDirectory()].append(str(there.toString()))
-                waiting += self._directories_in(file_system, here, inside, without)
-        return HiddenFiles(*map(sorted, files))
-
-    def _entries(self, file_system: Any, path: Any, root: Any, *names: Any) -> Any:
-        """Return the entries of a directory; None if it cannot be opened, and is not the root."""
-        from py4j.protocol import Py4JJavaError
-
-        try:
-            return file_system.listStatus(path, *names)
-        except Py4JJavaError as error:
-            if path == root or not _is_closed(_causes(error.java_exception)):
-                raise
-            return None
-
-    def _directories_in(
-        self,
-        file_system: Any,
-        path: Any,
-        known: Mapping[str, set[str]],
-        without: Collection[str],
-    ) -> list[Any]:
-        """Return the paths of the directories in another that are not hidden."""
-        name = str(path.toString())
-        below = known.get(name, set())
-        # Hadoop counts through links, too.
-        if not without and _count_directories(file_system, path) == 1 + len(below):
-            hadoop = self._jvm.org.apache.hadoop.fs
-            return [hadoop.Path(each) for each in below if each.rpartition("/")[0] == name]
-        entries = file_system.listStatus(path)
-        paths = [entry.getPath() for entry in entries if entry.isDirectory()]
-        visible = [each for each in paths if str(each.getName())[0] not in "_."]
-        return [each for each in visible if str(each.toString()) not in without]
 
     def read_bytes(self, uri: str) -> bytes:
         """Return the content of a file."""
         with translated("read", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             stream = file_system.open(path)
             try:
                 content = bytes(stream.readNBytes(CHUNK_BYTES))
@@ -304,9 +193,9 @@ class Storage:
     def _rest_of(self, stream: Any, most: int = LONGEST) -> bytes:
         """Return what a stream of the JVM still holds, or so many bytes of it."""
         with tempfile.NamedTemporaryFile(prefix="dkg-") as file:
-            target = self._jvm.java.io.FileOutputStream(file.name)
+            target = self.jvm.java.io.FileOutputStream(file.name)
             try:
-                self._jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target, 0, most)
+                self.jvm.org.apache.commons.io.IOUtils.copyLarge(stream, target, 0, most)
             finally:
                 target.close()
             return Path(file.name).read_bytes()
@@ -326,7 +215,7 @@ class Storage:
     def _pieces_of(self, uri: str) -> Iterator[bytes]:
         """Yield the content of a file in pieces of `COPY_BYTES`."""
         with translated("read", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             stream = file_system.open(path)
         try:
             while True:
@@ -346,9 +235,9 @@ class Storage:
         with tempfile.NamedTemporaryFile(prefix="dkg-") as file:
             file.write(content)
             file.flush()
-            source = self._jvm.java.io.FileInputStream(file.name)
+            source = self.jvm.java.io.FileInputStream(file.name)
             try:
-                self._jvm.org.apache.commons.io.IOUtils.copyLarge(source, stream)
+                self.jvm.org.apache.commons.io.IOUtils.copyLarge(source, stream)
             finally:
                 source.close()
 
@@ -380,7 +269,7 @@ class Storage:
         On a local disk, Hadoop would write a checksum into a file beside it, and would refuse to
         read the file after somebody has edited it.
         """
-        file_system, path = self._open(uri)
+        file_system, path = self.java_path(uri)
         if _is_local(file_system):
             checksum = file_system.getChecksumFile(path)
             file_system = file_system.getRawFileSystem()
@@ -415,13 +304,13 @@ class Storage:
         `done`: called with the number of bytes of each copied piece.
         """
         with self._replacing(uri, False) as temporary, translated("write", uri):
-            file_system, path = self._open(temporary)
-            source = self._jvm.java.io.FileInputStream(str(file))
+            file_system, path = self.java_path(temporary)
+            source = self.jvm.java.io.FileInputStream(str(file))
             try:
                 stream = self._create(temporary)
                 try:
                     # Hadoop's own copyBytes would take a small number for the size of its buffer.
-                    copy = self._jvm.org.apache.commons.io.IOUtils.copyLarge
+                    copy = self.jvm.org.apache.commons.io.IOUtils.copyLarge
                     while count := int(copy(source, stream, 0, COPY_BYTES)):
                         done(count)
                     _persist(stream)
@@ -435,7 +324,7 @@ class Storage:
         """Create the directory `uri`; it and those above it, `levels` in all, get mode 755."""
         self.make_dirs(uri)
         with translated("change the mode of", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             for _ in range(levels):
                 self._set_mode(file_system, path, "755")
                 path = path.getParent()
@@ -444,31 +333,31 @@ class Storage:
         """Create the directory `uri`, which only its owner may read, and those above it."""
         self.make_dirs(uri)
         with translated("change the mode of", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             self._set_mode(file_system, path, "700")
 
     def _set_mode(self, file_system: Any, path: Any, mode: str) -> None:
-        permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission(mode)
+        permission = self.jvm.org.apache.hadoop.fs.permission.FsPermission(mode)
         file_system.setPermission(path, permission)
 
     def make_dirs(self, uri: str) -> None:
         """Create the directory `uri` and those above it, unless they exist."""
         with translated("make directory", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             if not file_system.mkdirs(path):
                 raise StorageError(f"Cannot make directory {uri}: the file system refused.")
 
     def delete(self, uri: str) -> bool:
         """Delete a file, or a directory with its content; return whether there was one."""
         with translated("delete", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             return bool(file_system.delete(path, True))
 
     def delete_empty(self, uri: str) -> bool:
         """Delete a directory if nothing is in it; return whether it is gone."""
         try:
             with translated("delete", uri):
-                file_system, path = self._open(uri)
+                file_system, path = self.java_path(uri)
                 return bool(file_system.delete(path, False))
         except PathNotFoundError:
             return True
@@ -491,8 +380,8 @@ class Storage:
         if not overwrite and self.exists(target):
             raise OutputExistsError(f"{target} exists. Delete it or choose another name.")
         with translated(f"rename to {target}", source):
-            file_system, from_path = self._open(source)
-            _, to_path = self._open(target)
+            file_system, from_path = self.java_path(source)
+            _, to_path = self.java_path(target)
             if not _is_local(file_system):
                 self._rename(file_system, from_path, to_path, overwrite=overwrite)
                 return
@@ -504,10 +393,10 @@ class Storage:
     def _rename(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
         # FileSystem.rename moves *into* a directory that exists, and returns `false` if it is
         # refused. FileContext raises, and replaces a file in one step.
-        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+        context = self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(
             file_system.getUri(), self._configuration
         )
-        modes = self._jvm.org.apache.hadoop.fs.Options.Rename
+        modes = self.jvm.org.apache.hadoop.fs.Options.Rename
         options = self._gateway.new_array(modes, 1)
         options[0] = modes.OVERWRITE if overwrite else modes.NONE
         context.rename(source, target, options)
@@ -521,11 +410,11 @@ class Storage:
         raw = file_system.getRawFileSystem()
         checksum = file_system.getChecksumFile(target)
         raw.delete(checksum, False)
-        files, paths = self._jvm.java.nio.file.Files, self._jvm.java.nio.file.Paths
-        options = self._gateway.new_array(self._jvm.java.nio.file.CopyOption, int(overwrite))
+        files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
+        options = self._gateway.new_array(self.jvm.java.nio.file.CopyOption, int(overwrite))
         if overwrite:
-            options[0] = self._jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
-        none = self._gateway.new_array(self._jvm.java.lang.String, 0)
+            options[0] = self.jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
+        none = self._gateway.new_array(self.jvm.java.lang.String, 0)
         old, new = (paths.get(path.toUri().getPath(), none) for path in (source, target))
         files.move(old, new, options)
         former = file_system.getChecksumFile(source)
@@ -539,7 +428,7 @@ class Storage:
         replication. Object stores return a number that is never reached.
         """
         with translated("measure", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             # A local file system reports 0 for a path that does not exist.
             while path.getParent() is not None and not file_system.exists(path):
                 path = path.getParent()
@@ -570,35 +459,47 @@ class Storage:
     def size(self, uri: str) -> int:
         """Return the bytes of a file, or of all files below a directory."""
         with translated("measure", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             return int(file_system.getContentSummary(path).getLength())
 
     def modified(self, uri: str) -> float:
         """Return when a file was changed last, Unix seconds."""
         with translated("look up", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             return float(file_system.getFileStatus(path).getModificationTime()) / 1000
 
     def access(self, uri: str) -> FileAccess:
         """Return the owner and the permissions of a file or a directory."""
         with translated("look up", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             status = file_system.getFileStatus(path)
             mode = int(status.getPermission().toOctal())
             return FileAccess(str(status.getOwner()), int(str(mode), 8))
 
+    def home(self) -> str:
+        """Return the full path of the user's home directory on the default file system."""
+        with translated("look up", "the home directory"):
+            file_system = self.jvm.org.apache.hadoop.fs.FileSystem.get(self._configuration)
+            return str(file_system.getHomeDirectory().toString())
+
+    def delete_on_exit(self, uri: str) -> None:
+        """Delete a file or a directory when the JVM exits, unless that is killed."""
+        with translated("delete", uri):
+            file_system, path = self.java_path(uri)
+            file_system.deleteOnExit(path)
+
     def user(self) -> str:
         """Return the name of the user who writes the files."""
-        security = self._jvm.org.apache.hadoop.security
+        security = self.jvm.org.apache.hadoop.security
         return str(security.UserGroupInformation.getCurrentUser().getShortUserName())
 
     def sha256(self, uri: str) -> str:
         """Return the SHA-256 of a file, in hexadecimal; its bytes do not pass through Python."""
         with translated("read", uri):
-            file_system, path = self._open(uri)
+            file_system, path = self.java_path(uri)
             stream = file_system.open(path)
             try:
-                return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+                return str(self.jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
             finally:
                 stream.close()
 
@@ -610,9 +511,9 @@ class Storage:
         # They ignore names that begin with "_" or "." when they read a directory.
         return f"{directory}/_{name}.{uuid.uuid4().hex}.{ending}"
 
-    def _open(self, uri: str) -> tuple[Any, Any]:
+    def java_path(self, uri: str) -> tuple[Any, Any]:
         """Return the file system of a path, and the path as that file system names it."""
-        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        path = self.jvm.org.apache.hadoop.fs.Path(uri)
         file_system = path.getFileSystem(self._configuration)
         whole = file_system.makeQualified(path)
         if self._encoding != UTF8 and _is_local(file_system) and not str(whole).isascii():
@@ -631,40 +532,6 @@ class Storage:
         except BaseException as error:
             self.discard(temporary, error)
             raise
-
-
-def _is_closed(causes: list[tuple[str, str]]) -> bool:
-    """Tell whether a directory cannot be opened, from class names and messages of exceptions."""
-    return any(name in CLOSED or BROKEN_DIRECTORY in message for name, message in causes)
-
-
-def _count_directories(file_system: Any, path: Any) -> int | None:
-    """Return how many directories a path holds with itself; None if one cannot be opened."""
-    from py4j.protocol import Py4JJavaError
-
-    try:
-        return int(file_system.getContentSummary(path).getDirectoryCount())
-    except Py4JJavaError:
-        # A hidden one may be locked, and nobody needs to open it. What matters fails when listed.
-        return None
-
-
-def _directories_below(root: str, files: Iterable[str]) -> dict[str, set[str]]:
-    """Return all directories below each directory, from the paths of files below `root`.
-
-    Examples
-    --------
-    >>> found = _directories_below("/raw", ["/raw/a/b/1.png", "/raw/a/b/2.png"])
-    >>> {name: sorted(below) for name, below in found.items()}
-    {'/raw/a': ['/raw/a/b'], '/raw': ['/raw/a', '/raw/a/b']}
-    """
-    folders: dict[str, set[str]] = {}
-    for folder in {file.rpartition("/")[0] for file in files}:
-        within = [folder]
-        while len(within[-1]) > len(root):
-            within.append(within[-1].rpartition("/")[0])
-            folders.setdefault(within[-1], set()).update(within[:-1])
-    return folders
 
 
 def _joined(lines: Iterable[str]) -> Iterator[bytes]:
@@ -730,56 +597,3 @@ def _durably(source: str, target: str) -> Iterator[None]:
 
 def _is_local(file_system: Any) -> bool:
     return str(file_system.getUri().getScheme()) == "file"
-
-
-@contextmanager
-def translated(action: str, uri: str) -> Iterator[None]:
-    """Turn an exception of the JVM into a `StorageError` with the path in its message."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        with interrupts_first():
-            yield
-    except Py4JJavaError as error:
-        raise _storage_error(action, uri, _causes(error.java_exception)) from error
-    except PySparkException as error:  # Spark turns some exceptions of the JVM into its own
-        raise _storage_error(
-            action, uri, [(type(error).__name__, _first_line(str(error)))]
-        ) from error
-
-
-def _causes(exception: Any) -> list[tuple[str, str]]:
-    """Return class name and message of a Java exception and of what caused it."""
-    causes = []
-    while exception is not None:
-        name = str(exception.getClass().getSimpleName())
-        causes.append((name, _first_line(str(exception.getMessage()))))
-        exception = exception.getCause()
-    return causes
-
-
-def _storage_error(action: str, uri: str, causes: list[tuple[str, str]]) -> StorageError:
-    name, message = causes[0]
-    text = f"Cannot {action} {uri}: {name}: {message.removesuffix('.')}."
-    lines = [f"{name}: {message}" for name, message in causes]
-    if advice := next((reason for line in lines if (reason := full(line))), None):
-        return NoSpaceError(f"{text} {advice}")
-    if advice := _meaning(STRANGER, causes):
-        return NotAuthenticatedError(
-            f"Cannot {action} {uri}: the cluster does not know the user. {advice}"
-        )
-    hint = _meaning(HINTS, causes)
-    # Java also reports "not found", with the reason, if the system refuses to open a file.
-    if name in ("FileNotFoundException", "NoSuchFileException") and not hint:
-        return PathNotFoundError(f"Cannot {action} {uri}: it does not exist. Check the path.")
-    return StorageError(f"{text} {hint}" if hint else text)
-
-
-def _meaning(signs: Mapping[str, str], causes: list[tuple[str, str]]) -> str | None:
-    lines = (f"{name}: {message}" for name, message in causes)
-    return next((text for line in lines if (text := meaning(signs, line))), None)
-
-
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]

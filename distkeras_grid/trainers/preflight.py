@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,10 @@ if TYPE_CHECKING:
     from distkeras_grid.spec import DataSpec
     from distkeras_grid.trainers.config import TrainerConfig, TrainingData
     from distkeras_grid.trainers.defaults import CommunicationWindow
-    from distkeras_grid.trainers.row_storage import RowMaterializer
+
+    Materialize = Callable[
+        [DataFrame, Columns], AbstractContextManager[tuple[DataFrame, StoredRows | None]]
+    ]
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,15 @@ class PreparedData:
 def check(
     config: TrainerConfig,
     data: TrainingData,
-    storage: RowMaterializer,
+    materialize: Materialize,
     resources: ExitStack,
     await_executors: Callable[[], None],
 ) -> tuple[RunSpec, PreparedData, BindAddress, list[str]]:
     """Check everything that can be known before work starts, the cheapest first.
 
     Returns the run, its model and rows, where the server will listen, and lines to show before.
-    `resources`: receives what must be released when the run has ended.
+    `materialize`: yields rows that are the same each time, see `materialized`. `resources`:
+    receives what must be released when the run has ended.
     """
     check_backend()
     spark = active_session()
@@ -142,7 +146,7 @@ def check(
     workers, warnings = _settle_workers(spark, config)
     stored, plan = None, None
     if local is None:
-        frame, stored = resources.enter_context(storage.settled(frame, columns))
+        frame, stored = resources.enter_context(materialize(frame, columns))
         summary = inspect_training(frame, columns, compiled.model)
     else:
         summary = local.summary(workers)

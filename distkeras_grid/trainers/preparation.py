@@ -30,6 +30,7 @@ from distkeras_grid.spark.addresses import port_note
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.dataframes import version_of
 from distkeras_grid.spark.file_splits import planned_for, read_parallelism
+from distkeras_grid.spark.materialized_rows import materialized
 from distkeras_grid.spark.row_partitioner import partition_rows
 from distkeras_grid.spark.session import (
     active_session,
@@ -61,7 +62,6 @@ from distkeras_grid.trainers.resume import (
     resumed_spec,
     with_saved_settings,
 )
-from distkeras_grid.trainers.row_storage import RowMaterializer
 from distkeras_grid.trainers.run import Run
 from distkeras_grid.trainers.run_status import RunProgress
 from distkeras_grid.trainers.validation import prepare_metrics
@@ -362,8 +362,8 @@ def prepare(
         # Its rows keep their numbers, if it goes on with more or fewer cores.
         resources.enter_context(planned_for(active_session(), resumed.driver.read_parallelism))
     rows = None if store is None or resumed is None else store.rows_of(resumed.manifest)
-    storage = RowMaterializer(store, rows, progress.note)
-    spec, data, place, lines = check(config, request, storage, resources, executors)
+    materialize = partial(materialized, checkpoints=store, earlier=rows, say=progress.note)
+    spec, data, place, lines = check(config, request, materialize, resources, executors)
     if resumed is not None:
         data = replace(data, compiled=recompile(data.compiled, resumed, notes.append))
         check_same_run(spec, resumed)

@@ -12,6 +12,7 @@ import msgspec
 from distkeras_grid.frozen_struct import plain
 from distkeras_grid.local_sets.sets import LocalSets
 from distkeras_grid.rules import compression_spec, spec_of
+from distkeras_grid.spark.dataframes import plan_of
 from distkeras_grid.spec import (
     AlgorithmSpec,
     DataSpec,
@@ -122,7 +123,6 @@ def source_of(data: Any) -> str:
         return data
     if isinstance(data, DatasetIndex):
         return f"catalogue {data.digest}"
-    plan = str(data._jdf.queryExecution().executedPlan().toString())
     # Spark gives columns and steps other numbers in each session.
-    stable = re.sub(r"#\d+L?|plan_id=\d+", "", plan)
+    stable = re.sub(r"#\d+L?|plan_id=\d+", "", plan_of(data))
     return f"plan {hashlib.sha256(stable.encode()).hexdigest()[:16]}"

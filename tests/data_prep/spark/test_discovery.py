@@ -21,8 +21,8 @@ from data_prep.spark.discovery import (
     walked,
 )
 from distkeras_grid.errors import StorageError
-from distkeras_grid.spark import storage
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage_errors import is_closed
 from tests.data_prep.locked_out import needs_no_power, run_locked_out
 
 LISTS = """
@@ -30,6 +30,7 @@ import json, sys
 from data_prep import TilingSettings
 from data_prep.spark.discovery import list_images, unseen_images, walked
 from distkeras_grid.errors import GridError
+from distkeras_grid.spark.hidden_files import find_directories
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
@@ -41,7 +42,7 @@ listed = list_images(spark, storage, settings)
 hidden = unseen_images(
     spark, storage, raw, settings.file_glob, listed, walked(storage, raw)
 )
-folders = storage.find_directories(raw, "*.zarr", ".zarr")
+folders = find_directories(storage, raw, "*.zarr", ".zarr")
 assert storage.first_file(locked) is None
 def refused(folder):
     try:
@@ -87,7 +88,7 @@ def test_what_lies_around_closed_folders():
     ],
 )
 def test_what_closes_a_folder(name, message, closed):
-    assert storage._is_closed([(name, message)]) is closed
+    assert is_closed([(name, message)]) is closed
 
 
 @pytest.mark.spark

@@ -11,8 +11,14 @@ import pytest
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.columns import resolve_columns, resolve_features, value_expression
-from distkeras_grid.spark.dataframes import as_dataframe, read_manifest, read_parquet, read_tiles
-from distkeras_grid.spark.materialized_rows import is_repeatable
+from distkeras_grid.spark.dataframes import (
+    as_dataframe,
+    is_data_set,
+    plan_of,
+    read_manifest,
+    read_parquet,
+    read_tiles,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -184,8 +190,12 @@ def test_rows_have_the_groups_of_their_images(spark, grouped):
     train, test = read_tiles(grouped)
     assert [row.group for row in train.collect()] == [None]
     assert [row.group for row in test.collect()] == ["S7"] * 3
-    # A run reads such rows from the files each time, and need not store them.
-    assert is_repeatable(test.select("label"))
+    # A run reads such rows from the files each time: nothing in their plan changes their order.
+    assert is_data_set(test)
+    plan = plan_of(test)
+    assert "BroadcastExchange" in plan
+    assert "Exchange" not in plan.replace("BroadcastExchange", "")
+    assert not is_data_set(test.select("label"))
 
 
 def test_without_groups_there_is_no_such_column_and_one_of_the_files_stays(spark, grouped):

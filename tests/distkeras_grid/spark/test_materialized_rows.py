@@ -1,4 +1,4 @@
-"""Rows that Spark may compute in another order are found, and stored as they first were."""
+"""A path is read as it is; any other DataFrame is written once, as it first was."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from distkeras_grid.checkpoints import FORMAT, CheckpointManifest, Driver
 from distkeras_grid.errors import ClusterError, NoSpaceError, PathNotFoundError, StorageError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark import materialized_rows as module
+from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.columns import resolve_columns
+from distkeras_grid.spark.dataframes import as_dataframe
 from distkeras_grid.spark.materialized_rows import (
     IDENTITY,
     check_shared,
-    is_repeatable,
-    persisted_rows,
+    materialized,
     read_rows,
     store_rows,
 )
+from distkeras_grid.spark.session import temporary_directory
+from distkeras_grid.spark.storage import Storage
 
 pytestmark = pytest.mark.spark
 
@@ -31,77 +36,6 @@ def files(spark, tmp_path_factory):
     )
     rows.write.parquet(str(folder))
     return spark.read.parquet(str(folder))
-
-
-def drawn():
-    from pyspark.sql import functions as F
-
-    return F.udf(lambda number: number, "long").asNondeterministic()
-
-
-def broadcast(frame):
-    from pyspark.sql import functions as F
-
-    return F.broadcast(frame)
-
-
-def small(files, *, hint=True):
-    table = files.sparkSession.createDataFrame([(3, "a"), (4, "b")], "id long, name string")
-    return broadcast(table) if hint else table
-
-
-REPEATABLE = {
-    "files": lambda files: files,
-    "filtered": lambda files: files.where("id < 5").select("id"),
-    "with a function": lambda files: files.selectExpr("id + 1"),
-    "one after the other": lambda files: files.union(files),
-    "the name of the file": lambda files: files.selectExpr("input_file_name() like '%x%' as x"),
-    "the place": lambda files: files.selectExpr("upper(monotonically_increasing_id()) as x"),
-    "a collection": lambda files: files.sparkSession.createDataFrame([(1,)], "id int"),
-    "with a table that is broadcast": lambda files: files.join(small(files), "id", "left"),
-    "without those of a table": lambda files: files.join(small(files), "id", "left_anti"),
-    "a range": lambda files: files.sparkSession.range(4),
-}
-NOT_REPEATABLE = {
-    "sort": lambda files: files.orderBy("id"),
-    "repartition": lambda files: files.repartition(2),
-    "join": lambda files: files.join(files.select("id"), "id"),
-    "join with a small table, without a hint": lambda files: files.join(
-        small(files, hint=False), "id"
-    ),
-    "with a shuffled table that is broadcast": lambda files: files.join(
-        broadcast(files.select("id").repartition(2)), "id"
-    ),
-    "a limit of a join": lambda files: files.join(small(files), "id").limit(5),
-    "a subquery": lambda files: files.where("id < (select max(id) from range(10))"),
-    "limit": lambda files: files.limit(5),
-    "first of a sort": lambda files: files.orderBy("id").limit(5),
-    "group": lambda files: files.groupBy("label").count(),
-    "a shuffle of an RDD": lambda files: files.sparkSession.createDataFrame(
-        files.select("id").rdd.repartition(2), "id long"
-    ),
-    "a random number": lambda files: files.selectExpr("id + rand() as x"),
-    "a function that draws": lambda files: files.withColumn("x", drawn()("id")),
-    "behind a cache": lambda files: files.repartition(3).cache(),
-}
-
-
-@pytest.mark.parametrize("name", REPEATABLE)
-def test_rows_of_files_and_of_the_driver_are_the_same_each_time(files, name):
-    assert is_repeatable(REPEATABLE[name](files))
-
-
-@pytest.mark.parametrize("name", NOT_REPEATABLE)
-def test_rows_behind_a_shuffle_or_drawn_may_differ(files, name):
-    frame = NOT_REPEATABLE[name](files)
-    try:
-        assert not is_repeatable(frame)
-    finally:
-        frame.unpersist()
-
-
-def test_a_column_that_the_run_does_not_read_matters_not(files):
-    assert is_repeatable(files.selectExpr("*", "rand() as x").select("id"))
 
 
 @pytest.fixture
@@ -186,15 +120,74 @@ def test_stored_rows_of_other_columns_or_nowhere_are_refused(odd, files, tmp_pat
         read_rows(odd, columns, str(tmp_path / "missing"))
 
 
-def test_the_end_of_one_run_leaves_what_another_has_kept_of_the_same_frame(files):
-    kept = files.sparkSession.sparkContext._jsc.sc().getPersistentRDDs
-    shuffled, before = files.repartition(2), kept().size()
-    columns = resolve_columns(files, "f", "label")
-    with persisted_rows(shuffled, columns) as first:
-        first.count()
-        with persisted_rows(shuffled, columns) as second:
-            second.count()
-            assert kept().size() == before + 2
-        assert kept().size() == before + 1
-        assert second.count() == 11
-    assert kept().size() == before
+def written(frame, checkpoints=None, earlier=None, notes=None):
+    say = ([] if notes is None else notes).append
+    columns = resolve_columns(frame, "f", "label")
+    return materialized(frame, columns, checkpoints=checkpoints, earlier=earlier, say=say)
+
+
+def test_a_path_is_read_as_it_is(files, spark):
+    (path,) = {Path(name.removeprefix("file:")).parent for name in files.inputFiles()}
+    data = as_dataframe(spark, str(path))
+    with written(data) as (rows, stored):
+        assert (rows, stored) == (data, None)
+
+
+def test_any_other_dataframe_is_written_where_the_session_ends_it(files, spark):
+    """Also one of files: its plan is not looked at."""
+    notes = []
+    with written(files, notes=notes) as (rows, stored):
+        folder = Path(stored.folder.removeprefix("file:"))
+        assert folder.is_relative_to(temporary_directory(spark))
+        assert rows.count() == 11
+    assert not folder.exists()
+    assert len(notes) == 1
+    assert stored.folder in notes[0]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_they_stay_with_a_checkpoint_and_are_read_again(files, spark, tmp_path, saved):
+    store = CheckpointStore(Storage(spark), str(tmp_path), Driver("tests"))
+    with written(files, store) as (rows, stored):
+        first = sorted(tuple(row) for row in rows.collect())
+        store.begin(anew=True)
+        if saved:
+            manifest = CheckpointManifest(
+                FORMAT, 1, "run", 0.0, 1, 0, 0, {}, False, (), stored.name
+            )
+            store.write(manifest, {}, {})
+    assert (tmp_path / stored.name).exists() == saved
+    if saved:
+        folder = store.rows_of(store.newest(print).manifest)
+        with written(files, store, folder) as (rows, again):
+            assert sorted(tuple(row) for row in rows.collect()) == first
+            assert again.folder.endswith(stored.name)
+
+
+def test_on_a_cluster_they_are_in_the_home_directory_for_the_run(files, tmp_path, monkeypatch):
+    """As where HDFS is the default; what a killed driver has left goes after 30 days."""
+    root = tmp_path / ".distkeras_grid" / "rows"
+    former = root / "rows-20260101-ab"
+    former.mkdir(parents=True)
+    monkeypatch.setattr(module, "local_cores", lambda _: None)
+    monkeypatch.setattr(Storage, "home", lambda _: str(tmp_path))
+    with written(files) as (rows, stored):
+        assert rows.count() == 11
+        assert stored.folder.startswith(f"file:{root}/rows-")
+        assert root.stat().st_mode & 0o777 == 0o700
+        assert not former.exists()
+    assert list(root.iterdir()) == []
+    root.parent.rename(tmp_path / "gone")
+    (tmp_path / ".distkeras_grid").write_text("")
+    with pytest.raises(StorageError, match="checkpoint_dir"), written(files):
+        pass
+
+
+def test_a_folder_that_executors_do_not_have_is_refused_before_they_write(
+    files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "local_cores", lambda _: None)
+    monkeypatch.setattr(Storage, "make_dirs", lambda *_: None)
+    with pytest.raises(StorageError, match="checkpoint_dir"):
+        store_rows(files, resolve_columns(files, "f", "label"), str(tmp_path / "rows"))
+    assert list(tmp_path.iterdir()) == []

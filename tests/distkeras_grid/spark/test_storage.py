@@ -11,7 +11,9 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.spark import storage as module
+from distkeras_grid.spark.hidden_files import find_hidden
 from distkeras_grid.spark.storage import Storage
+from distkeras_grid.spark.storage_errors import storage_error
 
 pytestmark = pytest.mark.spark
 
@@ -128,11 +130,11 @@ def test_what_spark_hides_is_found_wherever_it_lies(storage, root, tmp_path):
     whole = storage.resolve(root)
     known = [f"{whole}/{name}" for name in shown]
     for listed in (known, []):
-        files, folders, closed = storage.find_hidden(root, "*.{png,PNG}", listed)
+        files, folders, closed = find_hidden(storage, root, "*.{png,PNG}", listed)
         assert closed == []
         assert files == sorted(f"{whole}/{name}" for name in hidden)
         assert folders == [f"{whole}/_old", f"{whole}/a/.cache"]
-    assert storage.find_hidden(f"{root}/a/1.png", "*.png", []) == ([], [], [])
+    assert find_hidden(storage, f"{root}/a/1.png", "*.png", []) == ([], [], [])
 
 
 def test_a_hidden_name_stands_beside_and_is_never_the_same(storage, root, tmp_path):
@@ -167,7 +169,7 @@ def test_a_full_disk_is_an_error_of_its_own_and_leaves_nothing(
 )
 def test_a_quota_that_is_used_up_is_no_space(name, message, advice):
     causes = [("IOException", "write failed"), (name, message)]
-    error = module._storage_error("write", "hdfs:///x/a", causes)
+    error = storage_error("write", "hdfs:///x/a", causes)
     assert type(error) is NoSpaceError
     assert "Cannot write hdfs:///x/a" in str(error)
     assert advice in str(error)
@@ -182,7 +184,7 @@ def test_a_quota_that_is_used_up_is_no_space(name, message, advice):
     ],
 )
 def test_a_file_that_java_did_not_find_may_be_another_trouble(message, kind):
-    error = module._storage_error("write", "file:/x/a", [("FileNotFoundException", message)])
+    error = storage_error("write", "file:/x/a", [("FileNotFoundException", message)])
     assert type(error) is kind
 
 
@@ -349,7 +351,9 @@ def test_what_was_edited_by_hand_is_read_again(storage, root, tmp_path, write):
     assert storage.read_text(f"{root}/run.json") == '{"a": 2, "b": 3}'
     # A checksum that is left of a file which somebody has deleted is none of the next one.
     (tmp_path / "run.json").unlink()
-    stream = storage._open(f"{root}/run.json")[0].create(storage._open(f"{root}/run.json")[1])
+    stream = storage.java_path(f"{root}/run.json")[0].create(
+        storage.java_path(f"{root}/run.json")[1]
+    )
     stream.write(b"of a former release")
     stream.close()
     (tmp_path / "run.json").unlink()

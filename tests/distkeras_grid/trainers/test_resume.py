@@ -241,19 +241,18 @@ def test_a_run_goes_on_with_other_cores(frame, spark, tmp_path):
 
     setting, folder = "spark.sql.leafNodeDefaultParallelism", str(tmp_path / "rows")
     write_files(frame.withColumn("id", F.monotonically_increasing_id()), folder)
-    rows = spark.read.parquet(folder)
     spark.conf.set(setting, 1)
     try:
         first = trainer_of(SingleTrainer, tmp_path / "checkpoints")
         with pytest.raises(KeyboardInterrupt):
-            first.train(rows, seed=1, callbacks=[failing(1)])
+            first.train(folder, seed=1, callbacks=[failing(1)])
         spark.conf.set(setting, 21)
         second = trainer_of(SingleTrainer, tmp_path / "checkpoints")
-        second.train(rows, callbacks=[failing(99)])
+        second.train(folder, callbacks=[failing(99)])
         assert spark.conf.get(setting) == "21"
     finally:
         spark.conf.unset(setting)
-    assert second.history.samples == EPOCHS * rows.count()
+    assert second.history.samples == EPOCHS * frame.count()
     assert second.history.params["read_parallelism"] == 1
 
 
