@@ -54,6 +54,10 @@ def test_two_runs_at_once_on_one_driver(spark, tmp_path):
 )
 def test_a_run_after_a_failed_one(spark, tmp_path):
     def loss(_, predicted):
+        from pyspark import TaskContext
+
+        if TaskContext.get() is None:  # The driver computes it once, to see what it gives.
+            return predicted[:, 0, 0]
         raise ValueError("no such class: basalt")
 
     import distkeras_grid
