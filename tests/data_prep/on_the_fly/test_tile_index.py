@@ -10,7 +10,6 @@ import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, TilingSettings, catalogue_images, cut, index_tiles, tile_images
-from data_prep.images import preprocess
 from data_prep.images.intensity import normalise
 from data_prep.images.stain_normalization import apply_stain_matrix, find_stains
 from data_prep.on_the_fly import tile_index as index_module
@@ -164,8 +163,8 @@ def test_stains_travel_with_the_index(spark, tmp_path):
         np.testing.assert_array_equal(tile, expected[y : y + 32, x : x + 32])
 
 
-def test_pixel_sizes_travel_with_the_index(spark, tmp_path, monkeypatch):
-    """Images of two magnifications; written from whole images, and cut later part by part."""
+def test_pixel_sizes_travel_with_the_index(spark, tmp_path):
+    """Images of two magnifications; those cut later are shrunk as those written."""
     from distkeras_grid.spark.columns import resolve_columns
     from distkeras_grid.trainers.validation import collect
 
@@ -186,7 +185,6 @@ def test_pixel_sizes_travel_with_the_index(spark, tmp_path, monkeypatch):
     )
     assert len(found) > 50
     assert found == expected
-    monkeypatch.setattr(preprocess, "REGION_BYTES", 0)
     held, stored = (
         collect(frame, resolve_columns(frame, "image", "label"))
         for frame in (each.orderBy(*POSITION) for each in (cut(index), written))
