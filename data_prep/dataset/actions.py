@@ -7,7 +7,7 @@ tiled keeps its former tiles, unless their picture is tiled under another path.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -361,9 +361,10 @@ def assign_update_splits(
 ) -> None:
     """Give the images to tile their splits. An image keeps its split, by path and by content.
 
-    Groups count under their present names, those of removed images under their last ones. A new
+    Groups count under their present names, those of removed images under their last ones. An image
+    with another picture stays in its split unless it would join images of different splits. A new
     image gets the split that a table has chosen for it, else the one that a killed update has
-    decided for it. One that would join images of different splits is left out.
+    decided for it. Each image to tile that would join images of different splits is left out.
 
     `table`: chosen splits, by path.
     """
@@ -371,10 +372,12 @@ def assign_update_splits(
     failed: set[str] = set()
     while True:
         current = current_splits(actions)
-        chosen = {path: split for path, split in table.items() if path not in current}
+        former = former_splits(actions, current)
+        before = {**former, **current}
+        chosen = {path: split for path, split in table.items() if path not in before}
         sources = sources_of(actions)
-        links = must_link_pairs(remap_pairs(pairs, contents, names_of(actions)), current)
-        conflicts = split_conflicts(sources, current, links, chosen)
+        links = must_link_pairs(remap_pairs(pairs, contents, names_of(actions)), before)
+        conflicts = split_conflicts(sources, current, links, chosen, former)
         if failed.issuperset(conflicts):
             break
         # If an image is left out, its former tiles or its picture's copies are still there, and
@@ -383,10 +386,10 @@ def assign_update_splits(
         failed |= conflicts.keys()
     actions.ignored_splits = {
         path: f"the table says {table[path]}, and it stays in {split}; {MOVE}"
-        for path, split in current.items()
+        for path, split in before.items()
         if table.get(path, split) != split
     }
-    assigned_before = {**chosen, **current}
+    assigned_before = {**chosen, **before}
     decided = _matching_labels(_decided(actions, unassigned), sources, links, assigned_before)
     splits = assign_splits(sources, fractions, seed, assigned_before | decided, links)
     actions.to_tile = {
@@ -431,10 +434,19 @@ def current_splits(actions: UpdateActions) -> dict[str, str]:
         is_copy = record.content is not None and path not in actions.scanned
         splits[path] = record.split or (by_content.get(record.content) if is_copy else None)
     for path, record in actions.to_tile.items():
-        former = actions.base_records.get(path)
-        # Content first: an image that models were trained on must not come back as a test image.
-        splits[path] = by_content.get(record.content) or (former.split if former else None)
+        # An image that models were trained on must not come back as a test image.
+        splits[path] = by_content.get(record.content)
     return {path: split for path, split in splits.items() if split}
+
+
+def former_splits(actions: UpdateActions, current: Container[str]) -> dict[str, str]:
+    """Return the splits of images to tile whose paths had other pictures, by path."""
+    records = {path: actions.base_records.get(path) for path in actions.to_tile}
+    return {
+        path: record.split
+        for path, record in records.items()
+        if path not in current and record is not None and record.split
+    }
 
 
 def sources_of(actions: UpdateActions) -> list[SplitSource]:

@@ -26,6 +26,7 @@ from distkeras_grid.errors import (
 SPLITS = ("train", "validation", "test")
 LEAK_HINT = "Undo what joins them, or tile anew (--overwrite)."
 CHOOSE_AGAIN = "Give all of them one split in the table, or undo what joins them."
+RENAME = "Give a file that shows something else now another name, or undo what joins them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +145,19 @@ def split_conflicts(
     current: Mapping[str, str],
     links: Iterable[tuple[str, str]] = (),
     chosen: Mapping[str, str] | None = None,
+    former: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return why new sources cannot come in: they would join sources of different splits."""
+    """Return why new sources cannot come in: they would join sources of different splits.
+
+    `chosen`: splits of new sources in a table, by path. `former`: splits of the pictures that
+    stood at the paths of new sources.
+    """
     pairs = list(links)
     old = [source for source in sources if source.path in current]
     paths = {source.path for source in old}
     for unit in connected_groups(old, _within(pairs, paths)):
         _current_split(unit, current)
-    standing = {**(chosen or {}), **current}
+    standing = {**(chosen or {}), **(former or {}), **current}
     partners: dict[str, list[str]] = {}
     for one, other in pairs:
         partners.setdefault(one, []).append(other)
@@ -159,7 +165,7 @@ def split_conflicts(
     reasons: dict[str, str] = {}
     for unit in connected_groups(sources, pairs):
         if len({standing[source.path] for source in unit if source.path in standing}) > 1:
-            reasons |= _conflicts_by(unit, current, standing, partners)
+            reasons |= _conflicts_by(unit, current, standing, partners, former or {})
     return reasons
 
 
@@ -168,6 +174,7 @@ def _conflicts_by(
     current: Mapping[str, str],
     standing: Mapping[str, str],
     partners: Mapping[str, Sequence[str]],
+    former: Mapping[str, str],
 ) -> dict[str, str]:
     """Return which new sources tear a unit, taking one source after another."""
     new = [source for source in unit if source.path not in current]
@@ -191,7 +198,8 @@ def _conflicts_by(
         for each in anchors:
             splits.setdefault(standing[each.path], each)
         if len(splits) > 1:
-            advice = CHOOSE_AGAIN if source.path in standing else LEAK_HINT
+            chosen_hint = RENAME if source.path in former else CHOOSE_AGAIN
+            advice = chosen_hint if source.path in standing else LEAK_HINT
             reasons[source.path] = _format_conflict(splits, advice)
             continue
         taken.add(source.path)

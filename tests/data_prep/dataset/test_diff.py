@@ -435,6 +435,28 @@ def test_a_corrected_group_that_joins_two_splits_is_refused_by_name():
             update.splits()
 
 
+def test_a_file_overwritten_with_another_split_s_specimen_is_left_out_and_keeps_its_tiles():
+    """It used to end every update."""
+    old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
+    update = FolderUpdate(
+        old,
+        ["a/0", "a/1"],
+        groups={"a/0": "g", "a/1": "g"},
+        stamps={"a/1": 2},
+        chosen={"a/1": "train"},
+    )
+    actions = update.decide(scan("a/1", "other"))
+    assert update.splits() == {}
+    assert "another name" in actions.problems["a/1"]
+    kept = actions.records["a/1"]
+    assert (kept.status, kept.split, kept.group, kept.sha256) == (TILED, "test", "h", old[1].sha256)
+    assert actions.dropped == {}
+    # Under another name it goes where its specimen stands.
+    update = FolderUpdate(old, ["a/0", "a/1", "a/2"], groups={"a/0": "g", "a/1": "h", "a/2": "g"})
+    update.decide(scan("a/2", "other"))
+    assert update.splits({"test": 1.0}) == {"a/2": "train"}
+
+
 def test_a_new_image_that_joins_two_splits_is_left_out_and_named():
     old = [tiled("a/0", group="g"), tiled("a/1", split="test", group="h")]
     groups = {"a/0": "g", "a/1": "h", "a/copy": "h", "a/new": "h"}
