@@ -66,7 +66,8 @@ setup(
         "cryptography>=43",
         # Mirrors of local sets by HTTP and FTP.
         "fsspec[http]>=2025.3",
-        "hdfs>=2.7,<3",
+        # Its private names are used: see webhdfs/connection.py.
+        "hdfs>=2.7,<2.8",
         # Codecs of TIFF: LZW, JPEG, JPEG 2000, JPEG XR, zstd.
         "imagecodecs>=2025.3",
         "keras>=3.15,<4",

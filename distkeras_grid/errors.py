@@ -20,7 +20,7 @@
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
     │   ├── StartTimeoutError               workers did not all start in time
     │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
-    ├── BusyError                           another run holds the lock, or works on the data set
+    ├── BusyError                           another command was first: it holds the lock, or the data
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
     │   ├── NotAuthenticatedError           a cluster wants a Kerberos ticket, and there is none
@@ -211,7 +211,7 @@ class SandboxError(ClusterError):
 
 
 class BusyError(GridError):
-    """Another run holds the lock."""
+    """Another command was first: it holds the lock, or works on the same data set or runs."""
 
 
 class StorageError(GridError):
