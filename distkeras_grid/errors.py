@@ -20,7 +20,7 @@
     │   ├── NotEnoughSlotsError             fewer task slots than workers that must run at once
     │   ├── StartTimeoutError               workers did not all start in time
     │   └── SandboxError                    a daemon of the sandbox does not start, stop or answer
-    ├── BusyError                           another command was first: it holds the lock, or the data
+    ├── BusyError                           another command was first, and holds the lock
     ├── StorageError                        a path cannot be read or written
     │   ├── PathNotFoundError
     │   ├── NotAuthenticatedError           a cluster wants a Kerberos ticket, and there is none

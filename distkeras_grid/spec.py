@@ -268,7 +268,7 @@ class ScheduleSpec(FrozenStruct, frozen=True):
 
     @property
     def communication_window(self) -> int | Literal["epoch", "once"]:
-        """The window as a user gives it."""
+        """The window as a number of batches, or the word for a longer one."""
         return self.window or ("epoch" if self.epochs_per_window == 1 else "once")
 
 

@@ -46,7 +46,7 @@ class ExitCode(IntEnum):
 
 HELP = {
     ExitCode.OK: "all done",
-    ExitCode.FAILED: "an error of the program itself; the traceback tells where",
+    ExitCode.FAILED: "an error of the program itself; the traceback or the message tells where",
     ExitCode.USAGE: "a flag or a setting is wrong",
     ExitCode.DATA: "the data do not fit: columns, labels, splits, images",
     ExitCode.STORAGE: "a path cannot be read or written, exists already, or has no space; or there "

@@ -48,7 +48,9 @@ class CommitInfo:
 class CommitKind(Enum):
     """What a commit holds.
 
-    `CHANGES`: changes or gradients. Their last digits may be lost.
+    `WEIGHTS`: the worker's weights. `CHANGES`: changes or gradients, of which the rule computes the
+    center's step; their last digits may be lost. `SUMMANDS`: changes of which the center moves by a
+    multiple, as the correction of momentum needs.
     """
 
     WEIGHTS = "weights"

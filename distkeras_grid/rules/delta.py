@@ -7,7 +7,7 @@ rule                 scalings                  ``c <- c + ...``
 ==================== ========================= ===========================================
 ``downpour``         `Constant`                ``s (x - x0)``
 ``accumulated_...``  `PerStep`                 ``(x - x0) / k``
-``dynamic_rate``     `DivideByStaleness`            ``(x - x0) / (tau + 1)``
+``dynamic_rate``     `DivideByStaleness`       ``(x - x0) / (tau + 1)``
 ``distance``         `PerStep`, `PerDistance`  ``((x - x0) / k) / (1 + d^2 / gamma)``
 ==================== ========================= ===========================================
 """

@@ -33,8 +33,8 @@ class Scaling:
     def on_server(self, delta: Vector, commit: CommitInfo, center: Vector, memory: Memory) -> None:
         """Scale a delta before it is added.
 
-        `memory`: the same slice of what `append_history` noted. It may be used as scratch space,
-        because `append_history` is called again after the fold.
+        `memory`: the same slice of what `save_base` noted. It may be used as scratch space,
+        because `save_base` is called again after the fold.
         """
 
     def save_base(self, center: Vector, memory: Memory) -> None:

@@ -32,7 +32,6 @@ PARAMETERS = {
     "elastic_momentum": {"alpha": 0.25},
     "elastic_round": {"alpha": 0.25},
 }
-#: Rules whose workers keep their own weights when a reply was lost.
 TRAINABLE, SIZE = 150_000, 290_000  # more than one chunk of trainable and statistics
 SECTIONS = sections_of_sizes(TRAINABLE, 140_000)
 
@@ -113,7 +112,7 @@ def test_statistics_are_never_summed(rule):
 
 
 @pytest.mark.parametrize("rule", built())
-def test_adopt_may_work_in_place(rule):
+def test_a_reply_may_be_applied_in_place(rule):
     after, reply = random_vector(7), random_vector(8)
     out = np.empty_like(after)
     apply_reply(rule, SECTIONS, after, reply, out)
