@@ -222,7 +222,10 @@ class Uncut(Shards):
 
 def planning(spark: Any, root: Path, images: int) -> None:
     """Decide and publish a night of images that are not there, and one image more."""
-    settings = TilingSettings("/raw", str(root / "planned"), SPEC, labels="folder:1", update=True)
+    # A few images, as in a trial, would not fill three splits.
+    settings = TilingSettings(
+        *("/raw", str(root / "planned"), SPEC), labels="folder:1", update=True, allow_empty=True
+    )
     storage = Storage(spark)
     print(f"{format_bytes(int(_of_all(_memory)))} of Python and the JVM before the first image")
     for night, count in (("a first", images), ("another", images + 1)):
