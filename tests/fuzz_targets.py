@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
 import numpy as np
 
-from data_prep.dataset import commit, history
-from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, build_manifest
+from data_prep.dataset.manifest import DataSet, build_manifest
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import read_zones
@@ -26,6 +24,7 @@ from distkeras_grid.checkpoints import (
     piece_of,
 )
 from distkeras_grid.cli.retrain import Begun, Latest, parse
+from distkeras_grid.dataset.manifest import TILED, ImageRecord, decode_manifest
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -54,7 +53,6 @@ from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon
 from distkeras_grid.spark.folder_lease import LeaseRecord, read_sign
-from distkeras_grid.spark.tables import read_tables
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpoint_writer import SavedDriver
 from distkeras_grid.worker.worker_state import WorkerState
@@ -209,10 +207,7 @@ def stored_targets() -> list[Target]:
     checkpoint = CheckpointManifest(
         2, 3, "run", 1.5, 4, 5, 6, {"a": {"b": [1, 2]}}, True, (piece_of("server.tree", b"abc"),)
     )
-    decision = commit.CommitRecord("0123456789abcdef" * 2, (1, 2), (3,), "a" * 64, "b" * 64)
     manifest = _manifest()
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    keep = history.RetentionPolicy(3)
     run_history = History({"trainer": "DOWNPOUR"}).to_jsonl_text().encode()
     geojson = json.dumps(
         {
@@ -292,23 +287,8 @@ def stored_targets() -> list[Target]:
         Target(
             "tables",
             [manifest],
-            _text(lambda text: read_tables(text, "/tiles")),
+            _text(lambda text: decode_manifest(text, "/tiles")),
             (SchemaError,),
-            "json",
-        ),
-        Target("last numbers", [manifest], _text(commit.read_last), (SchemaError,), "json"),
-        Target(
-            "versions",
-            [manifest],
-            _text(lambda text: history.append_history(text, [], keep, now)),
-            (SchemaError,),
-            "json",
-        ),
-        Target(
-            "journals",
-            [msgspec.json.encode(decision)],
-            _text(commit.read_decision),
-            (DataError,),
             "json",
         ),
         Target(

@@ -87,6 +87,10 @@ def _delete(disk: Disk, uri: str) -> bool:
     return bool(there)
 
 
+def _delete_empty(disk: Disk, uri: str) -> bool:
+    return not _inside(disk, uri) and uri in disk and disk.pop(uri) is None
+
+
 def _delete_one(disk: Disk, uri: str) -> bool:
     """Delete one file of a directory, or the empty directory; return whether more may be there."""
     there = [*_inside(disk, uri), uri]
@@ -96,6 +100,7 @@ def _delete_one(disk: Disk, uri: str) -> bool:
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **{"exists": _exists, "list": _list, "read": _read, "put": _put, "make": _make},
     **{"create": _create, "rename": _rename, "delete": _delete, "delete one": _delete_one},
+    "delete empty": _delete_empty,
 }
 
 
@@ -170,6 +175,9 @@ class Files:
         while self._do(("delete one", uri)):
             pass
         return there
+
+    def delete_empty(self, uri: str) -> bool:
+        return self._do(("delete empty", uri))
 
     def discard(self, uri: str, error: BaseException) -> None:  # noqa: ARG002
         self.delete(uri)

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from distkeras_grid.errors import PathNotFoundError
+from distkeras_grid.errors import OutputExistsError, PathNotFoundError
 
 
 class Stop(Exception):
@@ -43,12 +43,22 @@ class LocalFiles:
             raise PathNotFoundError(uri) from error
 
     def write_bytes(self, uri, content, *, overwrite=False):
-        assert overwrite or not Path(uri).exists()
+        if Path(uri).exists() and not overwrite:
+            raise OutputExistsError(uri)
         self._do("write half", uri)
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
         Path(uri).write_bytes(content[: len(content) // 2])
         self._do("write", uri)
         Path(uri).write_bytes(content)
+
+    def write_text(self, uri, content, *, overwrite=False):
+        self.write_bytes(uri, content.encode(), overwrite=overwrite)
+
+    def resolve(self, uri):
+        return uri
+
+    def modified(self, uri):
+        return Path(uri).stat().st_mtime
 
     def read_text(self, uri):
         return self.read_bytes(uri).decode()

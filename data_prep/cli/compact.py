@@ -15,7 +15,7 @@ from distkeras_grid.cli.spinner import start_spark
 DESCRIPTION = """\
 Copy the small shards of many nights into fewer ones, with files of 128 to 256 MB. The rows are the
 same, and so is the hash of the version. If the command is killed, run it again. Former versions
-that needed the small shards end, unless tile --update --keep-versions keeps them.
+that need the small shards stay for a week, or as tile --keep-versions says; then they are deleted.
 """
 EXAMPLES = """\
 examples:

@@ -14,8 +14,8 @@ from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.spinner import start_spark
+from distkeras_grid.dataset.folds import Folds
 from distkeras_grid.progress import Say
-from distkeras_grid.spark.folds import Folds
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Divide the images of a data set of tiles into folds. No tile is read or written: the folds are a
-table in _dataset.json, and a new version of the data set. Images that stay together in a split stay
+table in the manifest, and a new version of the data set. Images that stay together in a split stay
 together in a fold, classes are divided evenly, and the split test takes no part.
 
 Run again after tile --update, the command gives folds to the new images and changes no other.

@@ -15,7 +15,7 @@ from distkeras_grid.cli.spinner import start_spark
 
 DESCRIPTION = """\
 Store labeled images as Parquet, in the form that trainers read: one folder for each split, and
-_dataset.json, which describes the content (_ingest.json: how it was made).
+_versions/0.json, which describes the content (_ingest.json: how it was made).
 
 Pixels stay uint8. With --standardise or --pca they become float32. What these options compute from
 the training split is stored in _transform.npz, for new images. The output appears complete or not

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Change labels, groups, splits and exclusions of a data set of tiles. No image is read and no tile is
-written: the change is a new version of the tables in _dataset.json, and the former version can
+written: the change is a new version of the tables in the manifest, and the former version can
 still be read. Labels and groups that are given here stand; later nights do not change them back.
 """
 EXAMPLES = """\

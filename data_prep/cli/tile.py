@@ -11,21 +11,20 @@ from data_prep.dataset.update import plan_tiles, update_tiles
 from data_prep.geometry.filters import MEASURED
 from data_prep.geometry.grid import ALIASES, EDGES, INTERPOLATIONS, MODES, TileSpec
 from data_prep.images.open_image import MAX_PIXELS
-from data_prep.spark.driver import TILES
+from data_prep.spark.driver import tiles_kind
 from distkeras_grid.cli import preflight
 from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.spinner import start_spark
 from distkeras_grid.errors import ConfigurationError
-from distkeras_grid.spark.dataframes import MANIFEST
 
 OVERLAP = 0.5
 COUNTS = ("new", "changed", "unchanged", "relabelled", "copies", "removed")
 
 DESCRIPTION = """\
 Cut all images below a folder into square tiles, overlapping and rotated, and write them as Parquet:
-folders shard=N, each with one folder for each split, and _dataset.json, which describes them.
+folders shard=N-RUN, each with one folder for each split, and _versions/N.json, which lists them.
 
 Images, not tiles, are divided into train, validation and test, class by class, so that no part of a
 training image is in the test set. Before anything is written, the command prints the number of
@@ -86,8 +85,7 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         "--keep-versions",
         metavar="N|Nd",
         help="former versions that can be read though tiles were replaced since: the newest N, or "
-        "those of N days, such as 30d; they take the space of the replaced tiles (a version lasts "
-        "until its tiles are replaced)",
+        "those of N days, such as 30d; they take the space of the replaced tiles (7d)",
     )
     add("--glob", metavar="PATTERN", help="file names to tile (all PNG, JPEG, TIFF and BMP)")
     add(
@@ -295,11 +293,11 @@ def check_before_spark(
     """Refuse what can be known before Spark starts."""
     preflight.check_input(settings.input, "--input", place)
     overwrite = settings.overwrite or settings.update
-    preflight.check_output(settings.output, TILES, settings.input, overwrite=overwrite, place=place)
-    if settings.update:
-        content = preflight.json_at(f"{settings.output.rstrip('/')}/{MANIFEST}", place)
-        if content is not None:
-            DataSet.from_json(content).check_settings(settings)
+    present = preflight.present_at(settings.output, place)
+    kind = tiles_kind(None if present is None else present[0])
+    preflight.check_output(settings.output, kind, settings.input, overwrite=overwrite, place=place)
+    if settings.update and present is not None:
+        DataSet.from_text(present[1]).check_settings(settings)
 
 
 def overlap_of(flags: argparse.Namespace) -> float | int:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from data_prep.dataset import croissant
-from data_prep.dataset.history import version_hash
-from distkeras_grid.cli.console import print_result, report
+from data_prep.dataset.commit import require_head
+from data_prep.dataset.convert import convert_layout
+from data_prep.dataset.manifest import DataSet
+from distkeras_grid.cli.console import output, print_result, report
 from distkeras_grid.cli.exit_codes import ExitCode, run_command
 from distkeras_grid.cli.parser import verb_parser
 from distkeras_grid.cli.spinner import start_spark
-from distkeras_grid.errors import PathNotFoundError, SchemaError
-from distkeras_grid.spark.dataframes import MANIFEST, read_manifest
+from distkeras_grid.spark.dataframes import read_manifest
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.spark.versions import read_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,55 +34,35 @@ examples:
         --features image --model my_models:net --output runs/again
   the description of a version that a paper cites, in the Croissant format:
     distkeras-grid versions --data hdfs:///tiles --card 41 > version_41.json
-  keep what was replaced for 30 days:
+  keep what was replaced for 30 days and not for 7:
     distkeras-grid tile --update --keep-versions 30d --input hdfs:///raw --output hdfs:///tiles
 """
 
 
 def list_versions(data: str, *, spark: SparkSession | None = None) -> list[dict[str, Any]]:
     """Return the versions of a data set of tiles that can be read, oldest first."""
-    import msgspec
-
     storage = Storage(spark or build_session("distkeras_grid versions"))
-    root = data.rstrip("/")
-    text = read_manifest(storage, root)
-    if text is None:
-        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
-    history = read_history(text, f"{root}/{MANIFEST}")
-    content = msgspec.json.decode(text)
+    head = require_head(storage, data.rstrip("/")).manifest
     names = ("number", "hash", "created", "replaced", "tiles")
-    try:
-        present = {
-            "number": history.last_update,
-            "hash": history.hash or version_hash(content),
-            "created": content["created"],
-            "replaced": None,
-            "tiles": content["tiles"],
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"{root}/{MANIFEST} does not describe tiles: {error!r}.") from error
-    return [*({name: getattr(each, name) for name in names} for each in history.history), present]
+    present = {
+        "number": head.last_update,
+        "hash": head.hash,
+        "created": head.created,
+        "replaced": None,
+        "tiles": head.tiles,
+    }
+    return [*({name: getattr(each, name) for name in names} for each in head.history), present]
 
 
 def card_of(data: str, version: int | str, *, spark: SparkSession | None = None) -> str:
     """Describe a version of a data set of tiles in the Croissant format."""
-    import msgspec
-
     storage = Storage(spark or build_session("distkeras_grid versions"))
     root = data.rstrip("/")
-    if not storage.exists(f"{root}/{MANIFEST}"):
-        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
-    content = msgspec.json.decode(read_manifest(storage, root, version) or "")
-    try:
-        # Manifests of earlier releases have no hash.
-        manifest = {"hash": version_hash(content), **content}
-        uri = f"{root}/{croissant.FILE}"
-        former = storage.read_text(uri) if storage.exists(uri) else None
-        return croissant.describe(manifest, storage.resolve(root).rpartition("/")[2], former)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(
-            f"Version {version} of {data} does not describe tiles: {error!r}."
-        ) from error
+    require_head(storage, root)
+    known = DataSet.from_text(read_manifest(storage, root, version) or b"", root)
+    uri = f"{root}/{croissant.FILE}"
+    former = storage.read_text(uri) if storage.exists(uri) else None
+    return croissant.describe(known.content, storage.resolve(root).rpartition("/")[2], former)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -95,6 +75,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="VERSION",
         help="print the description of this version, by number or hash, in the Croissant format",
     )
+    add(
+        "--convert",
+        action="store_true",
+        help="convert a data set that an earlier release made (it holds _dataset.json); no tile is "
+        "written again. No other command may work on it meanwhile",
+    )
     add("--master", help="Spark master of a session started here (default: local[*,4])")
     return parser
 
@@ -106,8 +92,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(flags: argparse.Namespace) -> ExitCode:
-    """List versions, or describe one."""
+    """List versions, describe one, or convert a data set of an earlier release."""
     session = start_spark("distkeras-grid versions", flags.master)
+    if flags.convert:
+        number = convert_layout(Storage(session), flags.data, output())
+        print_result(f"{flags.data} is converted; its present version is {number}")
+        report(data=flags.data, version=number)
+        return ExitCode.OK
     if flags.card is not None:
         print_result(card_of(flags.data, flags.card, spark=session).rstrip())
         report(data=flags.data, version=flags.card)

@@ -12,15 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from data_prep.dataset.diff import FileInfo, FolderDiff
-from data_prep.dataset.manifest import (
-    LEFT_OUT,
-    QUARANTINED,
-    REMOVED,
-    TILED,
-    ImageRecord,
-    UnassignedImage,
-    revised,
-)
+from data_prep.dataset.manifest import QUARANTINED, revised
 from data_prep.dataset.overrides import apply_overrides
 from data_prep.dataset.schema import max_stored_value
 from data_prep.spark.passes import ImageScan
@@ -33,7 +25,14 @@ from data_prep.splits.assign import (
 )
 from data_prep.splits.duplicate_pairs import must_link_pairs, remap_pairs
 from data_prep.splits.labels import Annotation
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import (
+    LEFT_OUT,
+    REMOVED,
+    TILED,
+    DuplicatePair,
+    ImageRecord,
+    UnassignedImage,
+)
 from distkeras_grid.feeding.schema import Field
 
 MOVE = "move it by distkeras-grid revise --labels, or mend the table"

@@ -1,8 +1,8 @@
 """Merging small shards into a few large ones: fewer files to open, and the same rows.
 
 Each update adds a shard, and an update of few images adds one of small files. Compaction copies
-small shards into one, in files of 128 to 256 MB, and publishes it as an update publishes its
-shards: if the run is killed, the data set stays as it was. Rows are not shuffled, so each image's
+small shards into one, in files of 128 to 256 MB, and commits it as an update commits its shards: if
+the run is killed, the data set stays as it was. Rows are not shuffled, so each image's
 tiles stay side by side, which their compression needs. Labels, splits and paths that were corrected
 since are written into the files at the same time.
 """
@@ -12,26 +12,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from data_prep.dataset.commit import new_name, shard_name
+from data_prep.dataset.commit import Transaction, require_head, vacuum
 from data_prep.dataset.dataset_card import write_cards
-from data_prep.dataset.dataset_lock import DatasetLock
-from data_prep.dataset.edit import publish_next
-from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, tables_of
+from data_prep.dataset.history import next_manifest
+from data_prep.dataset.manifest import DataSet, tables_of
 from data_prep.dataset.plan import MOST_FILE_BYTES, pluralize
 from data_prep.dataset.shards import COPIED_ROWS, SHARD_BYTES
 from data_prep.spark.driver import executor_errors, verify_row_counts
 from data_prep.spark.passes import write_tiles
 from data_prep.spark.progress import task_progress
 from data_prep.spark.scan import settings
-from distkeras_grid.errors import NoSpaceError, PathNotFoundError
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
+from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.progress import Say, format_bytes
-from distkeras_grid.spark.dataframes import MANIFEST, apply_label_overrides
+from distkeras_grid.spark.dataframes import apply_label_overrides
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage, escaped
-from distkeras_grid.spark.tables import read_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +47,7 @@ class ShardFiles:
     """A shard on disk."""
 
     number: int
+    name: str
     files: dict[str, int]  # Number of Parquet files, by the split in whose folder they are
     size: int  # Size of all files, bytes
     stale: bool = False  # Whether its files have former labels, splits or paths
@@ -89,24 +90,19 @@ def compact_tiles(
     """Copy small shards of a data set of tiles into fewer and larger ones."""
     session = spark or build_session("distkeras_grid compact")
     storage, root = Storage(session), data.rstrip("/")
-    if not storage.exists(f"{root}/{MANIFEST}"):
-        raise PathNotFoundError(f"There is no data set of tiles in {data}. Check the path.")
-    with DatasetLock(storage, root, say) as owner:
-        text = storage.read_text(f"{root}/{MANIFEST}")
-        known = DataSet.from_text(text)
-        number = max(known.last_shard, owner.last_shard)
-        for bundle in choose_shards(_shard_files(storage, root, known), stale=stale):
-            number += 1
+    head = require_head(storage, root)
+    with Transaction(storage, root, head) as transaction:
+        for bundle in choose_shards(_shard_files(storage, root, head), stale=stale):
             _check_space(storage, root, bundle)
-            folder = f"{root}/{new_name(number, owner.id)}"
-            _copy(session, root, known, text, bundle, folder, say)
-            content = _with_shard(known, bundle, number)
-            manifest, text = publish_next(storage, root, owner.id, text, content, [number])
-            known = DataSet.from_json(manifest)
+            number, folder = transaction.new_shard()
+            _copy(session, root, head, bundle, folder, say)
+            content = _with_shard(head, bundle, number, transaction.name(number))
+            head = transaction.commit(next_manifest(content, head.manifest, datetime.now(UTC)))
             files = pluralize(sum(each.count for each in bundle), "file")
             say(f"  shard {number} has the rows of {pluralize(len(bundle), 'shard')} with {files}")
-        write_cards(storage, root, known.content, say)
-    return known.content
+    write_cards(storage, root, head.content, say)
+    vacuum(storage, root, head, say)
+    return head.content
 
 
 def _shard_files(storage: Storage, root: str, known: DataSet) -> list[ShardFiles]:
@@ -114,18 +110,17 @@ def _shard_files(storage: Storage, root: str, known: DataSet) -> list[ShardFiles
     stale = {
         entry.shard
         for entry in known.entries.values()
-        if entry.status == TILED
-        and any((entry.stored_source, entry.stored_label, entry.stored_split))
+        if entry.status == TILED and entry.is_corrected
     }
     shards = []
-    for name in known.content["shards"]:
-        number, folder = int(name.removeprefix("shard=")), f"{root}/{name}"
+    for number, name in known.shards.items():
+        folder = f"{root}/{name}"
         files = {}
         for split in storage.list_names(folder):
             if split.startswith("split="):
                 names = storage.list_names(f"{folder}/{split}")
                 files[split] = sum(each.endswith(".parquet") for each in names)
-        shards.append(ShardFiles(number, files, storage.size(folder), number in stale))
+        shards.append(ShardFiles(number, name, files, storage.size(folder), number in stale))
     return shards
 
 
@@ -142,14 +137,13 @@ def _copy(
     spark: SparkSession,
     root: str,
     known: DataSet,
-    manifest: str,
     bundle: Sequence[ShardFiles],
     folder: str,
     say: Say,
 ) -> None:
     """Write the rows of a bundle of shards as one shard."""
     numbers = {each.number for each in bundle}
-    corrections = read_tables(manifest, MANIFEST).corrections(whole=True)
+    corrections = known.manifest.corrections(whole=True)
     wanted = Counter({str(e.sha256): e.tiles for e in _entries(known, numbers)})
     reading = {
         "spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS,
@@ -169,9 +163,7 @@ def _rows(spark: SparkSession, root: str, bundle: Sequence[ShardFiles]) -> DataF
     """Return the rows of some shards; no task has rows from the folders of two splits."""
     frames = []
     for split in sorted({split for each in bundle for split in each.files}):
-        folders = [
-            f"{root}/{shard_name(each.number)}/{split}" for each in bundle if split in each.files
-        ]
+        folders = [f"{root}/{each.name}/{split}" for each in bundle if split in each.files]
         read = spark.read.option("basePath", root).parquet(*map(escaped, folders))
         frames.append(read.drop("shard"))
     return reduce(lambda one, other: one.unionByName(other), frames)
@@ -181,7 +173,9 @@ def _entries(known: DataSet, numbers: set[int]) -> list[ImageRecord]:
     return [e for e in known.entries.values() if e.status == TILED and e.shard in numbers]
 
 
-def _with_shard(known: DataSet, bundle: Sequence[ShardFiles], number: int) -> dict[str, Any]:
+def _with_shard(
+    known: DataSet, bundle: Sequence[ShardFiles], number: int, name: str
+) -> dict[str, Any]:
     """Return the manifest in which a new shard takes the place of a bundle."""
     numbers = {each.number for each in bundle}
     stored = {"stored_source": None, "stored_label": None, "stored_split": None}
@@ -189,10 +183,9 @@ def _with_shard(known: DataSet, bundle: Sequence[ShardFiles], number: int) -> di
     for entry in _entries(known, numbers):
         now: dict[str, Any] = {"shard": number, **stored}
         entries[entry.source] = replace(entry, **now)
-    shards = sorted({e.shard for e in entries.values() if e.shard is not None})
     return {
         **known.content,
         **tables_of(known.image, entries.values()),
-        "shards": [shard_name(each) for each in shards],
+        "shards": [*(each for at, each in known.shards.items() if at not in numbers), name],
         "last_shard": number,
     }

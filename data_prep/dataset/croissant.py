@@ -104,7 +104,7 @@ def _description(manifest: Mapping[str, Any], image: Field) -> str:
     if changed or aside:
         text += (
             f" The files have former labels, splits or paths of {changed:,} images, and rows of "
-            f"{aside:,} images that were excluded: _dataset.json has what is true now."
+            f"{aside:,} images that were excluded: the manifest has what is true now."
         )
     return text
 

@@ -22,11 +22,8 @@ def write_cards(
     the former version stay until the next run, which need not change anything else. A file that
     already has this content is not written.
 
-    `manifest`: the content of ``_dataset.json``. A version without a hash, as earlier releases made
-    it, is not described.
+    `manifest`: the content of the manifest.
     """
-    if "hash" not in manifest:
-        return
     try:
         text = describe_tiles(manifest)
         if _text_of(storage, f"{root}/{CARD}") != text:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 
-from data_prep.dataset.manifest import LEFT_OUT, QUARANTINED, TILED, ImageRecord
+from data_prep.dataset.manifest import QUARANTINED
 from data_prep.geometry.regions import ZoneRules
 from data_prep.spark.broken_links import folders_of
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.labels import Annotation
+from distkeras_grid.dataset.manifest import LEFT_OUT, TILED, ImageRecord
 
 
 @dataclass(frozen=True, slots=True)

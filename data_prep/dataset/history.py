@@ -1,10 +1,10 @@
-"""Versions of a data set of tiles: what one is, what identifies it, and how long it is kept.
+"""Versions of a data set of tiles: what identifies one, and how long it is kept.
 
-**What is stored where.** Pixels are Parquet files in folders ``shard=N``, and no file in a shard
-ever changes. Everything else that is known of the images stands in one file, the manifest
-``_dataset.json``: a table with a row for each image (label, split, group, size, digests, the shard
-of its tiles, whether it is set aside), the folds, the pairs that show the same place, the settings,
-and the list of shards. Readers open the shards that the manifest lists, and no other.
+**What is stored where.** Pixels are Parquet files in folders ``shard=N-RUN``, and no file in a
+shard ever changes. All else that is known of the images is in the manifest, ``_versions/N.json``: a
+table with a row for each image (label, split, group, size, digests, the shard of its tiles, whether
+it is set aside), the folds, the pairs that show the same place, the settings, and the list of
+shards. Readers open the shards that the manifest lists, and no other.
 
 **Tables and rows.** A row in a file has the path, the label and the split that its image had when
 it was tiled. If a table says something else by now, the entry of the image keeps what the rows have
@@ -15,22 +15,14 @@ in older files stay true. So a label, a class, a group, a split, a fold or an ex
 without a byte of tiles. Who reads the files without the manifest sees what was true when they were
 cut; `compact` writes the present values into the files.
 
-**What a version is.** A manifest is a version. Its number is that of its publication,
-``last_update``, and never comes back. Each night, and whatever else changes a table, publishes a
-new manifest by one rename (`data_prep.dataset.commit`). Before that rename the former manifest is
-copied to ``_versions/N.json``, and the new one lists it under ``history`` with its SHA-256. So
-either both are there or neither is: ``_versions`` is a copy of what is readable anyway until the
-rename decides. A file there that no manifest lists was left by a killed run; the next publication
-deletes it. A long night publishes several times, and keeps what was there before it began.
+**What a version is.** A manifest is a version, and its number, ``last_update``, never comes back.
+Whatever changes a table commits a new manifest (`data_prep.dataset.commit`), which lists former
+versions under ``history``. Tiles are not copied: versions share the shards that they list. A long
+update commits several times, and its last version follows the one before it began.
 
-**How a version is read.** `read_tiles(path, version=N)` takes the manifest of ``_versions/N.json``
-in place of ``_dataset.json``; all else is the same. Tiles are not copied: two versions share the
-shards that both list.
-
-**How long.** A version can be read for as long as its shards are there. A shard that the present
-version does not list is deleted, unless a version lists it that is kept: one of the newest N, or
-one that was replaced at most D days ago (``--keep-versions N`` or ``Dd``). Without that option a
-version costs no byte of tiles, and lasts until one of its shards is replaced.
+**How long.** A version that is replaced can be read for as long as all its shards are in use, and
+otherwise for a week, or as ``--keep-versions N`` (the newest N) or ``Dd`` (D days) says. What no
+version of the history lists is deleted (`data_prep.dataset.commit.vacuum`).
 
 **What identifies it.** The hash of a version is the SHA-256 of what decides its rows: how tiles are
 cut and stored, for each image its path, digest, label, split, group, zones and number of tiles, and
@@ -38,10 +30,6 @@ the folds. It does not depend on the machine, the day, the number of nights, or 
 divided into files. Who tiles the same images in the same way gets the same hash, so a paper can
 cite it. Pixels at oblique angles can differ by one level between releases of OpenCV; the manifest
 has its version.
-
-**Earlier layouts.** A manifest without hash and history is read as one without former versions; the
-next publication keeps it as the first. Folds in files ``_folds`` are not read any more: make them
-again.
 """
 
 from __future__ import annotations
@@ -55,8 +43,8 @@ from typing import Any
 
 import msgspec
 
-from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
-from distkeras_grid.spark.versions import Number, ShardName, Time, Version
+from distkeras_grid.dataset.manifest import Manifest, Version
+from distkeras_grid.errors import ConfigurationError
 
 # Keys of an image, and of the settings, that decide which rows there are.
 HASHED = ("source", "sha256", "label", "split", "group", "zones", "tiles")
@@ -78,6 +66,10 @@ class RetentionPolicy:
     days: int = 0  # Keep versions that were replaced at most this many days ago
 
 
+# Whoever reads a version when it is replaced has so long to end.
+DEFAULT = RetentionPolicy(days=7)
+
+
 def parse_keep(text: str | None) -> RetentionPolicy:
     """Read ``--keep-versions``.
 
@@ -87,7 +79,7 @@ def parse_keep(text: str | None) -> RetentionPolicy:
     (RetentionPolicy(newest=10, days=0), RetentionPolicy(newest=1, days=30))
     """
     if text is None:
-        return RetentionPolicy()
+        return DEFAULT
     match = re.fullmatch(r"([1-9]\d{0,4})(d?)", text)
     if not match:
         raise ConfigurationError(
@@ -115,48 +107,23 @@ def apply_retention(
     )
 
 
-class _PreviousVersion(msgspec.Struct):
-    """The parts of a manifest that are needed when it becomes a former one."""
-
-    last_update: Number
-    created: Time
-    tiles: Number
-    shards: tuple[ShardName, ...] = ()
-    history: tuple[Version, ...] = ()
-    hash: str = ""
-
-
 def append_history(
-    basis: str, shards: Collection[str], keep: RetentionPolicy, now: datetime
+    head: Manifest, shards: Collection[str], keep: RetentionPolicy, now: datetime
 ) -> tuple[Version, ...]:
     """Return the history for the manifest that replaces another."""
-    try:
-        former = msgspec.json.decode(basis, type=_PreviousVersion)
-        # Manifests of earlier releases have no history.
-        identity = former.hash or version_hash(msgspec.json.decode(basis))
-    except (KeyError, TypeError, AttributeError, *UNREADABLE) as error:
-        raise SchemaError(
-            f"_dataset.json is not the manifest of a data set of tiles: {error!r}. Nothing was "
-            "changed. Look who wrote it."
-        ) from error
     last = Version(
-        number=former.last_update,
-        hash=identity,
-        created=former.created,
-        replaced=utc(now),
-        manifest=hashlib.sha256(basis.encode()).hexdigest(),
-        shards=former.shards,
-        tiles=former.tiles,
+        *(head.last_update, head.hash, head.created, utc(now)), shards=head.shards, tiles=head.tiles
     )
-    return apply_retention([*former.history, last], shards, keep, now)
+    return apply_retention([*head.history, last], shards, keep, now)
 
 
-def next_manifest(content: Mapping[str, Any], basis: str, now: datetime) -> dict[str, Any]:
-    """Return a manifest with changed tables as the next version."""
+def next_manifest(content: Mapping[str, Any], head: Manifest, now: datetime) -> dict[str, Any]:
+    """Return a manifest with changed tables as the version after the head."""
     keep = parse_keep(content["settings"].get("keep_versions"))
-    history = append_history(basis, content["shards"], keep, now)
+    history = append_history(head, content["shards"], keep, now)
     return {
         **content,
+        "last_update": head.last_update + 1,
         "created": utc(now),
         "hash": version_hash(content),
         "history": [msgspec.to_builtins(each) for each in history],

@@ -13,11 +13,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from data_prep.dataset.schema import COLUMNS, IMAGE_COLUMN
+from distkeras_grid.dataset.manifest import convert_manifest, shard_number
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.tables import ImageTable
 
 CARD = ".huggingface.yaml"
 # Type names in ``datasets`` for Spark's types.
@@ -39,8 +37,8 @@ def describe_tiles(manifest: Mapping[str, Any]) -> str:
 
 def is_corrected(manifest: Mapping[str, Any]) -> bool:
     """Whether the files lack a correction or an exclusion: ``datasets`` must refuse them."""
-    tables = msgspec.convert(manifest, ImageTable)
-    return bool(tables.set_aside() or tables.corrections())
+    known = convert_manifest(manifest, CARD)
+    return bool(known.set_aside() or known.corrections())
 
 
 def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
@@ -77,8 +75,7 @@ def class_label(classes: Sequence[str]) -> dict[str, Any]:
 
 def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return patterns of the files of this version, by split."""
-    tables = msgspec.convert(manifest, ImageTable)
-    splits = sorted(set(tables.splits().values()))
+    splits = sorted(set(convert_manifest(manifest, CARD).splits().values()))
     if is_corrected(manifest):
         return {split: [CORRECTED] for split in splits}
     shards: dict[str, set[int]] = {}
@@ -86,9 +83,10 @@ def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
         # An image whose tiles are all dropped by the conditions is in no shard.
         if each["status"] == "tiled" and "shard" in each:
             shards.setdefault(each["split"], set()).add(each["shard"])
+    names = {shard_number(name): name for name in manifest["shards"]}
     # A pattern for all shards of the folder would include those of former versions.
     return {
-        split: [f"shard={number}/split={split}/*.parquet" for number in sorted(shards[split])]
+        split: [f"{names[number]}/split={split}/*.parquet" for number in sorted(shards[split])]
         for split in splits
         if split in shards
     }

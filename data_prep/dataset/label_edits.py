@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from data_prep.dataset.actions import UpdateActions, current_splits, sources_of
-from data_prep.dataset.manifest import REMOVED, TILED, DataSet, ImageRecord, revised, tables_of
+from data_prep.dataset.manifest import DataSet, revised, tables_of
 from data_prep.splits.assign import assign_splits, check_cells, parse_fractions, split_conflicts
 from data_prep.splits.csv_table import read_csv
 from data_prep.splits.duplicate_pairs import must_link_pairs
 from data_prep.splits.folds import assign_folds
 from data_prep.splits.labels import Annotation, class_names
+from distkeras_grid.dataset.folds import Folds
+from distkeras_grid.dataset.manifest import REMOVED, TILED, ImageRecord
 from distkeras_grid.errors import LabelError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.folds import Folds
 
 EXCLUDED = "excluded"
 

@@ -1,11 +1,11 @@
-"""``_dataset.json``: what a data set of tiles holds, source by source."""
+"""What a data set of tiles holds, source by source, for who writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -15,14 +15,25 @@ from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import ZoneRules
 from data_prep.splits.labels import FOLDER, parse_rule
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.folds import Folds
+from distkeras_grid.dataset.manifest import (
+    TILED,
+    DuplicatePair,
+    ImageRecord,
+    Manifest,
+    UnassignedImage,
+    Version,
+    convert_manifest,
+    shard_number,
+)
+from distkeras_grid.dataset.versions import FOLDER as VERSIONS
 from distkeras_grid.errors import UNREADABLE, ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.folds import Folds
-from distkeras_grid.spark.tables import Split
 
-VERSION = 1
-TILED, LEFT_OUT, REMOVED = "tiled", "left out", "removed"
+# Layout of a data set. 1: one manifest, ``_dataset.json``, and shards without a run in their names.
+LAYOUT = 2
+# Keys without which a manifest describes no tiles.
+REQUIRED = ("image", "spec", "settings", "sources", "last_shard", "last_update")
 # Status of an image that is left out, and not read again until it changes.
 QUARANTINED = "quarantined"
 # Settings that must not change while a data set is added to.
@@ -49,81 +60,6 @@ _ENDS_OF_ZONES = {
 }
 
 
-# Of each image there is one on the driver. With more than 30 fields, instances have no common keys
-# in CPython: 100,000 entries without slots take 169 MB, with slots 37.
-@dataclass(frozen=True, slots=True)
-class ImageRecord:
-    """The entry of one image in ``_dataset.json``."""
-
-    source: str  # Path below the input folder
-    status: str
-    tiles: int = 0  # Number of tiles
-    reason: str | None = None  # Why the image is left out, or why only its former tiles are there
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
-    label: str | None = None
-    split: Split | None = None
-    group: str | None = None
-    width: int | None = None  # width and height and channels: Size in pixels; number of channels
-    height: int | None = None
-    channels: int | None = None
-    # Number of the folder ``shard=N`` with its tiles; None in a data set that was written at once
-    shard: Annotated[int, msgspec.Meta(ge=0, lt=10**18)] | None = None
-    # Number of the publication that brought its tiles, from 0. A long update publishes several
-    # times.
-    update: int | None = None
-    notes: str | None = None  # What was done to the values while the file was read
-    bits: int | None = None  # Significant bits of its values
-    pixel_size: float | None = None  # Width of a pixel of its tiles, micrometres
-    zones: str | None = None  # Hash of the zones that apply to it
-    excluded: int | None = None  # Number of tiles that zones exclude
-    # uncovered and uncovered_by_angle: Part of the image that no tile shows at any angle, and the
-    # mean over the angles
-    uncovered: float | None = None
-    uncovered_by_angle: float | None = None
-    empty_angles: int | None = None  # Number of angles without a tile
-    # low and high: Values of the image that became 0 and white when it was normalised
-    low: float | None = None
-    high: float | None = None
-    stain: str | None = (
-        None  # Numbers that describe its stains; see `data_prep.images.stain_normalization`
-    )
-    filtered: int | None = None  # Number of tiles that were dropped by the conditions of `keep`
-    # length and modified: Size of the file in bytes, and time of its last change, milliseconds
-    # since 1970, when it was read
-    length: int | None = None
-    modified: int | None = None
-    pixel_sha256: str | None = None  # Digest of the decoded pixels
-    # stored_source and stored_label and stored_split: Values in the files of its rows, where they
-    # differ from `source`, `label` or `split`
-    stored_source: str | None = None
-    stored_label: str | None = None
-    stored_split: Split | None = None
-    set_aside: str | None = None  # Why its tiles are not read, although they are there
-    # Which of `label` and `group` were set by `data_prep.dataset.label_edits`; updates keep them
-    by_hand: tuple[Literal["label", "group"], ...] | None = None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether its tiles are read."""
-        return self.status == TILED and self.set_aside is None
-
-    @property
-    def content(self) -> str | None:
-        """Digest that identifies the picture: of its pixels, else of the bytes of its file."""
-        return self.pixel_sha256 or self.sha256
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values that are set, as JSON types."""
-        fields = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
-        # Tuples become lists, as in JSON, so that the result can be compared with what was read.
-        return {
-            name: list(each) if isinstance(each, tuple) else each for name, each in fields.items()
-        }
-
-
-_FIELDS = tuple(each.name for each in fields(ImageRecord))
-
-
 def revised(entry: ImageRecord, **now: Any) -> ImageRecord:
     """Return an entry with another path, label or split; the files of its rows stay as they are.
 
@@ -145,76 +81,68 @@ def revised(entry: ImageRecord, **now: Any) -> ImageRecord:
     return replace(new, **differ)
 
 
-@dataclass(frozen=True, slots=True)
-class UnassignedImage:
-    """An image that an update has still to tile, and the split that it has decided for it.
-
-    A long update publishes several times. If it is killed, the next one must not decide anew: what
-    is left would fill up the shares in another way. Such an image is no source of the data set yet,
-    so it has no entry.
-    """
-
-    content: str  # Digest that identifies the picture; see `ImageRecord.content`
-    label: str
-    split: Split
-    group: str | None = None
-
-
-class _Content(msgspec.Struct):
-    """The parts of ``_dataset.json`` that must be there."""
-
-    image: dict[str, Any]
-    spec: dict[str, Any]
-    settings: dict[str, Any]
-    sources: list[ImageRecord]
-    last_shard: Annotated[int, msgspec.Meta(ge=-1, lt=10**18)]
-    last_update: Annotated[int, msgspec.Meta(ge=-1)]
-    near_duplicates: tuple[DuplicatePair, ...] = ()
-    folds: dict[str, Folds] = msgspec.field(default_factory=dict)
-    waiting: tuple[UnassignedImage, ...] = ()
-
-
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as its manifest describes it."""
+    """A version of a data set of tiles, as its manifest describes it."""
 
     image: Field  # The image column
     entries: dict[str, ImageRecord]  # Entries by path
-    # last_shard and last_update: The highest numbers so far, -1 where there was none
-    last_shard: int
-    last_update: int
-    pairs: tuple[DuplicatePair, ...]  # Pairs of images that show the same place
-    folds: dict[str, Folds]  # Folds by the prefix of their names
+    manifest: Manifest = field(repr=False)
     content: dict[str, Any] = field(repr=False)  # The whole content of the manifest
-    # Images that an update has not tiled yet, because it goes on or was killed
-    waiting: tuple[UnassignedImage, ...] = field(default=(), repr=False)
 
     @classmethod
-    def from_text(cls, text: str) -> DataSet:
-        """Read ``_dataset.json``; see `from_json`."""
+    def from_text(cls, text: str | bytes, path: str = VERSIONS) -> DataSet:
+        """Read the manifest that is the file `path`; see `from_json`."""
         try:
             content = msgspec.json.decode(text)
         except UNREADABLE as error:
-            raise _no_manifest(error) from error
-        return cls.from_json(content)
+            raise _no_manifest(path, str(error)) from error
+        return cls.from_json(content, path)
 
     @classmethod
-    def from_json(cls, content: Any) -> DataSet:
-        """Read the content of ``_dataset.json``."""
-        try:
-            known = msgspec.convert(content, _Content)
-        except msgspec.ValidationError as error:
-            raise _no_manifest(error) from error
-        return cls(
-            image=Field.from_metadata("image", known.image),
-            entries={entry.source: entry for entry in known.sources},
-            last_shard=known.last_shard,
-            last_update=known.last_update,
-            pairs=known.near_duplicates,
-            folds=known.folds,
-            content=content,
-            waiting=known.waiting,
-        )
+    def from_json(cls, content: Any, path: str = VERSIONS) -> DataSet:
+        """Read the content of the manifest that is the file `path`."""
+        manifest = convert_manifest(content, path)
+        if missing := [name for name in REQUIRED if name not in content]:
+            raise _no_manifest(path, f"it has no {missing[0]!r}")
+        image = Field.from_metadata("image", manifest.image)
+        entries = {entry.source: entry for entry in manifest.sources}
+        return cls(image, entries, manifest, content)
+
+    @property
+    def last_shard(self) -> int:
+        """The highest number of a shard so far, -1 if there was none."""
+        return self.manifest.last_shard
+
+    @property
+    def last_update(self) -> int:
+        """The number of the version."""
+        return self.manifest.last_update
+
+    @property
+    def shards(self) -> dict[int, str]:
+        """The names of the shards, by number."""
+        return {shard_number(name): name for name in self.manifest.shards}
+
+    @property
+    def history(self) -> tuple[Version, ...]:
+        """Former versions that are kept, oldest first."""
+        return self.manifest.history
+
+    @property
+    def pairs(self) -> tuple[DuplicatePair, ...]:
+        """Pairs of images that show the same place."""
+        return self.manifest.near_duplicates
+
+    @property
+    def folds(self) -> dict[str, Folds]:
+        """Folds by the prefix of their names."""
+        return self.manifest.folds
+
+    @property
+    def waiting(self) -> tuple[UnassignedImage, ...]:
+        """Images that an update has not tiled yet, because it goes on or was killed."""
+        return self.manifest.waiting
 
     def check_settings(self, settings: TilingSettings) -> None:
         """Refuse to add tiles that were cut in another way.
@@ -267,19 +195,19 @@ def _is_table(rule: str) -> bool:
     return parse_rule(rule) == (None, None)
 
 
-def _no_manifest(error: Exception) -> SchemaError:
+def _no_manifest(path: str, reason: str) -> SchemaError:
     return SchemaError(
-        f"_dataset.json is not the manifest of a data set of tiles: {error}. Nothing was done. "
-        "Tile into another output, or look who wrote it."
+        f"{path} is not the manifest of a data set of tiles: {reason}. Nothing was done. Tile into "
+        "another output, or look who wrote it."
     )
 
 
 def build_manifest(
     settings: TilingSettings, image: Field, entries: Iterable[ImageRecord], versions: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of ``_dataset.json``."""
+    """Return the content of a manifest."""
     return {
-        "version": VERSION,
+        "version": LAYOUT,
         "created": utc(datetime.now(UTC)),
         "spec": settings.spec.to_json(),
         "settings": settings.to_json(),

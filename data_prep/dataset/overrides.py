@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from data_prep.dataset.manifest import REMOVED, TILED, ImageRecord
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import Annotation
+from distkeras_grid.dataset.manifest import REMOVED, TILED, ImageRecord
 
 
 def apply_overrides(record: ImageRecord | None, annotation: Annotation) -> Annotation:

@@ -12,8 +12,8 @@ from distkeras_grid.errors import NoSpaceError
 from distkeras_grid.progress import format_bytes
 
 if TYPE_CHECKING:
-    from data_prep.dataset.manifest import ImageRecord
     from data_prep.spark.passes import ImageScan
+    from distkeras_grid.dataset.manifest import ImageRecord
 
 # Files of one or two HDFS blocks: few names for the NameNode, enough files to read in parallel.
 FILE_BYTES = 192 << 20

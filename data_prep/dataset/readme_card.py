@@ -13,6 +13,7 @@ from typing import Any
 from data_prep.dataset.hugging_face import is_corrected
 from data_prep.dataset.schema import IMAGE_COLUMN
 from data_prep.splits.assign import SPLITS
+from distkeras_grid.dataset.versions import file_of
 from distkeras_grid.errors import SchemaError
 from distkeras_grid.feeding.schema import Field
 
@@ -73,7 +74,7 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
         "",
         _hugging_face(image, corrected=is_corrected(manifest)),
         "",
-        "`_dataset.json` lists each image with its label, group and split; `_croissant.json` "
+        f"`{file_of(number)}` lists each image with its label, group and split; `_croissant.json` "
         "describes the columns for programs.",
         "",
         "## How to cite",

@@ -117,8 +117,8 @@ class TilingSettings:
         With `update`: accept images of classes that the data set does not have. A new class gets
         the next number; existing tiles do not change.
     keep_versions : str, optional
-        How long former versions can be read after their shards were replaced: ``"10"`` versions, or
-        ``"30d"``, 30 days. Default: not at all; see `data_prep.dataset.history`.
+        How long former versions can be read after their shards were replaced: the newest ``"10"``
+        versions, or ``"30d"``, 30 days. Default: 7 days; see `data_prep.dataset.history`.
     report_images : int, default 300
         Number of images of a run that its report shows with their tiles.
 

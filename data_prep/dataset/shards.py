@@ -1,4 +1,4 @@
-"""Shards of a data set of tiles: cut new ones, copy kept tiles of former ones, publish."""
+"""Shards of a data set of tiles: cut new ones, copy kept tiles of former ones, commit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from data_prep.dataset.commit import (
-    ShardDelta,
-    execute,
-    new_name,
-    publish,
-    read_last,
-    shard_name,
-    shards_of,
-)
+from data_prep.dataset.commit import Transaction, vacuum
 from data_prep.dataset.dataset_card import write_cards
-from data_prep.dataset.dataset_lock import DatasetLock
 from data_prep.dataset.history import append_history, apply_retention, parse_keep, version_hash
-from data_prep.dataset.manifest import (
-    REMOVED,
-    TILED,
-    ImageRecord,
-    build_manifest,
-)
+from data_prep.dataset.manifest import DataSet, build_manifest
 from data_prep.dataset.plan import TilingPlan, pluralize, stored_bytes
 from data_prep.dataset.settings import TilingSettings
 from data_prep.dataset.split_coverage import unfilled_cells
@@ -44,38 +30,35 @@ from data_prep.spark.scan import CHANGED, Reader
 from data_prep.spark.scan import settings as spark_settings
 from data_prep.splits.duplicate_pairs import to_json
 from data_prep.splits.fingerprint_store import save_fingerprints
+from distkeras_grid.dataset.manifest import REMOVED, TILED, ImageRecord, Version
 from distkeras_grid.errors import EmptyDataError, EmptySplitError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
-from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.storage import Storage, escaped
-from distkeras_grid.spark.versions import Version, read_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Most bytes that Spark copies because of one changed image.
 SHARD_BYTES = 16 << 30
-# A killed update loses about this part of its work, and writes its manifest at most so often.
-PUBLICATIONS = 8
+# A killed update loses about this part of its work, and commits at most so often.
+COMMITS = 8
 # Rows that Spark reads at once while it copies tiles; the default would hold thousands of them.
 COPIED_ROWS = "64"
 
 
 @dataclass
 class _State:
-    """The progress of publishing."""
+    """The progress of an update."""
 
+    transaction: Transaction
     entries: dict[str, ImageRecord]
-    last: int  # number of the last shard
-    update: int  # number of the next publication
+    update: int  # number of the next version
     content: dict[str, Any]  # of the manifest that is there
-    basis: str | None
-    change: ShardDelta = field(default_factory=ShardDelta)
     done: dict[str, ImageRecord] = field(default_factory=dict)  # what was cut, by path
     waiting: set[str] = field(default_factory=set)  # paths of what is to be cut
-    size: float = 0.0  # bytes that are not published
-    begun: bool = False  # whether something is published
+    size: float = 0.0  # bytes that are not committed
+    begun: bool = False  # whether something is committed
 
 
 class Shards:
@@ -85,13 +68,11 @@ class Shards:
         self,
         spark: SparkSession,
         settings: TilingSettings,
-        owner: DatasetLock,
         reader: Reader,
         say: Say,
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._owner = owner
         self._reader = reader
         self._say = say
         self._storage = Storage(spark)
@@ -100,12 +81,24 @@ class Shards:
     def publish(self, plan: UpdatePlan) -> dict[str, Any]:
         """Write shard by shard, and return the last manifest.
 
-        An update publishes some shards at a time. Without `update`, a data set appears as a whole,
+        An update commits some shards at a time. Without `update`, a data set appears as a whole,
         whether it is new or replaces another.
         """
-        state = self._begin(plan)
+        with Transaction(self._storage, self._root, plan.head) as transaction:
+            # Another run may have been faster while this one looked at the images.
+            transaction.check()
+            state = self._begin(plan, transaction)
+            self._write_all(plan, state)
+        plan.planned = [state.done.get(each.source, each) for each in plan.planned]
+        # If they are lost they are computed again: an update killed before this reads once more.
+        save_fingerprints(self._storage, self._root, plan.new_fingerprints)
+        if transaction.head is not None:
+            vacuum(self._storage, self._root, transaction.head, self._say)
+        return state.content
+
+    def _write_all(self, plan: UpdatePlan, state: _State) -> None:
         sizes = {each.source: stored_bytes(plan.scans[each.source]) for each in plan.planned}
-        state.waiting, most = set(sizes), sum(sizes.values()) / PUBLICATIONS
+        state.waiting, most = set(sizes), sum(sizes.values()) / COMMITS
         shards = divide_shards(plan.planned, sizes) or [[]]
         for shard in shards:
             state.waiting -= {each.source for each in shard}
@@ -116,15 +109,11 @@ class Shards:
             if shard is shards[-1]:
                 self._check_cells(plan, state)
             # There is no change if conditions have dropped all tiles so far.
-            is_part = self._settings.update and state.change and state.size >= most
+            is_part = self._settings.update and state.transaction.pending and state.size >= most
             if shard is shards[-1] or is_part:
                 self._commit(plan, state)
-        plan.planned = [state.done.get(each.source, each) for each in plan.planned]
-        # If they are lost they are computed again: an update killed before this reads once more.
-        save_fingerprints(self._storage, self._root, plan.new_fingerprints)
-        return state.content
 
-    def _begin(self, plan: UpdatePlan) -> _State:
+    def _begin(self, plan: UpdatePlan, transaction: Transaction) -> _State:
         actions, base_records = plan.actions, plan.actions.base_records
         # If the update is killed before their turn, the next one must know their splits.
         removed = {
@@ -133,18 +122,13 @@ class Shards:
             if (record := base_records.get(path)) and record.status == REMOVED
         }
         state = _State(
+            transaction,
             # Until then, an image to be replaced keeps its former tiles.
             entries=removed | actions.dropped | actions.records,
-            last=self._owner.last_shard,
-            update=0,
-            content=plan.base.content if plan.base else {},
-            basis=plan.base_manifest,
-        )
-        if plan.base_manifest is not None:
-            former = read_last(plan.base_manifest)
-            state.last = max(state.last, former.last_shard)
             # All tiles that replace a data set are new to readers of the former one.
-            state.update = former.last_update + 1
+            update=plan.head.last_update + 1 if plan.head else 0,
+            content=plan.base.content if plan.base else {},
+        )
         for path in actions.relabelled:
             # A training that continues with new tiles has not seen this image with this label.
             state.entries[path] = replace(state.entries[path], update=state.update)
@@ -155,8 +139,7 @@ class Shards:
     ) -> dict[str, ImageRecord]:
         """Tile images into a new shard; return their entries."""
         angles = len(list(self._settings.spec.angles))
-        number = state.last = state.last + 1
-        folder = self._folder(number)
+        number, folder = state.transaction.new_shard()
         tiling = tiling_plan(shard, plan.scans, plan.image, angles)
         missing, dropped = self._write(tiling, plan.image, folder)
         self._lose([each for each in shard if each.sha256 in missing], plan, state)
@@ -170,15 +153,12 @@ class Shards:
             if each.sha256 not in missing
         ]
         state.done |= {each.source: each for each in done}
+        tiles = sum(each.tiles for each in done)
+        if not tiles:
+            state.transaction.discard(number)
         if not done:
-            self._storage.delete(folder)
             return {}
         self._tell_filtered(done)
-        tiles = sum(each.tiles for each in done)
-        if tiles:
-            state.change.come.append(number)
-        else:
-            self._storage.delete(folder)
         self._say(
             f"  shard {number}: {pluralize(tiles, 'tile')} of {pluralize(len(done), 'image')}"
         )
@@ -208,7 +188,7 @@ class Shards:
     def _check_cells(self, plan: UpdatePlan, state: _State) -> None:
         """Report classes of which a split keeps no tile; refuse them in a new data set.
 
-        What an update of many shards has already published stays.
+        What an update of many shards has already committed stays.
         """
         settings = self._settings
         cells = unfilled_cells(plan.planned, state.entries.values())
@@ -251,8 +231,8 @@ class Shards:
     def _drop(self, paths: set[str], plan: UpdatePlan, state: _State) -> None:
         """Copy the shards of these images without their tiles, as new shards."""
         dropped = plan.actions.dropped
-        if {dropped[path].shard for path in paths} & set(state.change.come):
-            # Only published shards can be copied.
+        if {dropped[path].shard for path in paths} & state.transaction.pending:
+            # What is not committed is not copied again.
             self._commit(plan, state)
         going = [dropped.pop(path) for path in sorted(paths)]
         for record in going:
@@ -267,14 +247,14 @@ class Shards:
             ]
             if not stay:
                 continue
-            state.last += 1
-            self._copy(number, stay, plan.image, self._folder(state.last))
-            state.change.come.append(state.last)
-            moved = {record.source: replace(record, shard=state.last) for record in stay}
+            former = state.transaction.folder(number)
+            new, folder = state.transaction.new_shard()
+            self._copy(former, stay, plan.image, folder)
+            moved = {record.source: replace(record, shard=new) for record in stay}
             state.entries |= moved
             dropped |= {path: moved[path] for path in dropped.keys() & moved.keys()}
 
-    def _copy(self, number: int, stay: Sequence[ImageRecord], image: Field, folder: str) -> None:
+    def _copy(self, former: str, stay: Sequence[ImageRecord], image: Field, folder: str) -> None:
         """Copy the tiles of these images into a new shard."""
         from pyspark.sql import functions as F
 
@@ -282,57 +262,37 @@ class Shards:
         reading = {"spark.sql.parquet.columnarReaderBatchSize": COPIED_ROWS}
         copying = executor_errors(self._spark, self._root, "copying a shard of")
         with spark_settings(self._spark, reading), copying:
-            tiles = self._spark.read.parquet(escaped(f"{self._root}/{shard_name(number)}"))
+            tiles = self._spark.read.parquet(escaped(former))
             tiles = tiles.where(F.col("source_sha256").isin(sorted(wanted)))
             write_tiles(self._spark, tiles, image, folder)
             verify_row_counts(self._spark, folder, wanted)
 
-    def _folder(self, number: int) -> str:
-        """Return the hidden folder of a new shard."""
-        return f"{self._root}/{new_name(number, self._owner.id)}"
-
     def _commit(self, plan: UpdatePlan, state: _State) -> None:
-        """Publish what is written, if it differs from what is published."""
+        """Commit what is written, if it differs from the head."""
+        head = state.transaction.head
         manifest = self._manifest(plan, state)
         if plan.base is None and not manifest["tiles"]:
             raise EmptyDataError(
                 f"No tile of {pluralize(len(plan.planned), 'image')} meets keep "
                 f"{self._settings.keep!r}. Nothing was written. Ask for less."
             )
-        former = state.content.get("sources")
-        is_new = bool(state.change) or state.basis is None or manifest["sources"] != former
-        history = self._history(state, manifest["shards"], is_new=is_new)
-        manifest["history"] = [msgspec.to_builtins(each) for each in history]
-        if not is_new:
-            if list(history) == list(read_history(str(state.basis), MANIFEST).history):
-                # A run that was killed after its decision may have left it undescribed.
-                write_cards(self._storage, self._root, state.content, self._say)
-                return
-            # The same version, with fewer former versions.
-            names = ("created", "last_update")
-            manifest |= {name: state.content[name] for name in names}
-        text = msgspec.json.encode(manifest).decode() + "\n"
-        if state.basis is not None:
-            state.change.go = sorted(shards_of(state.basis) - shards_of(text))
-        steps = publish(self._owner.id, state.change, text, state.basis)
-        execute(self._storage, self._root, steps)
-        write_cards(self._storage, self._root, manifest, self._say)
-        state.basis, state.content = text, manifest
-        state.change, state.size, state.begun = ShardDelta(), 0.0, True
-        # A reader between two publications of one update knows what comes with the second.
-        state.update += is_new
+        if head is None or state.transaction.pending or _differ(manifest, state.content):
+            history = [] if head is None else self._history(head, state, manifest["shards"])
+            manifest["history"] = [msgspec.to_builtins(each) for each in history]
+            state.content = state.transaction.commit(manifest).content
+            state.size, state.begun = 0.0, True
+            # A reader between two commits of one update knows what comes with the second.
+            state.update += 1
+        # A run that was killed after its commit may have left it undescribed.
+        write_cards(self._storage, self._root, state.content, self._say)
 
-    def _history(
-        self, state: _State, shards: Sequence[str], *, is_new: bool
-    ) -> tuple[Version, ...]:
+    def _history(self, head: DataSet, state: _State, shards: Sequence[str]) -> Sequence[Version]:
         """Return the former versions that are kept."""
         keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
-        if state.basis is None:
-            return ()
-        # What this update published before it was complete does not count as a version.
-        if is_new and not state.begun:
-            return append_history(state.basis, shards, keep, now)
-        return apply_retention(read_history(state.basis, MANIFEST).history, shards, keep, now)
+        if state.begun:
+            # What this update committed before it was complete does not count as a version.
+            return apply_retention(head.history, shards, keep, now)
+        return append_history(head.manifest, shards, keep, now)
 
     def _manifest(self, plan: UpdatePlan, state: _State) -> dict[str, Any]:
         listed = list(state.entries.values())
@@ -342,14 +302,20 @@ class Shards:
         manifest = {
             **built,
             "hash": version_hash(built),
-            "shards": [shard_name(number) for number in shards],
-            "last_shard": state.last,
+            "shards": [state.transaction.name(number) for number in shards],
+            "last_shard": state.transaction.last_shard,
             "last_update": state.update,
             "near_duplicates": to_json(plan.pairs),
         }
         if waiting := [each for each in plan.planned if each.source in state.waiting]:
             manifest["waiting"] = [_unassigned(each) for each in waiting]
         return manifest
+
+
+def _differ(manifest: Mapping[str, Any], former: Mapping[str, Any]) -> bool:
+    """Tell whether images or the retention of versions have changed."""
+    now, before = (each.get("settings", {}).get("keep_versions") for each in (manifest, former))
+    return bool(manifest["sources"] != former.get("sources") or now != before)
 
 
 def _unassigned(planned: ImageRecord) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from data_prep.dataset.actions import UpdateActions
-from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.splits.assign import SPLITS, SplitSource, empty_cells
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 
 # Class, split, and number of units of the class.
 Cell = tuple[str, str, int]

@@ -1,7 +1,7 @@
 """The tiling job: an update brings a data set up to date with a folder of images.
 
-`tile_images` is the first update. New images are tiled into a shard of their own, a folder
-``shard=N`` that appears whole. Changed images replace their tiles and keep their split. An image
+`tile_images` is the first update. New images are tiled into a shard of their own, a folder that is
+read once a manifest lists it. Changed images replace their tiles and keep their split. An image
 that cannot be tiled is listed, and tried again next time.
 """
 
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from data_prep.dataset.commit import shard_name
-from data_prep.dataset.dataset_lock import DatasetLock
+from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import FileInfo, diff_folder, precheck_files, with_zones
-from data_prep.dataset.manifest import TILED, DataSet, ImageRecord
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.overrides import apply_overrides
 from data_prep.dataset.plan import TilingPlan, uncovered
 from data_prep.dataset.settings import TilingSettings
@@ -60,10 +58,10 @@ from data_prep.splits.duplicate_pairs import MAX_LISTED, to_json
 from data_prep.splits.fingerprint_cache import FingerprintFile, NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.labels import annotate_each
+from distkeras_grid.dataset.manifest import TILED, ImageRecord, shard_number
 from distkeras_grid.errors import GridError, ImageError, LabelError, PathNotFoundError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
-from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.memory import python_limit_mb
 from distkeras_grid.spark.session import build_session, task_slots
@@ -80,7 +78,7 @@ class UpdateResult:
     Parameters
     ----------
     manifest : dict
-        The new content of ``_dataset.json``.
+        The manifest of the new version.
     new, changed, unchanged : int
         Numbers of images tiled for the first time, tiled again, and left as they were.
     removed : int
@@ -124,9 +122,9 @@ def tile_images(
 ) -> dict[str, Any]:
     """Cut all images below a folder into a data set of tiles.
 
-    The data set consists of Parquet files in folders ``shard=N/split=...`` and ``_dataset.json``,
-    which lists the shards. It appears in one step at the end, also where it replaces an existing
-    one (``overwrite=True``).
+    The data set consists of Parquet files in folders ``shard=N-RUN/split=...`` and manifests,
+    ``_versions/N.json``, which list the shards. It appears in one step at the end, also where it
+    replaces an existing one (``overwrite=True``).
 
     Parameters
     ----------
@@ -136,7 +134,7 @@ def tile_images(
     Returns
     -------
     dict
-        The content of ``_dataset.json``.
+        The manifest.
 
     Examples
     --------
@@ -168,8 +166,7 @@ def update_tiles(
     ------
     ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
         If a setting, a path or the free space does not allow the update; nothing is written then.
-    BusyError
-        If another run works on the data set.
+        `OutputExistsError` also if another run commits a version while this one works.
     EmptyDataError, ImageError
         If there is no image, or a new data set would have none.
     LabelError, SplitLeakError
@@ -190,7 +187,7 @@ def plan_tiles(
 ) -> UpdateResult:
     """Predict the result of `update_tiles`: tiles, bytes of each encoding, files, time and space.
 
-    Nothing is written, and the files of dead runs are not deleted.
+    Nothing is written.
 
     Parameters
     ----------
@@ -218,17 +215,16 @@ def update_dataset(
 ) -> UpdateResult:
     """Bring a data set up to date, or create it; see `update_tiles`."""
     run = UpdateRun(spark, settings, say)
-    lock = run.lock()
-    with nullcontext() if dry_run else lock:
-        plan = run.plan(*run.read_base())
-        looked = run.seconds()
-        tiling = run.announce(plan)
-        if dry_run:
-            run.estimate(plan, tiling, looked)
-            return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
-        manifest = Shards(spark, settings, lock, run.reader, say).publish(plan)
-        say(f"{manifest['tiles']:,} tiles are in {settings.output}")
-        return run.report(plan, result_of(plan, manifest))
+    run.check_paths()
+    plan = run.plan(*run.read_base())
+    looked = run.seconds()
+    tiling = run.announce(plan)
+    if dry_run:
+        run.estimate(plan, tiling, looked)
+        return result_of(plan, plan.base.content if plan.base else {"tiles": 0})
+    manifest = Shards(spark, settings, run.reader, say).publish(plan)
+    say(f"{manifest['tiles']:,} tiles are in {settings.output}")
+    return run.report(plan, result_of(plan, manifest))
 
 
 def result_of(plan: UpdatePlan, manifest: dict[str, Any]) -> UpdateResult:
@@ -280,32 +276,27 @@ class UpdateRun:
             care=IsolationPolicy(memory_mb=limit),
         )
 
-    def lock(self) -> DatasetLock:
-        """Check the paths; return the lock of the data set, which is not taken yet."""
+    def check_paths(self) -> None:
+        """Refuse an input that is not there, and an output that must not be written."""
         if not self._storage.exists(self._settings.input):
             raise PathNotFoundError(
                 f"There is no input folder {self._settings.input}. Check the path."
             )
         check_output(self._storage, self._settings)
-        return DatasetLock(self._storage, self._root, self._say)
 
     def seconds(self) -> float:
         """Return the seconds since the update began."""
         return time.monotonic() - self._clock
 
-    def read_base(self) -> tuple[DataSet | None, str | None]:
-        """Return the data set to add to, None if a new one begins; and the present manifest."""
-        uri = f"{self._root}/{MANIFEST}"
-        if not self._storage.exists(uri):
-            return None, None
-        text = self._storage.read_text(uri)
-        base = DataSet.from_text(text)
-        if self._settings.overwrite:
-            return None, text
-        base.check_settings(self._settings)
-        return base, text
+    def read_base(self) -> tuple[DataSet | None, DataSet | None]:
+        """Return the data set to add to, None if a new one begins; and the present version."""
+        head = read_head(self._storage, self._root)
+        if head is None or self._settings.overwrite:
+            return None, head
+        head.check_settings(self._settings)
+        return head, head
 
-    def plan(self, base: DataSet | None, base_manifest: str | None) -> UpdatePlan:
+    def plan(self, base: DataSet | None, head: DataSet | None) -> UpdatePlan:
         """Read the images, and decide what becomes of each."""
         settings, looks = self._settings, self._settings.near_duplicates != "off"
         zones = cutting_of(settings, self._storage).zones
@@ -325,9 +316,7 @@ class UpdateRun:
         scans = self._scan(diff.to_scan, listing, prints)
         new = NameChange({digest: digest for digest in prints if digest not in stored}, prints)
         fingerprints = Fingerprints(prints, new)
-        return plan_update(
-            base, base_manifest, base_records, listing, diff, scans, fingerprints, settings
-        )
+        return plan_update(base, head, base_records, listing, diff, scans, fingerprints, settings)
 
     def _discover(self, base_records: Mapping[str, ImageRecord], zones: ZoneRules) -> Listing:
         """List the images of the input folder, and label them."""
@@ -420,7 +409,10 @@ class UpdateRun:
     def _copied_bytes(self, plan: UpdatePlan) -> int:
         """Return the bytes of the shards that are copied without the dropped tiles."""
         numbers = {each.shard for each in plan.actions.dropped.values() if each.shard is not None}
-        return sum(self._storage.size(f"{self._root}/{shard_name(each)}") for each in numbers)
+        if plan.base is None:
+            return 0
+        names = [name for number, name in plan.base.shards.items() if number in numbers]
+        return sum(self._storage.size(f"{self._root}/{name}") for name in names)
 
     def estimate(self, plan: UpdatePlan, tiling: TilingPlan | None, looked: float) -> None:
         """Say how long the update will take, and what it needs."""
@@ -435,8 +427,9 @@ class UpdateRun:
         """Write the report; if that fails, the update is still valid."""
         uri = f"{self._root}/{REPORTS}/{self._began:%Y-%m-%dT%H%M%SZ}"
         records = {each["source"]: each for each in done.manifest["sources"]}
-        new = sorted({records[each.source]["shard"] for each in plan.tiled if each.tiles})
-        folders = [f"{self._root}/{shard_name(number)}" for number in new]
+        new = {records[each.source]["shard"] for each in plan.tiled if each.tiles}
+        names = done.manifest["shards"]
+        folders = [f"{self._root}/{name}" for name in names if shard_number(name) in new]
         angles = grid_angles(self._settings.spec)
         thumbnails = {path: scan.thumbnail for path, scan in plan.scans.items() if scan.thumbnail}
         try:

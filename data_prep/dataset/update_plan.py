@@ -20,7 +20,7 @@ from data_prep.dataset.actions import (
 )
 from data_prep.dataset.diff import FileInfo, FolderDiff
 from data_prep.dataset.label_edits import with_classes
-from data_prep.dataset.manifest import LEFT_OUT, TILED, DataSet, ImageRecord
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.overrides import effective_labels, match_previous
 from data_prep.dataset.plan import TilingPlan
 from data_prep.dataset.schema import image_field
@@ -37,10 +37,10 @@ from data_prep.splits.duplicate_pairs import (
 )
 from data_prep.splits.folds import renamed
 from data_prep.splits.labels import Annotation, class_names, differing_by_case
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.folds import Folds
+from distkeras_grid.dataset.manifest import LEFT_OUT, TILED, DuplicatePair, ImageRecord
 from distkeras_grid.errors import EmptySplitError, ImageError, LabelError
 from distkeras_grid.feeding.schema import Field
-from distkeras_grid.spark.folds import Folds
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class UpdatePlan:
     """The decisions of an update. Images that fail while they are cut are taken out of it."""
 
     base: DataSet | None  # The data set to add to; None if a new one begins
-    base_manifest: str | None  # Text of the present manifest
+    head: DataSet | None  # The present version, which a new data set replaces
     actions: UpdateActions
     # Records of the images to tile. Those that replace tiles come first, so they share a shard.
     planned: list[ImageRecord]
@@ -111,7 +111,7 @@ def tiling_plan(
 
 def plan_update(
     base: DataSet | None,
-    base_manifest: str | None,
+    head: DataSet | None,
     base_records: Mapping[str, ImageRecord],
     listing: Listing,
     diff: FolderDiff,
@@ -146,7 +146,7 @@ def plan_update(
     check_leaks((str(each.split), str(each.content), each.group) for each in tiled)
     former_folds = base.folds if base else {}
     plan = UpdatePlan(
-        *(base, base_manifest, actions, _in_order(actions), scans, listing.files),
+        *(base, head, actions, _in_order(actions), scans, listing.files),
         image=with_classes(image, {str(each.label) for each in tiled}),
         # Images that were left out now have their former pictures, or none.
         pairs=remap_pairs(pairs, contents, names_of(actions)),

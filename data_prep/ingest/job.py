@@ -30,6 +30,8 @@ from data_prep.spark.progress import task_progress
 from data_prep.spark.scan import measure_files, run_in_batches
 from data_prep.splits.assign import SPLITS
 from data_prep.splits.labels import differing_by_case
+from distkeras_grid.dataset.versions import FOLDER as VERSIONS
+from distkeras_grid.dataset.versions import file_of
 from distkeras_grid.errors import (
     ImageError,
     NoSpaceError,
@@ -39,7 +41,6 @@ from distkeras_grid.errors import (
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say, format_bytes
 from distkeras_grid.spark.atomic_output import Output, OutputKind
-from distkeras_grid.spark.dataframes import MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, check_executors
 from distkeras_grid.spark.session import build_session, task_slots
 from distkeras_grid.spark.storage import Storage, escaped
@@ -53,14 +54,16 @@ TRAIN = SPLITS[0]
 ORIGIN = "_ingest.json"
 # The transform, where pixels were transformed.
 TRANSFORM = "_transform.npz"
-IMAGES = OutputKind("data set of images", MANIFEST, ("_SUCCESS", "split=*", ORIGIN, TRANSFORM))
+IMAGES = OutputKind(
+    "data set of images", file_of(0), (VERSIONS, "_SUCCESS", "split=*", ORIGIN, TRANSFORM)
+)
 
 
 @dataclass(frozen=True)
 class IngestResult:
     """The result of an ingest."""
 
-    manifest: dict[str, Any] = described(repr=False)  # The content of ``_dataset.json``
+    manifest: dict[str, Any] = described(repr=False)  # The content of ``_versions/0.json``
     # Why something below the input could not be looked at, by path: folders that cannot be opened,
     # links whose target is not there, and names that Spark hides
     left_out: dict[str, str]
@@ -72,7 +75,7 @@ def ingest_images(
     """Convert labelled images to the Parquet files that trainers read.
 
     The data set appears whole at the end, under its name: Parquet files in one folder for each
-    split (``split=train`` ...); ``_dataset.json``, which says what it holds; ``_ingest.json``,
+    split (``split=train`` ...); ``_versions/0.json``, which says what it holds; ``_ingest.json``,
     which says how it was made; and ``_transform.npz`` where pixels were standardised or
     projected. After an error nothing is left behind.
 
@@ -84,7 +87,7 @@ def ingest_images(
     Returns
     -------
     dict
-        The content of ``_dataset.json``.
+        The content of ``_versions/0.json``.
 
     Examples
     --------
@@ -135,7 +138,7 @@ def ingest_folder(
             storage.write_bytes(f"{temporary}/{TRANSFORM}", transform.to_bytes())
         storage.write_text(f"{temporary}/{ORIGIN}", _origin(settings, plan.left_out | hidden))
         manifest = _manifest(plan, field)
-        storage.write_text(f"{temporary}/{MANIFEST}", json.dumps(manifest, indent=1) + "\n")
+        storage.write_text(f"{temporary}/{file_of(0)}", json.dumps(manifest, indent=1) + "\n")
     say(f"wrote {plan.rows:,} images to {settings.output}")
     return IngestResult(manifest, hidden)
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.dataset.manifest import ImageRecord
 from data_prep.geometry.grid import TileSpec
+from distkeras_grid.dataset.manifest import ImageRecord
 from distkeras_grid.pages import format_document, format_table
 from distkeras_grid.progress import format_bytes
 

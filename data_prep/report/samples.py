@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.dataset.manifest import ImageRecord
 from data_prep.geometry.tiler import Tile
 from data_prep.report.html import Corners, ReportImage
+from distkeras_grid.dataset.manifest import ImageRecord
 from distkeras_grid.feeding.arrays import features_from_arrow
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.spark.storage import escaped

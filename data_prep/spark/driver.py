@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from data_prep.dataset.commit import HIDDEN
+from data_prep.dataset.commit import PARTIAL
 from data_prep.dataset.croissant import FILE as CROISSANT
 from data_prep.dataset.hugging_face import CARD
 from data_prep.dataset.plan import TilingPlan, plan_units, rows_of_a_file
@@ -26,16 +26,16 @@ from data_prep.spark.scan import Reader, retry_isolated, run_in_batches
 from data_prep.splits.assign import check_leaks
 from data_prep.splits.fingerprint_cache import FingerprintFile
 from data_prep.splits.fingerprint_store import FOLDER as LIKENESS
+from distkeras_grid.dataset.versions import FOLDER as VERSIONS
+from distkeras_grid.dataset.versions import file_of, present_number
 from distkeras_grid.errors import ImageError, StorageError
 from distkeras_grid.feeding.schema import Field
 from distkeras_grid.progress import Say
 from distkeras_grid.signals import interrupts_first
 from distkeras_grid.spark.atomic_output import Output, OutputKind
-from distkeras_grid.spark.dataframes import JOURNAL, MANIFEST
 from distkeras_grid.spark.interpreters import TILING_PACKAGES, package_versions
 from distkeras_grid.spark.session import task_slots
 from distkeras_grid.spark.storage import Storage, escaped
-from distkeras_grid.spark.versions import FOLDER as VERSIONS
 from distkeras_grid.spark.worker_jobs import job_error, spark_reason
 
 if TYPE_CHECKING:
@@ -43,17 +43,12 @@ if TYPE_CHECKING:
 
 TILES = OutputKind(
     "data set of tiles",
-    marker=MANIFEST,
+    marker=file_of(0),
     # Earlier releases kept folds in files. A run that is killed while it describes a version
     # leaves a hidden name.
-    others=(
-        *("shard=*", JOURNAL, REPORTS, LIKENESS, VERSIONS, CARD, "_folds"),
-        *(CROISSANT, f"_{CROISSANT}.*.tmp", PAGE, f"_{PAGE}.*.tmp", *HIDDEN),
-    ),
-    unfinished=("_owner.*",),
+    others=("shard=*", VERSIONS, REPORTS, LIKENESS, CARD, "_folds", CROISSANT, PAGE, *PARTIAL),
+    unfinished=("shard=*-*", VERSIONS, LIKENESS),
     grows_by="add to it what it lacks (--update)",
-    # Splits at the top, without shards.
-    former=("_SUCCESS", "split=*"),
 )
 # At most this many unreadable images are named in one error.
 SHOWN_ERRORS = 5
@@ -62,10 +57,16 @@ COUNTED = "source_sha256 string, split string"
 COUNTED_COLUMNS = ("split", "source_sha256")
 
 
+def tiles_kind(present: int | None) -> OutputKind:
+    """Return how a data set of tiles with this present version is recognized."""
+    return TILES if present is None else replace(TILES, marker=file_of(present), unfinished=())
+
+
 def check_output(storage: Storage, settings: TilingSettings) -> None:
     """Refuse an output that is or contains the input, or would replace something else."""
     overwrite = settings.overwrite or settings.update
-    output = Output(storage, settings.output, TILES, overwrite=overwrite)
+    kind = tiles_kind(present_number(settings.output.rstrip("/"), storage.list_names))
+    output = Output(storage, settings.output, kind, overwrite=overwrite)
     output.check_existing(settings.input)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from data_prep.dataset.manifest import DataSet, ImageRecord
+from data_prep.dataset.commit import require_head
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.settings import TilingSettings
 from data_prep.images.open_image import MAX_PIXELS
 from data_prep.images.plane_selection import PlaneSelector
@@ -14,7 +15,10 @@ from data_prep.spark.presplit_folder import ScanResult, look_at_folder
 from data_prep.splits.fingerprint_cache import NameChange
 from data_prep.splits.fingerprint_store import load_fingerprints
 from data_prep.splits.leakage import Leak, LeakRecord, find_leaks
-from data_prep.splits.near_duplicates import DuplicatePair, find_near_duplicates
+from data_prep.splits.near_duplicates import find_near_duplicates
+from distkeras_grid.dataset.folds import TEST, Folds
+from distkeras_grid.dataset.manifest import DuplicatePair, ImageRecord
+from distkeras_grid.dataset.versions import present_number
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -22,8 +26,7 @@ from distkeras_grid.errors import (
     SchemaError,
 )
 from distkeras_grid.progress import Say
-from distkeras_grid.spark.dataframes import MANIFEST, read_parquet
-from distkeras_grid.spark.folds import TEST, Folds
+from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.session import build_session
 from distkeras_grid.spark.storage import Storage
 
@@ -67,7 +70,7 @@ def check_leaks_of(
     root = data.rstrip("/")
     if not storage.exists(root):
         raise PathNotFoundError(f"There is no {data}. Check the path.")
-    if storage.exists(f"{root}/{MANIFEST}"):
+    if present_number(root, storage.list_names) is not None:
         arguments = (splits, group, glob, choice or PlaneSelector(), max_pixels)
         if arguments != (FIRST_FOLDER, None, None, PlaneSelector(), MAX_PIXELS):
             raise ConfigurationError(
@@ -95,7 +98,7 @@ def check_leaks_of(
 
 def _known(storage: Storage, root: str) -> DataSet:
     try:
-        return DataSet.from_text(storage.read_text(f"{root}/{MANIFEST}"))
+        return require_head(storage, root)
     except SchemaError as error:
         error.add_note("Check the folder of images from which the data set was made.")
         raise

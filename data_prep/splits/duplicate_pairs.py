@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from data_prep.splits.fingerprint_cache import NameChange
-from data_prep.splits.near_duplicates import DuplicatePair, DuplicateSearch, find_near_duplicates
+from data_prep.splits.near_duplicates import DuplicateSearch, find_near_duplicates
+from distkeras_grid.dataset.manifest import DuplicatePair
 
 # At most this many pairs are printed; the manifest has all.
 MAX_LISTED = 20
@@ -73,7 +74,7 @@ def describe(pairs: Collection[DuplicatePair], splits: Mapping[str, str]) -> lis
         leak = f"; they stand in {places[0]} and {places[1]}" if apart else ""
         lines.append(f"  alike: {pair.one} and {pair.other}: {pair.why}{leak}")
     if len(pairs) > MAX_LISTED:
-        lines.append(f"  alike: {len(pairs) - MAX_LISTED:,} more pairs, listed in _dataset.json")
+        lines.append(f"  alike: {len(pairs) - MAX_LISTED:,} more pairs, listed in the manifest")
     return lines
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from data_prep.splits import stratify
 from data_prep.splits.assign import SplitSource, connected_groups
+from distkeras_grid.dataset.folds import TEST, Folds
 from distkeras_grid.errors import ConfigurationError, EmptySplitError, LabelError
-from distkeras_grid.spark.folds import TEST, Folds
 
 BY_GROUP = "group"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import DuplicatePair
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data_prep.splits.candidate_search import HASH_BITS, LINKS, find_candidates
 from data_prep.splits.fingerprint import Fingerprint, SearchFeatures, parse, sketch
+from distkeras_grid.dataset.manifest import DuplicatePair
 from distkeras_grid.disjoint_set import DisjointSet
 
 # Two features are the same if at most this many of their 256 bits differ.
@@ -27,15 +28,6 @@ LEAST_CORRELATION = 0.95
 # After so many comparisons in vain a picture is compared only with others that have had fewer; the
 # most likely ones come first. A drawing with noise proposes every pair of pictures that have it.
 MOST_IN_VAIN = 32
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicatePair:
-    """Two pictures that show the same place, and the reason to think so."""
-
-    one: str  # one and other: Names, in alphabetical order
-    other: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

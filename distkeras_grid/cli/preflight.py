@@ -9,7 +9,6 @@ the driver that it is about to start, so that a mistake is refused before anythi
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -21,17 +20,17 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from distkeras_grid.cli.console import print_note
 from distkeras_grid.cli.model_functions import load_function
+from distkeras_grid.dataset.manifest import decode_manifest
+from distkeras_grid.dataset.versions import present_manifest
 from distkeras_grid.errors import (
-    UNREADABLE,
     ConfigurationError,
     GridError,
     OutputExistsError,
     PathNotFoundError,
 )
 from distkeras_grid.spark.atomic_output import Output, OutputKind
-from distkeras_grid.spark.dataframes import MANIFEST, check_present
+from distkeras_grid.spark.dataframes import check_present
 from distkeras_grid.spark.storage import Storage
-from distkeras_grid.spark.tables import read_tables
 
 # A healthy NameNode answers in milliseconds, a process on a busy host takes seconds. If WebHDFS
 # does not answer in this time, it is not asked again, and the checks follow in the session.
@@ -215,12 +214,18 @@ HERE = ThisProcess()
 
 def check_splits(data: str, splits: Iterable[str | None], place: DriverEnvironment = HERE) -> None:
     """Refuse a split that a data set of tiles does not have, as far as that can be told."""
-    asked, uri = tuple(filter(None, splits)), f"{data.rstrip('/')}/{MANIFEST}"
+    asked = tuple(filter(None, splits))
     if not asked or any(sign in data for sign in GLOB):
         return
-    content = _asked(uri, place, lambda files: files.read(uri))
-    if content is not None and (split_of := read_tables(content.decode(), uri).splits()):
+    present = present_at(data, place)
+    if present is not None and (split_of := decode_manifest(present[1], data).splits()):
         check_present(asked, set(split_of.values()), data)
+
+
+def present_at(data: str, place: DriverEnvironment = HERE) -> tuple[int, bytes] | None:
+    """Return number and manifest of a data set's version, None where they cannot be told."""
+    root = data.rstrip("/")
+    return _asked(root, place, lambda files: present_manifest(root, files.list_names, files.read))
 
 
 def check_fold(split: str | None, fold: str | None, give: str = VALIDATION_HINT) -> None:
@@ -262,18 +267,6 @@ def in_later_attempt() -> bool:
     """Whether this process works for a driver that YARN has started again."""
     match = _CONTAINER.fullmatch(os.environ.get("CONTAINER_ID", ""))
     return match is not None and int(match[1]) > 1
-
-
-def json_at(uri: str, place: DriverEnvironment = HERE) -> dict[str, Any] | None:
-    """Return the object in a small JSON file, None where it cannot be told."""
-    content = _asked(uri, place, lambda files: files.read(uri))
-    if content is None:
-        return None
-    try:
-        value = json.loads(content)
-    except UNREADABLE:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def check_output_file(uri: str | None, *, overwrite: bool, place: DriverEnvironment = HERE) -> None:

@@ -17,6 +17,7 @@ from distkeras_grid.cli.console import print_result, report
 from distkeras_grid.cli.exit_codes import exit_codes_help, run_command
 from distkeras_grid.cli.spinner import spinner
 from distkeras_grid.cli.trainer_options import trainer_arguments
+from distkeras_grid.dataset.manifest import Manifest, decode_manifest
 from distkeras_grid.errors import (
     UNREADABLE,
     BusyError,
@@ -25,8 +26,6 @@ from distkeras_grid.errors import (
     SchemaError,
 )
 from distkeras_grid.spark import dataframes
-from distkeras_grid.spark.dataframes import MANIFEST
-from distkeras_grid.spark.versions import Version
 
 if TYPE_CHECKING:
     from distkeras_grid.spark.storage import Storage
@@ -41,37 +40,6 @@ LEFTOVER = re.compile(r"_(\d{4}-\d\d-\d\dT\d{6}Z)\.[0-9a-f]{32}\.(?:tmp|old)")
 
 T = TypeVar("T")
 RunName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d{6}Z\Z")]
-
-
-class TiledSource(msgspec.Struct, frozen=True):
-    """What is needed of one image in ``_dataset.json``.
-
-    Its digest becomes a part of an SQL expression, so it is checked here.
-    """
-
-    status: str
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
-    split: str | None = None
-    update: int = -1
-    tiles: int = 1
-    set_aside: str | None = None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether rows of it are read: it may be excluded, or keep no tile."""
-        return self.status == "tiled" and self.tiles > 0 and self.set_aside is None
-
-
-class RetrainManifest(msgspec.Struct, frozen=True):
-    """What is needed of ``_dataset.json``; an update of None tells that it has no numbers."""
-
-    sources: tuple[TiledSource, ...]
-    last_update: int | None = None
-    history: tuple[Version, ...] = ()
-
-    def keeps(self, update: int) -> bool:
-        """Whether the version after this update can still be read."""
-        return update == self.last_update or any(each.number == update for each in self.history)
 
 
 class Latest(msgspec.Struct, frozen=True):
@@ -175,11 +143,13 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
     begun = read_begun(storage, runs, names)
     if begun is not None:
         left = begun.left
-        can = begun.run not in names and checkpoints.any(begun.run) and manifest.keeps(begun.update)
+        can = (
+            begun.run not in names and checkpoints.any(begun.run) and keeps(manifest, begun.update)
+        )
         if not begun.driver.precedes(driver) and not (can and arguments.get("resume")):
             left, begun = (*left, begun.run), None
     if begun is not None:
-        if begun.update != manifest.last_update and manifest.keeps(begun.update):
+        if begun.update != manifest.last_update and keeps(manifest, begun.update):
             version = begun.update
             manifest = read_manifest(storage, flags.data, version)
         manifest = until(manifest, begun.update)
@@ -195,7 +165,7 @@ def _add_run(storage: Storage, flags: argparse.Namespace, driver: Driver) -> Non
         return
     print_result(f"{len(new):,} new images {since}")
     name = datetime.now(UTC).strftime(NAME_FORMAT) if begun is None else begun.run
-    now = Begun(name, manifest.last_update or 0, driver, left)
+    now = Begun(name, manifest.last_update, driver, left)
     storage.write_text(f"{runs}/{BEGUN}", msgspec.json.encode(now).decode() + "\n", overwrite=True)
     run_flags = train_flags(flags, f"{runs}/{name}", latest, new)
     run_flags = argparse.Namespace(**vars(run_flags) | {"data_version": version})
@@ -312,16 +282,20 @@ def check(flags: argparse.Namespace) -> None:
         raise ConfigurationError(f"--keep takes a number from 1. Received: {flags.keep}.")
 
 
-def read_manifest(storage: Storage, data: str, version: int | None = None) -> RetrainManifest:
-    """Return what a data set of tiles says of itself, or of a version that it keeps."""
-    uri = f"{data.rstrip('/')}/{MANIFEST}"
-    text = None if version is None else dataframes.read_manifest(storage, data.rstrip("/"), version)
-    manifest = parse(storage.read_text(uri) if text is None else text, RetrainManifest, uri)
-    if manifest.last_update is None:
+def read_manifest(storage: Storage, data: str, version: int | None = None) -> Manifest:
+    """Return the manifest of a data set of tiles, or of a version that it keeps."""
+    root = data.rstrip("/")
+    content = dataframes.read_manifest(storage, root, version)
+    if content is None or (manifest := decode_manifest(content, root)).last_update < 0:
         raise ConfigurationError(
             f"{data} does not tell what is new in it. Make it by `distkeras-grid tile`."
         )
     return manifest
+
+
+def keeps(manifest: Manifest, number: int) -> bool:
+    """Whether a version can still be read."""
+    return number in (manifest.last_update, *(each.number for each in manifest.history))
 
 
 def parse(text: str, kind: type[T], uri: str) -> T:
@@ -354,19 +328,10 @@ def read_begun(storage: Storage, runs: str, names: Sequence[str]) -> Begun | Non
         return None
 
 
-def until(manifest: RetrainManifest, update: int) -> RetrainManifest:
-    """Return a data set's manifest without the images of later updates.
-
-    Examples
-    --------
-    >>> both = TiledSource("tiled", update=3), TiledSource("tiled", update=4)
-    >>> manifest = RetrainManifest(both, 4)
-    >>> until(manifest, 3) == RetrainManifest((TiledSource("tiled", update=3),), 3)
-    True
-    """
-    return RetrainManifest(
-        tuple(each for each in manifest.sources if each.update <= update), update
-    )
+def until(manifest: Manifest, update: int) -> Manifest:
+    """Return a data set's manifest without the images of later updates."""
+    sources = tuple(each for each in manifest.sources if (each.update or 0) <= update)
+    return msgspec.structs.replace(manifest, sources=sources, last_update=update)
 
 
 def model_of(runs: str, name: str) -> str:
@@ -374,24 +339,26 @@ def model_of(runs: str, name: str) -> str:
     return f"{runs}/{name}/model.keras"
 
 
-def new_sources(manifest: RetrainManifest, split: str | None, latest: Latest | None) -> list[str]:
+def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) -> list[str]:
     """Return the digests of a split's images with rows that the latest run has not seen.
 
     Examples
     --------
-    >>> old, new = "a" * 64, "b" * 64
-    >>> sources = (TiledSource("tiled", old, "train", 0), TiledSource("tiled", new, "train", 3))
+    >>> old = ImageRecord("a.png", "tiled", 4, sha256="a" * 64, split="train", update=0)
+    >>> new = ImageRecord("b.png", "tiled", 4, sha256="b" * 64, split="train", update=3)
     >>> latest = Latest("2026-11-21T020000Z", update=2)
-    >>> new_sources(RetrainManifest(sources, 3), "train", latest) == [new]
+    >>> new_sources(Manifest(sources=(old, new), last_update=3), "train", latest) == ["b" * 64]
     True
     """
     since = latest.update if latest else -1
-    if manifest.last_update is not None and since > manifest.last_update:
+    if since > manifest.last_update:
         since = -1  # The data set was made anew.
     return [
         each.sha256
         for each in manifest.sources
-        if each.has_rows and each.sha256 and each.update > since and split in (None, each.split)
+        # An image may keep no tile.
+        if each.has_rows and each.tiles and each.sha256
+        if (each.update or 0) > since and split in (None, each.split)
     ]
 
 

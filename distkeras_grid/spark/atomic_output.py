@@ -44,9 +44,6 @@ class OutputKind:
     # Patterns of names in a folder without its marker that a killed job began and that the next one
     # takes up
     unfinished: tuple[str, ...] = ()
-    # Patterns of names that only earlier releases wrote into such a folder. It can be read, and is
-    # neither changed nor replaced.
-    former: tuple[str, ...] = ()
     grows_by: str = ""  # For messages: how a job adds to such a folder
 
     def is_unfinished(self, names: list[str]) -> bool:
@@ -189,12 +186,6 @@ class Output:
                 "it is not replaced. Choose another output."
             )
         foreign = kind.foreign_files(names)
-        if foreign and all(_matches(name, kind.former) for name in foreign):
-            raise OutputExistsError(
-                f"{self.uri} is a {kind.name} of an earlier release (it holds {foreign[-1]}). It "
-                "can still be read, but not be changed or replaced. Choose another output, and "
-                "delete this one when the new one is complete."
-            )
         if foreign:
             raise OutputExistsError(
                 f"{self.uri} is a {kind.name}, but holds {foreign[0]}, too, so it is not "

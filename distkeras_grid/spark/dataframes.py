@@ -6,23 +6,24 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from distkeras_grid.dataset.manifest import (
+    VERSION_KEY,
+    LabelOverride,
+    Manifest,
+    decode_manifest,
+)
+from distkeras_grid.dataset.versions import choose, file_of, present_manifest, refuse_incomplete
 from distkeras_grid.errors import ConfigurationError, PathNotFoundError, SchemaError
 from distkeras_grid.spark.columns import refuse_stream
 from distkeras_grid.spark.groups import with_groups
 from distkeras_grid.spark.session import refuse_connect
 from distkeras_grid.spark.storage import Storage, escaped
 from distkeras_grid.spark.storage_errors import translated
-from distkeras_grid.spark.tables import VERSION_KEY, ImageTable, LabelOverride, read_tables
-from distkeras_grid.spark.versions import check_manifest, choose, file_of, read_history
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPLIT_COLUMN, IMAGE_COLUMN, DIGEST_COLUMN = "split", "image", "source_sha256"
-# The file that the tiling job writes beside its tiles.
-MANIFEST = "_dataset.json"
-# The file that is there while that job publishes tiles, and after it was killed meanwhile.
-JOURNAL = "_update.json"
 
 # Rows of files, and joins whose other side is broadcast by a hint: Spark computes the same rows in
 # the same order each time.
@@ -73,73 +74,55 @@ def read_parquet(spark: SparkSession, path: str, *, version: int | str | None = 
     point in time.
     """
     root = path.rstrip("/")
-    tables = _tables_of(spark, root, version)
-    return mark_data_set(_corrected(_read_files(spark, root, tables), tables))
+    manifest = _manifest_of(spark, root, version)
+    return mark_data_set(_corrected(_read_files(spark, root, manifest), manifest))
 
 
-def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> str | None:
-    """Return the manifest of a data set, None where it has none."""
-    uri = f"{path}/{MANIFEST}"
-    if not _is_published(storage, path):
+def read_manifest(storage: Storage, path: str, version: int | str | None = None) -> bytes | None:
+    """Return the manifest of a version of a data set, None where it has no manifest."""
+    present = present_manifest(path, storage.list_names, storage.read_bytes)
+    if present is None:
         if version is not None:
             raise SchemaError(
                 f"{path!r} is not a data set of tiles, and has no version {version!r}."
             )
         return None
-    present = storage.read_text(uri)
+    number, content = present
     if version is None:
-        return present
-    former = choose(read_history(present, uri), version, path)
+        return content
+    former = choose(decode_manifest(content, f"{path}/{file_of(number)}"), version, path)
     if former is None:
-        return present
+        return content
     try:
-        return check_manifest(storage.read_text(f"{path}/{file_of(former.number)}"), former, path)
+        return storage.read_bytes(f"{path}/{file_of(former.number)}")
     except PathNotFoundError as error:
-        raise SchemaError(
-            f"Version {version} of {path!r} is not kept any more: it was deleted a moment ago."
-        ) from error
+        raise SchemaError(f"Version {version} of {path!r} is not kept any more.") from error
 
 
-def _is_published(storage: Storage, path: str) -> bool:
-    """Tell whether there is a data set of tiles; refuse one that is not complete yet."""
-    uri = f"{path}/{MANIFEST}"
-    if storage.exists(uri):
-        return True
-    publishing = storage.exists(f"{path}/{JOURNAL}")
-    # The manifest comes before the journal goes, so it may be there by now.
-    if storage.exists(uri):
-        return True
-    if publishing:
-        raise PathNotFoundError(
-            f"The data set of tiles in {path!r} is not complete. Wait until the command that "
-            "writes it has ended. If that was killed, run it again, which completes it."
-        )
-    return False
+def _manifest_of(spark: SparkSession, path: str, version: int | str | None) -> Manifest:
+    content = read_manifest(Storage(spark), path, version)
+    return Manifest() if content is None else decode_manifest(content, path)
 
 
-def _tables_of(spark: SparkSession, path: str, version: int | str | None) -> ImageTable:
-    manifest = read_manifest(Storage(spark), path, version)
-    return ImageTable() if manifest is None else read_tables(manifest, f"{path}/{MANIFEST}")
-
-
-def _read_files(spark: SparkSession, path: str, tables: ImageTable) -> DataFrame:
+def _read_files(spark: SparkSession, path: str, manifest: Manifest) -> DataFrame:
     """Return the rows of the files that a manifest lists, or of all where it lists none.
 
-    While `tile --update` publishes a change, or after it was killed while doing so, there may be
-    other folders beside them.
+    Beside them there may be folders of former versions, and of runs that have not committed.
     """
     from pyspark.errors import AnalysisException
 
     storage, read = Storage(spark), path
-    if not tables.shards:
+    if not manifest.shards:
         # Of partitions that Java cannot name, Spark would read nothing.
         storage.check_names(path)
         # It may be a pattern of the user's.
-        read = escaped(path) if storage.exists(path) else path
+        if storage.exists(path):
+            read = escaped(path)
+            refuse_incomplete(path, storage.list_names(path))
     with translated("read", path):
         try:
-            if tables.shards:
-                folders = [f"{path}/{name}" for name in tables.shards]
+            if manifest.shards:
+                folders = [f"{path}/{name}" for name in manifest.shards]
                 return spark.read.option("basePath", path).parquet(*map(escaped, folders))
             return spark.read.parquet(read)
         except AnalysisException as error:
@@ -149,7 +132,7 @@ def _read_files(spark: SparkSession, path: str, tables: ImageTable) -> DataFrame
             ) from error
 
 
-def _corrected(frame: DataFrame, tables: ImageTable) -> DataFrame:
+def _corrected(frame: DataFrame, manifest: Manifest) -> DataFrame:
     """Return rows with what their images have now; files keep what was true when they were cut.
 
     Only images whose files say something else travel to the executors, and groups, which files
@@ -159,13 +142,13 @@ def _corrected(frame: DataFrame, tables: ImageTable) -> DataFrame:
     from pyspark.sql import functions as F
 
     spark = frame.sparkSession
-    if tables.image and IMAGE_COLUMN in frame.columns:
+    if manifest.image and IMAGE_COLUMN in frame.columns:
         # Later classes have later numbers, so the files' own metadata may lack some.
-        frame = frame.withMetadata(IMAGE_COLUMN, tables.image_metadata())
-    if aside := tables.set_aside():
+        frame = frame.withMetadata(IMAGE_COLUMN, manifest.image_metadata())
+    if aside := manifest.set_aside():
         gone = spark.createDataFrame(pa.table({DIGEST_COLUMN: pa.array(aside)}))
         frame = frame.join(F.broadcast(gone), DIGEST_COLUMN, "left_anti").select(*frame.columns)
-    return with_groups(apply_label_overrides(frame, tables.corrections()), tables.groups())
+    return with_groups(apply_label_overrides(frame, manifest.corrections()), manifest.groups())
 
 
 def apply_label_overrides(frame: DataFrame, corrections: Sequence[LabelOverride]) -> DataFrame:
@@ -206,17 +189,6 @@ def version_of(frame: DataFrame) -> dict[str, Any] | None:
     """Return number and hash of the data set's version that rows are of, or None."""
     versions = (field.metadata.get(VERSION_KEY) for field in frame.schema.fields)
     return next((version for version in versions if version), None)
-
-
-def read_shards(manifest: str, path: str) -> tuple[str, ...]:
-    """Return the folders that a manifest names, none where it has no shards.
-
-    Examples
-    --------
-    >>> read_shards('{"shards": ["shard=0", "shard=2"]}', "_dataset.json")
-    ('shard=0', 'shard=2')
-    """
-    return read_tables(manifest, path).shards
 
 
 def read_tiles(
@@ -262,20 +234,20 @@ def read_tiles(
     from distkeras_grid.spark.session import active_session
 
     spark, root = active_session(), path.rstrip("/")
-    tables = _tables_of(spark, root, version)
-    frame = _read_files(spark, root, tables)
+    manifest = _manifest_of(spark, root, version)
+    frame = _read_files(spark, root, manifest)
     if SPLIT_COLUMN not in frame.columns:
         raise SchemaError(
             f"{path!r} has no column {SPLIT_COLUMN!r}, so it is not a data set of tiles. Received: "
             f"columns {', '.join(frame.columns)}. Read it with spark.read.parquet(path)."
         )
     if fold is not None:
-        return _read_fold(frame, root, tables, splits, fold)
-    present = set(tables.splits().values())
-    if not tables.sources:
+        return _read_fold(frame, root, manifest, splits, fold)
+    present = set(manifest.splits().values())
+    if not manifest.sources:
         present = {row[0] for row in frame.select(SPLIT_COLUMN).distinct().collect()}
     check_present(splits, present, path)
-    return [_read_split(frame, tables, name) for name in splits]
+    return [_read_split(frame, manifest, name) for name in splits]
 
 
 def check_present(splits: tuple[str, ...], present: Collection[str], what: str) -> None:
@@ -288,25 +260,25 @@ def check_present(splits: tuple[str, ...], present: Collection[str], what: str) 
         )
 
 
-def _read_split(frame: DataFrame, tables: ImageTable, split: str) -> DataFrame:
+def _read_split(frame: DataFrame, manifest: Manifest, split: str) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if stored := sorted(tables.stored_splits(split)):
+    if stored := sorted(manifest.stored_splits(split)):
         # Spark opens only these folders; behind a join it would open all.
         frame = frame.where(F.col(SPLIT_COLUMN).isin(stored))
-    return mark_data_set(_corrected(frame, tables).where(F.col(SPLIT_COLUMN) == split))
+    return mark_data_set(_corrected(frame, manifest).where(F.col(SPLIT_COLUMN) == split))
 
 
 def _read_fold(
-    frame: DataFrame, path: str, tables: ImageTable, splits: tuple[str, ...], column: str
+    frame: DataFrame, path: str, manifest: Manifest, splits: tuple[str, ...], column: str
 ) -> list[DataFrame]:
     """Return the splits of one fold, as `read_tiles` does; no tile is stored again for it."""
     from pyspark.sql import functions as F
 
     spark = frame.sparkSession
-    now = tables.in_fold(column, path)
+    now = manifest.in_fold(column, path)
     check_present(splits, set(now.values()), f"{path}, {column}")
-    corrected = _corrected(frame, tables).drop(SPLIT_COLUMN)
+    corrected = _corrected(frame, manifest).drop(SPLIT_COLUMN)
     frames = []
     for name in splits:
         rows = [(source,) for source, split in now.items() if split == name]

@@ -402,8 +402,9 @@ class Storage:
         context.rename(source, target, options)
 
     def _rename_local(self, file_system: Any, source: Any, target: Any, *, overwrite: bool) -> None:
-        """Rename a local file and replace another in one step, which Hadoop does not do.
+        """Rename a local file in one step, which replaces another or fails if there is one.
 
+        Hadoop does neither, and a rename of Java's would replace a file that comes after its check.
         Checksums lie in files of their own, and may be left of a file that was deleted by hand. At
         each moment a file has its own one or none.
         """
@@ -412,11 +413,15 @@ class Storage:
         raw.delete(checksum, False)
         files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
         options = self._gateway.new_array(self.jvm.java.nio.file.CopyOption, int(overwrite))
-        if overwrite:
-            options[0] = self.jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
         none = self._gateway.new_array(self.jvm.java.lang.String, 0)
         old, new = (paths.get(path.toUri().getPath(), none) for path in (source, target))
-        files.move(old, new, options)
+        if overwrite:
+            options[0] = self.jvm.java.nio.file.StandardCopyOption.ATOMIC_MOVE
+            files.move(old, new, options)
+        elif _link(files, new, old):
+            files.delete(old)
+        else:
+            files.move(old, new, options)
         former = file_system.getChecksumFile(source)
         if raw.exists(former):
             raw.rename(former, checksum)
@@ -593,6 +598,21 @@ def _durably(source: str, target: str) -> Iterator[None]:
             f"{target} has its name, but the disk does not keep it: {error.strerror}. Look at the "
             "disk before you go on."
         ) from error
+
+
+def _link(files: Any, new: Any, old: Any) -> bool:
+    """Give a file a second name; return False on disks without hard links."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        files.createLink(new, old)
+    except Py4JJavaError as error:
+        # "Operation not permitted", "Operation not supported": what the disk says varies.
+        kinds = ("FileSystemException", "UnsupportedOperationException")
+        if error.java_exception.getClass().getSimpleName() in kinds:
+            return False
+        raise
+    return True
 
 
 def _is_local(file_system: Any) -> bool:

@@ -28,9 +28,8 @@ import numpy as np
 import psutil
 
 from data_prep import TileSpec, TilingSettings, update_tiles
-from data_prep.dataset.dataset_lock import DatasetLock
+from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import FileInfo, diff_folder
-from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.plan import pluralize
 from data_prep.dataset.shards import Shards
 from data_prep.dataset.update import make_plan
@@ -229,17 +228,17 @@ def planning(spark: Any, root: Path, images: int) -> None:
     storage = Storage(spark)
     print(f"{format_bytes(int(_of_all(_memory)))} of Python and the JVM before the first image")
     for night, count in (("a first", images), ("another", images + 1)):
-        with measuring() as cost, DatasetLock(storage, settings.output, print) as owner:
+        with measuring() as cost:
             planned = _planned(spark, count, settings)
             _search(storage, planned, settings.output)
-            shards = Uncut(spark, settings, owner, None, lambda _: None)
+            shards = Uncut(spark, settings, None, lambda _: None)
             content = shards.publish(planned)
         new = len(planned.actions.to_tile) - len(planned.actions.replaced)
         print(
             f"planning, searching and publishing {night} night of {count:,} images, {new:,} new: "
             f"{cost}"
         )
-    manifest = Path(settings.output, "_dataset.json").stat().st_size
+    manifest = Path(settings.output, "_versions", f"{content['last_update']}.json").stat().st_size
     print(
         f"  a manifest of {format_bytes(manifest)}, written {content['last_update'] + 1} times; "
         f"{len(content['shards']):,} shards"
@@ -247,9 +246,7 @@ def planning(spark: Any, root: Path, images: int) -> None:
 
 
 def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:
-    manifest, storage = f"{settings.output}/_dataset.json", Storage(spark)
-    basis = storage.read_text(manifest) if storage.exists(manifest) else None
-    before = None if basis is None else DataSet.from_text(basis)
+    before = read_head(Storage(spark), settings.output)
     records = before.entries if before else {}
     names = [f"class{i % 5}/specimen{i // 50:05}/{i:06}.tif" for i in range(images)]
     files = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
@@ -269,7 +266,7 @@ def _planned(spark: Any, images: int, settings: TilingSettings) -> UpdatePlan:
     }
     listing = Listing(files, {}, labels, labels, problems, frozenset())
     fingerprints = Fingerprints({}, {})
-    return plan_update(before, basis, records, listing, diff, scans, fingerprints, settings)
+    return plan_update(before, before, records, listing, diff, scans, fingerprints, settings)
 
 
 def _search(storage: Storage, night: UpdatePlan, root: str) -> None:

@@ -28,7 +28,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from data_prep import TileSpec
-from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.plan import TilingPlan, plan_units
 from data_prep.dataset.schema import image_field
 from data_prep.geometry.tiler import iter_tiles
@@ -43,6 +42,7 @@ from data_prep.spark.passes import (
     write_tiles,
 )
 from data_prep.spark.scan import Reader, one_image_a_batch
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.spark.session import build_session, task_slots
 from tests.benchmarks.scale import measuring
 from tests.benchmarks.tables import print_head, print_row

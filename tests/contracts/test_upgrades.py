@@ -12,7 +12,8 @@ import pytest
 from packaging.version import Version
 
 import distkeras_grid
-from distkeras_grid.errors import ConfigurationError, UnknownArgumentError
+from data_prep.cli import versions
+from distkeras_grid.errors import ConfigurationError, SchemaError, UnknownArgumentError
 from tests.fixtures.write import FOLDER, main, rows_of, trainer_of
 
 RELEASES = sorted(
@@ -85,6 +86,11 @@ def test_tiles_are_read_and_updated(spark, written):
     from tests.fixtures.write import SIZE, images
 
     folder, told = written
+    with pytest.raises(SchemaError, match="--convert"):
+        rows_of(folder)
+    files = {path: path.stat().st_mtime_ns for path in folder.glob("tiles/shard=*/**/*")}
+    assert versions.main(["--data", f"file:{folder}/tiles", "--convert"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in files} == files
     assert rows_of(folder).count() == told["tiles"]
     before = {tuple(row) for row in rows_of(folder).select("source", "x", "y", "split").collect()}
     images(folder / "images", 8)
@@ -99,7 +105,7 @@ def test_tiles_are_read_and_updated(spark, written):
     tile_images(settings, spark=spark, say=lambda _: None)
     after = {tuple(row) for row in rows_of(folder).select("source", "x", "y", "split").collect()}
     assert before <= after
-    found = {row.source for row in spark.read.parquet(f"file:{folder}/tiles").collect()}
+    found = {row.source for row in rows_of(folder).collect()}
     assert len(found) == 8
 
 

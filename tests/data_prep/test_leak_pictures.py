@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tifffile
 
-from data_prep.dataset.manifest import LEFT_OUT, REMOVED, TILED, ImageRecord
 from data_prep.images.content_hash import pixel_digest
 from data_prep.images.file_access import OpenFile
 from data_prep.images.open_image import MAX_PIXELS
@@ -18,9 +17,9 @@ from data_prep.spark import presplit_folder
 from data_prep.spark.leak_check import FIRST_FOLDER, leaks_of_folds, pictures_of
 from data_prep.spark.presplit_folder import PixelMeasure, divided
 from data_prep.splits.leakage import find_leaks
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.folds import Folds
+from distkeras_grid.dataset.manifest import LEFT_OUT, REMOVED, TILED, DuplicatePair, ImageRecord
 from distkeras_grid.errors import EmptyDataError, ImageError, LabelError
-from distkeras_grid.spark.folds import Folds
 
 
 def entry(source, split, status=TILED, pixels="c", group=None):

@@ -91,10 +91,10 @@ def predicted(grid: Grid, tiles: str, trained: str) -> str:
 
 
 def test_tiles_lie_on_hdfs_with_what_describes_them(client: InsecureClient, tiles: str) -> None:
-    manifest = read_json(client, f"{ROOT}/tiles/_dataset.json")
+    manifest = read_json(client, f"{ROOT}/tiles/_versions/0.json")
     assert manifest["image"]["distkeras_grid"]["shape"] == [64, 64, 1]
     splits = {"split=train", "split=validation", "split=test"}
-    assert splits <= set(client.list(f"{ROOT}/tiles/shard=0"))
+    assert splits <= set(client.list(f"{ROOT}/tiles/{manifest['shards'][0]}"))
 
 
 def test_training_with_the_driver_in_a_container(client: InsecureClient, trained: str) -> None:
@@ -118,7 +118,7 @@ def test_exports_go_to_hdfs_by_the_tasks_themselves(
         "export",
         *("--data", tiles, "--format", kind, "--split", "test", "--output", f"hdfs://{output}"),
     )
-    counts = read_json(client, f"{ROOT}/tiles/_dataset.json")["counts"]["test"]
+    counts = read_json(client, f"{ROOT}/tiles/_versions/0.json")["counts"]["test"]
     files = [
         f"{folder}/{name}"
         for folder, _, names in client.walk(output)

@@ -417,4 +417,4 @@ def test_submit_with_a_keytab_waits_for_the_end_in_cluster_mode(
         timeout=600,
     )
     assert done.returncode == ExitCode.OK, done.stderr
-    assert "_dataset.json" in secure.names("/tmp/tiles-submitted")
+    assert "_versions" in secure.names("/tmp/tiles-submitted")

@@ -119,7 +119,7 @@ def read(files: InsecureClient, path: str) -> Any:
 def test_a_tiled_data_set_is_trained_on_in_containers(
     files: InsecureClient, tiles: str, trained: str
 ) -> None:
-    assert "_dataset.json" in files.list(tiles)
+    assert "_versions" in files.list(tiles)
     assert set(files.list(trained)) == {"model.keras", "history.jsonl", "run.json"}
     run = read(files, f"{trained}/run.json")
     assert run["master"] == "yarn"

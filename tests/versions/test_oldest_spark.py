@@ -66,7 +66,7 @@ def test_tiling_training_and_predictions(
         env=environment,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    manifest = json.loads((tmp_path / "tiles" / "_dataset.json").read_text())
+    manifest = json.loads((tmp_path / "tiles" / "_versions" / "0.json").read_text())
     for trainer in ("ADAG", "AveragingTrainer"):
         run = json.loads((tmp_path / trainer / "run.json").read_text())
         assert run["versions"]["pyspark"] == manifest["versions"]["pyspark"] == oldest_claimed()

@@ -3,7 +3,7 @@ import pytest
 from data_prep import TilingSettings, UpdateResult
 from data_prep.cli import tile
 from data_prep.cli.tile import build_parser, main
-from distkeras_grid.errors import OutputExistsError
+from distkeras_grid.errors import OutputExistsError, SchemaError
 
 
 @pytest.fixture
@@ -125,32 +125,32 @@ def test_help_tells_every_default_and_exit_code():
         assert word in text
 
 
-def former_release(root):
-    """A data set as it was written before there were shards, to which a night has added one."""
-    for name in ("split=train", "split=test", "shard=1"):
-        (root / name).mkdir(parents=True)
-        (root / name / "part-0.parquet").write_text("tiles")
-    (root / "_SUCCESS").write_text("")
-    (root / "_dataset.json").write_text('{"sources": []}')
-
-
 @pytest.mark.parametrize("flags", [{}, {"update": True}, {"overwrite": True}])
-def test_tiles_of_an_earlier_release_are_refused_and_not_touched(tmp_path, monkeypatch, flags):
+def test_tiles_of_an_earlier_layout_are_refused_and_not_touched(tmp_path, monkeypatch, flags):
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     (tmp_path / "raw").mkdir()
-    former_release(tmp_path / "tiles")
+    (tmp_path / "tiles" / "shard=0").mkdir(parents=True)
+    (tmp_path / "tiles" / "_dataset.json").write_text("{}")
     before = sorted(tmp_path.rglob("*"))
     settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", **flags)
-    with pytest.raises(OutputExistsError, match=r"earlier release \(it holds split=train\)"):
+    with pytest.raises(SchemaError, match="--convert"):
         tile.check_before_spark(settings)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["thesis.txt", "_ingest.json"])
-def test_what_is_something_else_besides_is_no_earlier_release(tmp_path, name):
+def test_what_is_something_else_besides_is_not_replaced(tmp_path):
     (tmp_path / "raw").mkdir()
-    former_release(tmp_path / "tiles")
-    (tmp_path / "tiles" / name).write_text("")
+    (tmp_path / "tiles" / "_versions").mkdir(parents=True)
+    (tmp_path / "tiles" / "_versions" / "4.json").write_text("{}")
+    (tmp_path / "tiles" / "_ingest.json").write_text("")
     settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles", overwrite=True)
     with pytest.raises(OutputExistsError, match="Move that elsewhere"):
+        tile.check_before_spark(settings)
+
+
+def test_what_a_killed_first_run_has_left_is_taken_up(tmp_path):
+    (tmp_path / "raw").mkdir()
+    settings = TilingSettings(f"file:{tmp_path}/raw", f"file:{tmp_path}/tiles")
+    for name in ("shard=0-20261127T113000-1f2e3d4c", "_likeness", "_versions"):
+        (tmp_path / "tiles" / name).mkdir(parents=True)
         tile.check_before_spark(settings)

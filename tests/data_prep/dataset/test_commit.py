@@ -1,618 +1,256 @@
-"""A change of a data set, stopped after each step, and two runs that meet in the middle of theirs.
+"""The commit of a version, stopped after each step, and two runs that meet at any point of theirs.
 
-The plans run on a model of a file system that does each operation as HDFS does: whole or not at
-all. `test_update.py` kills real nights on real files.
+They run on a model of a file system that does each operation as HDFS does: whole or not at all.
+`test_update.py` kills real nights on real files.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from data_prep.dataset import commit
-from data_prep.dataset.commit import (
-    Delete,
-    Move,
-    Names,
-    Read,
-    ShardDelta,
-    Write,
-    execute,
-    new_name,
-    owner_of,
-    owners,
-    publish,
-    read_decision,
-    recover,
-    recover_commit,
-    shard_name,
-)
-from distkeras_grid.errors import (
-    BusyError,
-    DataError,
-    GridError,
-    OutputExistsError,
-    PathNotFoundError,
-    SchemaError,
-    StorageError,
-)
-from distkeras_grid.spark.dataframes import read_shards
-from tests.interleaving import Exploration
+from data_prep.dataset.commit import Transaction, read_head, run_id, uncommitted, vacuum
+from data_prep.dataset.manifest import DataSet
+from distkeras_grid.errors import GridError, OutputExistsError, PathNotFoundError, StorageError
+from tests.data_prep.dataset.test_croissant import IMAGE, manifest
+from tests.interleaving import Exploration, at_once, perform
 
-A, B, C = ("a" * 32, "b" * 32, "c" * 32)
 ROOT = "/tiles"
+RUNS = ("20261127T113000-0000000a", "20261127T113000-0000000b")
+OLD, DAY = "20200101T000000-0123abcd", "2020-01-02T00:00:00+00:00"
 
 
-@dataclass
-class Disk:
-    """Names in one folder and what they hold."""
-
-    held: dict[str, str] = field(default_factory=dict)
-
-    def exists(self, uri):
-        name = uri.removeprefix(f"{ROOT}/")
-        return uri == ROOT or any(each == name or each.startswith(f"{name}/") for each in self.held)
-
-    def list_names(self, uri):
-        if not self.exists(uri):
-            raise PathNotFoundError(uri)
-        below = f"{uri}/".removeprefix(f"{ROOT}/")
-        inside = (each.removeprefix(below) for each in self.held if each.startswith(below))
-        return sorted({each.split("/")[0] for each in inside})
-
-    def make_dirs(self, uri):
-        assert uri == f"{ROOT}/_versions"
-
-    def read_text(self, uri):
-        if not self.exists(uri):
-            raise PathNotFoundError(uri)
-        return self.held[uri.removeprefix(f"{ROOT}/")]
-
-    def write_in_place(self, uri, text):
-        self.held[uri.removeprefix(f"{ROOT}/")] = text
-
-    def rename(self, source, target, *, overwrite=False):
-        source, target = (uri.removeprefix(f"{ROOT}/") for uri in (source, target))
-        if target in self.held and not overwrite:
-            raise OutputExistsError(target)
-        self.held[target] = self.held.pop(source)
-
-    def delete(self, uri):
-        return self.held.pop(uri.removeprefix(f"{ROOT}/"), None) is not None
+def content(number, *shards, **more):
+    return {
+        **manifest(IMAGE),
+        **{"shards": list(shards), "last_shard": len(shards) - 1, "last_update": number},
+        **more,
+    }
 
 
-def manifest(*shards, note=""):
-    shards = {"shards": [shard_name(number) for number in shards], "last_shard": max(shards)}
-    return json.dumps({**shards, "note": note})
+def version(number, *shards):
+    times = {"created": DAY, "replaced": DAY}
+    return {"number": number, "hash": "a" * 64, **times, "shards": list(shards), "tiles": 4}
 
 
-class Actor:
-    """A run that does one operation at a time, and gives up what it has begun when it fails."""
-
-    def __init__(self, disk, plan, name):
-        self.disk, self.name = disk, name
-        self.plan = self._whole(plan)
-        self.pending = next(self.plan)
-        self.error: GridError | None = None
-        self.ended = False
-        self.steps = 0
-
-    def _whole(self, plan):
-        try:
-            yield from plan
-        except GridError as error:
-            self.error = error
-            yield from recover({self.name}, finish=False)
-        else:
-            yield Delete(commit.owner_name(self.name))
-
-    def step(self):
-        """Do one operation and check that a reader sees a whole data set."""
-        if self.ended:
-            return
-        self.steps += 1
-        try:
-            result: Any = commit._do(self.disk, ROOT, self.pending)
-        except GridError as error:
-            self._advance(self.plan.throw, error)
-        else:
-            self._advance(self.plan.send, result)
-        seen(self.disk)
-
-    def _advance(self, how, value):
-        try:
-            self.pending = how(value)
-        except StopIteration:
-            self.ended = True
-
-    def run(self, steps=10**6):
-        for _ in range(steps):
-            if self.ended:
-                return self
-            self.step()
-        return self
+def start(*manifests):
+    """Files of a data set with these manifests, each with its shards."""
+    disk = {f"{ROOT}/_versions/{each['last_update']}.json": encoded(each) for each in manifests}
+    return disk | {f"{ROOT}/{name}/part": b"tiles" for each in manifests for name in each["shards"]}
 
 
-def seen(disk):
-    """What a reader of the manifest sees."""
-    return {name: disk.held[name] for name in read_shards(disk.held["_dataset.json"], "")}
+def encoded(manifest):
+    return json.dumps(manifest).encode()
 
 
-def start():
-    """Shards 0 and 1 are there; run A has written 2 and 3, which replace 0."""
-    disk = Disk({"shard=0": "a b", "shard=1": "c", "_dataset.json": manifest(0, 1)})
-    disk.held |= {f"_owner.{A}": "", new_name(2, A): "a", new_name(3, A): "b2 d"}
-    return disk
-
-
-def plan_of_a(come=(2, 3)):
-    return publish(A, ShardDelta(list(come), go=[0]), manifest(1, *come), manifest(0, 1))
-
-
-def night_of_a(disk):
-    return Actor(disk, plan_of_a(), A)
-
-
-def plan_of_b():
-    """B takes A for dead, ends what A began, and publishes one more shard that replaces 1."""
-    yield Write(f"_owner.{B}", "")
-    taken = yield from recover_commit({A})
-    basis = yield Read("_dataset.json")
-    stand = [int(name[6:]) for name in read_shards(basis, "")]
-    number = max(*stand, taken.last) + 1
-    yield Write(new_name(number, B), "new of B")
-    after = manifest(*[n for n in stand if n != 1], number, note="B")
-    yield from publish(B, ShardDelta([number], [1]), after, basis)
-
-
-BEFORE = {"shard=0": "a b", "shard=1": "c"}
-AFTER = {"shard=1": "c", "shard=2": "a", "shard=3": "b2 d"}
-
-
-def clean(disk):
-    """No name but those of the data set."""
-    return set(disk.held) == {*seen(disk), "_dataset.json"}
-
-
-def count_steps(night):
-    return night(start()).run().steps
-
-
-def test_a_whole_night():
-    disk = start()
-    night = night_of_a(disk).run()
-    assert (night.error, seen(disk)) == (None, AFTER)
-    assert clean(disk)
-
-
-@pytest.mark.parametrize("steps", range(count_steps(night_of_a) + 1))
-def test_killed_after_any_step_it_is_all_or_nothing_after_the_next(steps):
-    disk = start()
-    night_of_a(disk).run(steps)
-    journal = disk.held.get("_update.json")
-    outcome = execute(disk, ROOT, recover({A}))
-    assert (outcome is None) == (journal is None)
-    assert seen(disk) in (BEFORE, AFTER)
-    if journal is not None:
-        assert (outcome, seen(disk)) == ("finished", AFTER)
-    assert clean(disk)
-
-
-@pytest.mark.parametrize("steps", range(count_steps(night_of_a) + 1))
-def test_the_one_that_recovers_can_be_killed_too(steps):
-    disk = start()
-    night_of_a(disk).run(steps)
-    for killed in range(30):
-        again = Disk(dict(disk.held))
-        Actor(again, recover({A}), C).run(killed)
-        execute(again, ROOT, recover({A}))
-        assert seen(again) in (BEFORE, AFTER)
-        assert clean(again)
-
-
-@pytest.mark.parametrize("lost", [new_name(2, A), new_name(3, A), f"_dataset.{A}"])
-def test_a_change_that_cannot_be_finished_is_undone_once_and_for_all(lost):
-    """Today's defect: a journal without its source failed every night until somebody deleted it."""
-    for steps in range(count_steps(night_of_a) + 1):
-        disk = start()
-        night = night_of_a(disk).run(steps)
-        was_there = disk.held.pop(lost, None) is not None
-        outcome = execute(disk, ROOT, recover({A}))
-        if was_there and "_update.json" in disk.held:
-            raise AssertionError("the journal stays")
-        assert seen(disk) == (BEFORE if was_there else seen(disk))
-        assert seen(disk) in (BEFORE, AFTER)
-        assert outcome in (None, "undone", "finished")
-        assert clean(disk), (steps, night.pending)
-
-
-def test_a_night_whose_shard_was_swept_decides_nothing():
-    disk = start()
-    del disk.held[new_name(3, A)]
-    night = night_of_a(disk).run()
-    assert isinstance(night.error, OutputExistsError)
-    assert seen(disk) == BEFORE
-    assert clean(disk)
-
-
-def test_a_night_planned_for_another_data_set_decides_nothing():
-    disk = start()
-    night = night_of_a(disk)
-    disk.held["_dataset.json"] = manifest(0, 1, note="another")
-    night.run()
-    assert isinstance(night.error, OutputExistsError)
-    assert seen(disk) == BEFORE
-    assert clean(disk)
-
-
-def acting(name, plan):
-    """A run that gives up what it has begun when it fails, as an actor of an `Exploration`."""
+def night(run, commits=1):
+    """A run that adds shards to what it finds, committing each; it returns its last version."""
 
     def act(files):
-        try:
-            execute(files, ROOT, plan())
-        except GridError:
-            execute(files, ROOT, recover({name}, finish=False))
-            raise
-        execute(files, ROOT, (x for x in [Delete(commit.owner_name(name))]))
+        head = read_head(files, ROOT)
+        with Transaction(files, ROOT, head) as transaction:
+            transaction._run = run
+            for _ in range(commits):
+                number, folder = transaction.new_shard()
+                files.write_bytes(f"{folder}/half", b"")
+                files.write_bytes(f"{folder}/part", b"tiles")
+                former = transaction.head
+                names = [] if former is None else former.content["shards"]
+                more = {"last_shard": number}
+                last = -1 if former is None else former.last_update
+                transaction.commit(content(last + 1, *names, transaction.name(number), **more))
+        return transaction.head.last_update
 
     return act
 
 
-def held_in(state):
-    """The data set of a state of an `Exploration`."""
-    return Disk({name.removeprefix(f"{ROOT}/"): text.decode() for name, text in state.disk.items()})
+def seen(disk):
+    """The version that a reader gets at this moment; all its shards are there, and whole."""
+    head = read_head(at_once(dict(disk)), ROOT)
+    if head is None:
+        return None
+    for name in head.content["shards"]:
+        assert disk[f"{ROOT}/{name}/part"] == b"tiles"
+    return head
 
 
-@functools.cache
-def left_by_the_third(held):
-    """What lies beside the data set when somebody has taken it over from A and B, both killed."""
-    disk = Disk(dict(held))
-    execute(disk, ROOT, recover_commit({A, B}))
-    return set(disk.held) - {*seen(disk), "_dataset.json"}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("come", "switches"),
-    [
-        ([2], 3),
-        pytest.param([2, 3], 3, marks=pytest.mark.full),
-        pytest.param([2], 4, marks=pytest.mark.full),
-    ],
-)
-def test_a_sleeper_that_was_taken_for_dead_spoils_nothing_when_it_wakes(come, switches):
-    """Both can be killed between any two operations, and the third cleans up."""
-    rows = {2: "a", 3: "b2 d"}
-    disk = {f"{ROOT}/{name}": text.encode() for name, text in start().held.items()}
-    for number in rows.keys() - set(come):
-        del disk[f"{ROOT}/{new_name(number, A)}"]
-    actors = {"A": acting(A, lambda: plan_of_a(come)), "B": acting(B, plan_of_b)}
-    ends = set()
-    for state in Exploration(actors).states(disk, switches):
-        held = held_in(state)
-        found = set(seen(held).values())
-        # A that sleeps between its look at _update.json and the deletion of it deletes B's. If B
-        # is killed then, a former shard stays, which no reader of the manifest sees.
-        assert left_by_the_third(frozenset(held.held.items())) <= {"shard=1"}
+@pytest.mark.parametrize("first", [[], [content(0, f"shard=0-{OLD}")]], ids=["new", "update"])
+def test_of_two_runs_one_commits_whenever_they_meet_or_are_killed(first):
+    begins = len(first) - 1
+    runs = {"a": night(RUNS[0]), "b": night(RUNS[1], commits=2)}
+    ends = []
+    for state in Exploration(runs, hidden=True).states(start(*first), switches=2):
+        head = seen(state.disk)
+        number = -1 if head is None else head.last_update
+        assert begins <= number <= begins + 3
+        done = {name: each for name, each in state.ended.items() if each.error is None}
+        # Who has committed is read.
+        assert all(each.value <= number for each in done.values())
+        for each in state.ended.values():
+            if each.error is not None:
+                assert isinstance(each.error, OutputExistsError)
+                assert "--lock" in str(each.error)
         if len(state.ended) == 2:
-            assert all(isinstance(each.error, StorageError | None) for each in state.ended.values())
-            ended = tuple(name for name, each in state.ended.items() if each.error is None)
-            ends.add((ended, frozenset(found)))
-    of_a = {rows[number] for number in come}
-    both, only_b = frozenset({*of_a, "new of B"}), frozenset({"a b", "new of B"})
-    # What one of them was told to be published is there.
-    expected = {(("A", "B"), both), (("B",), both), (("B",), only_b)}
-    assert ends - {(("A",), frozenset({*of_a, "c"})), ((), frozenset({"a b", "c"}))} == expected
+            ends.append((len(done), number - begins))
+            left = at_once(dict(state.disk)).list_names(ROOT)
+            assert uncommitted(left, head) == []
+    # One after the other, or one against the other, which may have committed once.
+    assert set(ends) == {(2, 3), (1, 1), (1, 2)}
 
 
-@pytest.mark.full
-def test_a_sleeper_publishes_no_shard_that_was_deleted_in_part():
-    """A local disk deletes a folder file by file."""
-    disk = {f"{ROOT}/_dataset.json": manifest(0, 1).encode(), f"{ROOT}/_owner.{A}": b""}
-    for folder, part in itertools.product(["shard=0", "shard=1", new_name(2, A)], "12"):
-        disk[f"{ROOT}/{folder}/{part}"] = b"rows"
-    actors = {
-        "A": acting(A, lambda: plan_of_a([2])),
-        "B": acting(B, lambda: recover_commit({A})),
+def test_the_error_names_the_version_that_another_run_has_committed():
+    files = at_once(start(content(0, "shard=0-x")))
+    late = Transaction(files, ROOT, read_head(files, ROOT))
+    night(RUNS[0], commits=2)(files)
+    with pytest.raises(OutputExistsError, match=r"Version 2 of /tiles exists.*Run it again"):
+        late.check()
+    with pytest.raises(OutputExistsError, match="Version 2"):
+        late.commit(content(1))
+    with pytest.raises(OutputExistsError, match="Version 2"):
+        Transaction(files, ROOT, None).check()
+
+
+def test_a_commit_whose_answer_was_lost_is_one():
+    """A NameNode that restarts has done the rename, and the client asks again."""
+    disk = start()
+
+    def lossy(operation):
+        result = perform(disk, operation)
+        if operation[0] == "create":
+            raise StorageError("no answer")
+        return result
+
+    files = at_once(disk)
+    files._do = lossy
+    assert Transaction(files, ROOT, None).commit(content(0)).last_update == 0
+    assert seen(disk).last_update == 0
+
+
+def test_a_refused_commit_is_told_as_it_is():
+    files = at_once(start())
+    files.write_text = refuse
+    with pytest.raises(StorageError, match="quota"):
+        Transaction(files, ROOT, None).commit(content(0))
+
+
+def refuse(*_, **__):
+    raise StorageError("quota")
+
+
+def test_a_shard_that_is_gone_is_not_committed():
+    files = at_once(start(content(0, "shard=0-x")))
+    with pytest.raises(StorageError, match="is gone"):
+        commit_without_shard(files)
+    assert seen(files_of(files)).last_update == 0
+
+
+def commit_without_shard(files):
+    with Transaction(files, ROOT, read_head(files, ROOT)) as transaction:
+        transaction.new_shard()
+        transaction.commit(content(1))
+
+
+def files_of(files):
+    """All files of the data set."""
+    return {
+        f"{ROOT}/{name}/{each}": files.read_bytes(f"{ROOT}/{name}/{each}")
+        for name in files.list_names(ROOT)
+        for each in files.list_names(f"{ROOT}/{name}")
     }
-    ends = set()
-    for state in Exploration(actors, piecewise=True).states(disk, switches=2):
-        named = read_shards(state.disk[f"{ROOT}/_dataset.json"].decode(), "")
-        assert {f"{ROOT}/{name}/{part}" for name in named for part in "12"} <= state.disk.keys()
-        if len(state.ended) == 2:
-            ends.add(("shard=2" in named, state.ended["A"].error is None))
-    assert ends == {(True, True), (True, False), (False, False)}
 
 
-@pytest.mark.parametrize("refused", ["shard=3", "_dataset.json"])
-def test_a_change_whose_rename_is_refused_is_undone(refused):
-    disk = start()
-    rename = disk.rename
-
-    def refuse(source, target, **how):
-        if target.endswith(f"/{refused}"):
-            raise StorageError("refused")
-        rename(source, target, **how)
-
-    disk.rename = refuse
-    night = night_of_a(disk).run()
-    assert isinstance(night.error, StorageError)
-    assert seen(disk) == BEFORE
-    assert clean(disk)
-    # So it is by the next one, where the run was killed.
-    disk = start()
-    night_of_a(disk).run(8)
-    assert "_update.json" in disk.held
-    rename, disk.rename = disk.rename, refuse
-    assert execute(disk, ROOT, recover({A})) == "undone"
-    assert seen(disk) == BEFORE
-    assert clean(disk)
+def test_an_error_deletes_what_is_not_committed_and_nothing_else():
+    disk = start(content(0, "shard=0-x")) | {f"{ROOT}/shard=1-other/part": b"tiles"}
+    files = at_once(disk)
+    before = dict(disk)
+    with pytest.raises(ZeroDivisionError):
+        fail_in_a_transaction(files)
+    assert disk == before
 
 
-def test_only_what_is_proven_dead_is_swept():
-    """Today's defect: a second night deleted the first one's finished shard."""
-    disk = start()
-    disk.held |= {"_mine": "x", "_new-1.not": "x", new_name(4, C): "x", f"_owner.{C}": ""}
-    before = dict(disk.held)
-    assert execute(disk, ROOT, recover(set())) is None
-    assert disk.held == before
-    assert execute(disk, ROOT, recover({C})) is None
-    assert before.items() - disk.held.items() == {(new_name(4, C), "x"), (f"_owner.{C}", "")}
-    assert not execute(Disk(), ROOT, recover({A}))
+def fail_in_a_transaction(files):
+    with Transaction(files, ROOT, None) as transaction:
+        files.write_bytes(f"{transaction.new_shard()[1]}/part", b"")
+        raise ZeroDivisionError
 
 
-def test_files_that_a_dead_run_was_writing_are_swept():
-    """They stayed for ever: a description, and fingerprints."""
-    disk = start()
-    left = [
-        f"__croissant.json.{C}.tmp",
-        f"__README.md.{C}.tmp",
-        f"_likeness/_{A}.msgpack.{C}.tmp",
-    ]
-    others = ["_README.md", f"_likeness/{A}.msgpack", f"_mine.{C}.tmp", f"_likeness/mine.{C}.tmp"]
-    disk.held |= dict.fromkeys([*left, *others], "x")
-    execute(disk, ROOT, recover_commit({A}))
-    assert set(others) < set(disk.held)
-    assert not set(left) & set(disk.held)
+def test_an_interrupt_after_the_rename_deletes_nothing_that_is_committed():
+    """It comes when the file system has done its part, and Python has not heard of it."""
+    disk = start(content(0, "shard=0-x"))
+    files = at_once(disk)
+    write = files.write_text
+
+    def interrupted(*what, **how):
+        write(*what, **how)
+        raise KeyboardInterrupt
+
+    files.write_text = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        night(RUNS[0])(files)
+    assert seen(disk).last_update == 1
 
 
-def test_a_run_that_was_taken_for_dead_and_never_stops_writing_is_told_of():
-    """Deleting its files again and again had no end."""
-    disk, deleted = start(), []
-    delete = disk.delete
-
-    def delete_in_vain(uri):
-        deleted.append(uri)
-        there = delete(uri)
-        disk.held[f"_owner.{A}"] = ""
-        return there
-
-    disk.delete = delete_in_vain
-    with pytest.raises(BusyError):
-        execute(disk, ROOT, recover_commit({A}))
-    assert seen(disk) == BEFORE
-    assert len(deleted) < 100
+def test_names_of_runs_sort_by_time_and_are_their_own():
+    now = datetime(2026, 11, 27, 23, 59, 58, tzinfo=UTC)
+    assert run_id(now).startswith("20261127T235958-")
+    assert run_id(now) != run_id(now)
+    assert run_id(now) < run_id(now + timedelta(seconds=2))
 
 
-def test_numbers_of_shards_that_come_while_a_run_is_swept_are_not_used_again():
-    disk = start()
-    delete = disk.delete
+class Aged:
+    """Files with times: those named are old, all others are of today."""
 
-    def delete_and_see(uri):
-        there = delete(uri)
-        if uri.endswith(f"_old-3.{A}"):
-            disk.held[new_name(7, A)] = "late"
-        return there
+    def __init__(self, disk, *old):
+        self.disk, self._files, self._old = disk, at_once(disk), old
 
-    disk.delete = delete_and_see
-    assert execute(disk, ROOT, recover_commit({A})).last == 7
-    assert clean(disk)
+    def __getattr__(self, name):
+        return getattr(self._files, name)
 
-
-def test_the_highest_number_of_a_shard_is_known_also_if_only_the_journal_has_it():
-    disk = start()
-    decision = {**HOSTILE, "owner": C, "come": [2, 8]}
-    disk.held["_update.json"] = json.dumps(decision)
-    assert execute(disk, ROOT, recover_commit({A})).last == 8
-    assert execute(Disk(), ROOT, recover_commit(set())).last == -1
+    def modified(self, uri):
+        if uri not in self.disk:
+            raise PathNotFoundError(uri)
+        return 0.0 if uri.removeprefix(f"{ROOT}/") in self._old else datetime.now(UTC).timestamp()
 
 
-@pytest.mark.parametrize("operation", [Read("_dataset.json"), Names(), Move("shard=0", "shard=9")])
-def test_what_another_run_deletes_at_this_moment_counts_as_missing(operation):
-    """It was an error of a run that had nothing to do with it."""
-
-    def gone(uri, *_, **__):
-        raise PathNotFoundError(uri)
-
-    disk = start()
-    disk.read_text = disk.list_names = disk.rename = gone
-    assert commit._do(disk, ROOT, operation) in (None, [], False)
-
-
-def test_the_change_of_a_living_run_is_left_alone():
-    disk = start()
-    night_of_a(disk).run(8)
-    assert "_update.json" in disk.held
-    before = dict(disk.held)
-    assert execute(disk, ROOT, recover({B, C})) is None
-    assert disk.held == before
-    assert owners(disk.held, disk.held["_update.json"]) == {A}
-
-
-HOSTILE = {
-    "owner": A,
-    "come": [2],
-    "go": [0],
-    "basis": None,
-    "manifest": "0" * 64,
-}
+def test_a_vacuum_deletes_what_is_old_and_in_no_kept_version():
+    young = run_id(datetime.now(UTC))
+    week = run_id(datetime.now(UTC) - timedelta(days=6, hours=23))
+    older = run_id(datetime.now(UTC) - timedelta(days=7, hours=1))
+    hexes = "0" * 32
+    kept = content(7, f"shard=3-{older}", history=[version(5, f"shard=2-{older}")])
+    stays = {
+        *("_versions/7.json", "_versions/5.json", "_versions/4.json"),
+        *(f"shard=3-{older}/part", f"shard=2-{older}/part"),
+        # A run that began meanwhile, and one that may still work.
+        *(f"shard=4-{young}/part", f"shard=4-{week}/part", "_versions/8.json"),
+        *("mine.txt", "shard=x/part", f"_README.md.{'1' * 32}.tmp", f"_likeness/{hexes}.msgpack"),
+    }
+    goes = {
+        *("_versions/3.json", f"shard=1-{older}/part", f"shard=4-{older}/part"),
+        # Of the layout before, in which names had no time.
+        "shard=0/part",
+        *(f"_README.md.{hexes}.tmp", f"_versions/_6.json.{hexes}.tmp"),
+        f"_likeness/_{hexes}.msgpack.{hexes}.tmp",
+    }
+    disk = {f"{ROOT}/{name}": b"" for name in stays | goes}
+    old = (stays | goes) - {"_versions/4.json", f"_README.md.{'1' * 32}.tmp"}
+    vacuum(Aged(disk, *old), ROOT, DataSet.from_json(kept), print)
+    assert set(disk) == {f"{ROOT}/{name}" for name in stays}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"go": ["../home"]},
-        {"go": [[".", "../home"]]},
-        {"come": [["_new-1", "../../etc"]]},
-        {"come": [-1]},
-        {"come": "all"},
-        {"owner": "../" + "a" * 29},
-        {"owner": "a" * 31 + "/"},
-        {"owner": A + "\n"},
-        {"manifest": "' or 1=1 --"},
-        {"command": "rm"},
-    ],
-)
-def test_a_hostile_journal_is_refused_and_nothing_is_touched(change):
-    disk = start()
-    disk.held["_update.json"] = json.dumps({**HOSTILE, **change})
-    before = dict(disk.held)
-    with pytest.raises(DataError):
-        execute(disk, ROOT, recover({A}))
-    assert disk.held == before
+def test_a_vacuum_that_is_refused_is_told_and_harms_nothing():
+    files = at_once(start())
+    said = []
+    files.list_names = refuse
+    vacuum(files, ROOT, DataSet.from_json(content(0)), said.append)
+    assert len(said) == 1
+    assert "quota" in said[0]
 
 
-def test_a_hostile_journal_cannot_delete_what_the_manifest_names():
-    disk = start()
-    known = commit.digest(disk.held["_dataset.json"])
-    told = {**HOSTILE, "come": [0], "go": [0, 1], "manifest": known}
-    disk.held["_update.json"] = json.dumps(told)
-    assert execute(disk, ROOT, recover({A})) == "finished"
-    assert seen(disk) == BEFORE
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"owner": 1}', "\x00"])
-def test_a_damaged_journal_is_refused(text):
-    with pytest.raises(DataError):
-        read_decision(text)
-
-
-@pytest.mark.parametrize("name", ["..", "../home", "shard=0/../..", "/etc", "thesis", "shard=x"])
-def test_no_plan_can_touch_another_name(name):
-    disk = Disk({name: "x"})
-
-    def plan(operation):
-        yield operation
-
-    for operation in (Read(name), Write(name, ""), Move(name, "shard=0"), Delete(name)):
-        with pytest.raises(DataError):
-            execute(disk, ROOT, plan(operation))
-    with pytest.raises(DataError):
-        execute(Disk({"shard=0": "x"}), ROOT, plan(Move("shard=0", name)))
-    assert execute(disk, ROOT, (x for x in [Names()])) is None
-    assert disk.held == {name: "x"}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"last_shard": "../home"}', '{"last_shard": 1e30}']
-)
-def test_a_damaged_manifest_is_refused_before_anything_is_touched(text):
-    """It was an error of the program itself."""
-    disk = start()
-    disk.held["_dataset.json"] = text
-    before = dict(disk.held)
-    with pytest.raises(SchemaError):
-        execute(disk, ROOT, recover_commit(set()))
-    assert disk.held == before
-
-
-def test_hidden_names_carry_their_owner():
-    assert owner_of(new_name(3, A)) == A
-    for name in ("_new-3.mine", "_mine", "shard=3", f"_new-3.{A}.tmp", "_dataset.json"):
-        assert owner_of(name) is None
-
-
-def versioned(number, *shards, former=()):
-    """A manifest with a history: (number, shards) of each former version."""
-    history = [
-        {
-            "number": each,
-            "hash": "0" * 64,
-            "created": "2026-11-23T00:00:00+00:00",
-            "replaced": "2026-11-23T00:00:00+00:00",
-            "manifest": "0" * 64,
-            "shards": [shard_name(shard) for shard in held],
-            "tiles": 1,
-        }
-        for each, held in former
-    ]
-    told = json.loads(manifest(*shards))
-    return json.dumps({**told, "last_update": number, "history": history})
-
-
-KEPT = versioned(7, 0, 1, former=[(6, [0])])
-
-
-def versioned_start():
-    """The present version is 7; 6 can be read, and 5 was left by a killed run."""
-    disk = start()
-    disk.held |= {"_dataset.json": KEPT, "_versions/6.json": "six", "_versions/5.json": "five"}
-    return disk
-
-
-def versioned_night(disk, former):
-    after = versioned(8, 1, 2, 3, former=former)
-    go = sorted({0} - commit.shards_of(after))
-    return Actor(disk, publish(A, ShardDelta([2, 3], go), after, disk.held["_dataset.json"]), A)
-
-
-VERSIONED_STEPS = versioned_night(versioned_start(), [(7, [0, 1])]).run().steps
-
-
-@pytest.mark.parametrize(
-    ("former", "kept"),
-    [
-        ([(7, [0, 1])], {"_versions/7.json": KEPT, "shard=0": "a b"}),
-        ([(6, [0])], {"_versions/6.json": "six", "shard=0": "a b"}),
-        ([], {}),
-    ],
-)
-@pytest.mark.parametrize("steps", range(VERSIONED_STEPS + 1))
-def test_killed_after_any_step_each_listed_version_is_there_and_no_other(former, kept, steps):
-    disk = versioned_start()
-    versioned_night(disk, former).run(steps)
-    held = disk.held
-    # Whoever reads meanwhile finds what the manifest lists.
-    for each in commit.read_history(held["_dataset.json"], "").history:
-        assert f"_versions/{each.number}.json" in held
-        assert held.keys() >= set(each.shards)
-    taken = execute(disk, ROOT, recover_commit({A}))
-    if seen(disk) == AFTER:
-        now = {name for name in held if name not in {*AFTER, "_dataset.json"}}
-        assert {name: held[name] for name in now} == kept
-    else:
-        assert taken.outcome is None
-        assert (seen(disk), held["_versions/6.json"]) == (BEFORE, "six")
-
-
-@pytest.mark.full
-def test_a_sleeper_spoils_no_version_when_it_wakes():
-    for first, second in itertools.product(range(VERSIONED_STEPS + 1), repeat=2):
-        disk = versioned_start()
-        sleeper = versioned_night(disk, [(7, [0, 1])]).run(first)
-
-        def other():
-            yield Write(f"_owner.{B}", "")
-            yield from recover_commit({A})
-            basis = yield Read("_dataset.json")
-            number = commit.read_last(basis).last_update
-            shards = {int(name[6:]) for name in read_shards(basis, "")}
-            yield Write(new_name(9, B), "new of B")
-            former = [(number, sorted(shards))]
-            after = versioned(number + 1, *shards, 9, former=former)
-            yield from publish(B, ShardDelta([9], []), after, basis)
-
-        b = Actor(disk, other(), B).run(second)
-        sleeper.run()
-        b.run()
-        history = commit.read_history(disk.held["_dataset.json"], "").history
-        for each in history:
-            assert disk.held.keys() >= {f"_versions/{each.number}.json", *each.shards}
-            told = commit.read_last(disk.held[f"_versions/{each.number}.json"])
-            assert told.last_update == each.number
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"last_shard": "../home"}', '{"shards": ["x"]}'])
+def test_a_damaged_manifest_is_refused_by_name(text):
+    files = at_once({f"{ROOT}/_versions/3.json": text.encode()})
+    with pytest.raises(GridError, match=r"_versions/3\.json"):
+        read_head(files, ROOT)

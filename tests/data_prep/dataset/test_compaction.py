@@ -11,8 +11,10 @@ from data_prep import TileSpec, TilingSettings, update_tiles
 from data_prep.cli.compact import main
 from data_prep.cli.revise import revise_tiles
 from data_prep.dataset import compaction
+from data_prep.dataset.commit import Transaction
 from data_prep.dataset.compaction import ShardFiles, choose_shards, compact_tiles
 from data_prep.dataset.shards import SHARD_BYTES
+from distkeras_grid.dataset.manifest import shard_number
 from distkeras_grid.errors import NoSpaceError, OutputExistsError
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.storage import Storage
@@ -23,9 +25,8 @@ MB = 1 << 20
 
 def held(number, files, mean, **more):
     split = {"split=train": files - files // 4, "split=test": files // 4}
-    return ShardFiles(
-        number, {name: n for name, n in split.items() if n}, files * mean * MB, **more
-    )
+    files_of = {name: n for name, n in split.items() if n}
+    return ShardFiles(number, f"shard={number}", files_of, files * mean * MB, **more)
 
 
 def numbers(bundles):
@@ -55,7 +56,7 @@ def test_what_was_compacted_is_not_compacted_again(files, mean):
     for bundle in choose_shards(nights):
         size = sum(each.size for each in bundle)
         full = size // compaction.SMALL_FILE_BYTES
-        after = ShardFiles(9, {"split=train": full + 1, "split=test": 1}, size)
+        after = ShardFiles(9, "shard=9", {"split=train": full + 1, "split=test": 1}, size)
         assert choose_shards([after]) == []
 
 
@@ -93,9 +94,9 @@ def test_many_nights_become_one_shard_with_the_same_rows(spark, tmp_path, monkey
     revise_tiles(data, labels=str(table), spark=spark)
     _, manifest = revise_tiles(data, excluded=str(aside), spark=spark)
     before = rows_of(spark, data)
-    assert manifest["shards"] == ["shard=0", "shard=1", "shard=2"]
+    assert [shard_number(name) for name in manifest["shards"]] == [0, 1, 2]
 
-    # What ends before the decision leaves nothing.
+    # What ends before the commit leaves nothing.
     with monkeypatch.context() as patched:
         patched.setattr(Storage, "free_space", lambda *_: 10)
         with pytest.raises(NoSpaceError):
@@ -105,15 +106,14 @@ def test_many_nights_become_one_shard_with_the_same_rows(spark, tmp_path, monkey
             raise OutputExistsError("another run came between")
 
         patched.setattr(Storage, "free_space", lambda *_: 1 << 40)
-        patched.setattr(compaction, "publish_next", late)
+        patched.setattr(Transaction, "commit", late)
         with pytest.raises(OutputExistsError):
             compact_tiles(data, spark=spark)
     assert sorted(path.name for path in Path(data).glob("*=*")) == manifest["shards"]
-    assert not list(Path(data).glob("_new-*"))
 
     assert main(["--data", data]) == 0
     assert "in 1 shards" in capsys.readouterr().out
-    (shard,) = Path(data).glob("shard=*")
+    (shard,) = Path(data).glob("shard=3-*")
     assert len(list(shard.glob("split=*/*.parquet"))) == 2
     assert rows_of(spark, data) == before
     # The files have the present labels, and the image that is set aside can be taken back.

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from data_prep.dataset.croissant import describe
-from data_prep.dataset.manifest import TILED, ImageRecord, build_manifest, revised
+from data_prep.dataset.manifest import build_manifest, revised
 from data_prep.dataset.schema import COLUMNS, image_field
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import SchemaError
 
 SPEC = TileSpec(32, angles=[0])
@@ -39,7 +40,7 @@ def test_each_column_is_a_field_and_each_shard_of_the_version_a_pattern():
     assert names == ["image", *(name for name, _, _ in COLUMNS)]
     assert {each["source"]["fileSet"]["@id"] for each in rows["field"]} == {files["@id"]}
     assert "6 tiles of 32x32" in told["description"]
-    assert "_dataset.json" not in told["description"]
+    assert "manifest" not in told["description"]
 
 
 def test_stored_pictures_are_images_and_raw_pixels_are_not():

@@ -17,19 +17,19 @@ from data_prep.dataset.actions import (
     new_pictures,
 )
 from data_prep.dataset.diff import FileInfo, diff_folder, with_zones
-from data_prep.dataset.manifest import (
-    LEFT_OUT,
-    REMOVED,
-    TILED,
-    ImageRecord,
-    UnassignedImage,
-    revised,
-)
+from data_prep.dataset.manifest import revised
 from data_prep.dataset.overrides import apply_overrides, effective_labels, match_previous
 from data_prep.geometry.regions import Zone, ZoneRules
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import Annotation
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import (
+    LEFT_OUT,
+    REMOVED,
+    TILED,
+    DuplicatePair,
+    ImageRecord,
+    UnassignedImage,
+)
 from distkeras_grid.errors import SplitLeakError
 from distkeras_grid.feeding.schema import Field
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 
 import pytest
 
@@ -15,39 +14,29 @@ from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
 from tests.local_files import LocalFiles
 
 
-class Disk(LocalFiles):
-    def resolve(self, uri):
-        return uri
-
-    def write_text(self, uri, content, *, overwrite=False):
-        assert overwrite
-        self.write_in_place(uri, content)
-
-
 @pytest.fixture
 def root(tmp_path):
-    content = {**manifest(IMAGE, OTHER), "last_shard": 7}
-    (tmp_path / "_dataset.json").write_text(json.dumps(content))
+    content = {**manifest(IMAGE, OTHER), "last_shard": 7, "last_update": 3}
+    (tmp_path / "_versions").mkdir()
+    (tmp_path / "_versions" / "3.json").write_text(json.dumps(content))
     return tmp_path
 
 
 def test_who_changes_nothing_describes_what_a_killed_run_did_not(root):
     """Other programs were told of the version before, until something changed."""
-    left = root / f"_{PAGE}.{uuid.uuid4().hex}.tmp"
-    left.write_text("half")
     (root / CARD).write_text("stale")
-    before = (root / "_dataset.json").read_text()
-    publish_tables(Disk(), str(root), lambda _: None)
+    before = (root / "_versions" / "3.json").read_text()
+    publish_tables(LocalFiles(), str(root), lambda _: None)
     assert (root / CARD).read_text() != "stale"
     for name in (FILE, PAGE):
         assert "f" * 64 in (root / name).read_text()
-    assert (root / "_dataset.json").read_text() == before
-    assert {path.name for path in root.iterdir()} == {"_dataset.json", CARD, FILE, PAGE}
+    assert (root / "_versions" / "3.json").read_text() == before
+    assert {path.name for path in root.iterdir()} == {"_versions", CARD, FILE, PAGE}
 
 
 def test_a_file_that_says_the_same_is_not_written(root):
-    publish_tables(Disk(), str(root), lambda _: None)
+    publish_tables(LocalFiles(), str(root), lambda _: None)
     names = (CARD, FILE, PAGE)
     written = {name: (root / name).stat().st_mtime_ns for name in names}
-    publish_tables(Disk(), str(root), lambda _: None)
+    publish_tables(LocalFiles(), str(root), lambda _: None)
     assert {name: (root / name).stat().st_mtime_ns for name in names} == written

@@ -19,22 +19,21 @@ from data_prep.dataset.label_edits import (
     resplit,
     revised_content,
 )
-from data_prep.dataset.manifest import (
-    LEFT_OUT,
-    REMOVED,
-    TILED,
-    DataSet,
-    ImageRecord,
-    build_manifest,
-)
+from data_prep.dataset.manifest import DataSet, build_manifest
 from data_prep.dataset.schema import image_field
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.splits.duplicate_pairs import to_json
 from data_prep.splits.labels import Annotation
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import (
+    LEFT_OUT,
+    REMOVED,
+    TILED,
+    DuplicatePair,
+    ImageRecord,
+    decode_manifest,
+)
 from distkeras_grid.errors import EmptySplitError, LabelError, SplitLeakError
-from distkeras_grid.spark.tables import read_tables
 
 SPEC = TileSpec(32, angles=[0])
 
@@ -238,7 +237,7 @@ def test_folds_that_an_image_without_rows_joins_later_are_not_read(what):
 
 def in_fold(known, folds, column):
     content = {**known.content, "folds": {"fold": folds.to_json()}}
-    return read_tables(json.dumps(content), "m").in_fold(column, "tiles")
+    return decode_manifest(json.dumps(content), "m").in_fold(column, "tiles")
 
 
 def test_what_only_images_without_rows_show_has_no_fold():

@@ -1,4 +1,4 @@
-"""``_dataset.json`` is data: what no run writes there is refused."""
+"""A manifest is data: what no run writes there is refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.dataset.manifest import TILED, DataSet, ImageRecord, build_manifest
+from data_prep.dataset.manifest import DataSet, build_manifest
 from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import EXCLUDE, Zone, ZoneRules
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import TILED, DuplicatePair, ImageRecord
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
 

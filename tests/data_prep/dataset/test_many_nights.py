@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data_prep.dataset.actions import decoded_images, quarantine
-from data_prep.dataset.manifest import LEFT_OUT, REMOVED, TILED, UnassignedImage
+from distkeras_grid.dataset.manifest import LEFT_OUT, REMOVED, TILED, UnassignedImage
 from tests.data_prep.dataset.test_diff import FolderUpdate, scan
 
 PATHS = ["a/0", "a/1", "a/2", "b/0"]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.plan import (
     MOST_FILE_BYTES,
     TilingPlan,
@@ -14,6 +13,7 @@ from data_prep.dataset.plan import (
     rows_of_a_file,
 )
 from data_prep.spark.passes import ImageScan
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import NoSpaceError
 
 

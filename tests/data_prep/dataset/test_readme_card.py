@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.readme_card import BEGIN, END, describe
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import SchemaError
 from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 
 from data_prep import TileSpec, TilingSettings
 from data_prep.dataset import shards
 from data_prep.dataset.actions import sources_of
+from data_prep.dataset.commit import read_head
 from data_prep.dataset.diff import FileInfo, diff_folder
-from data_prep.dataset.manifest import REMOVED, TILED, DataSet
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.plan import stored_bytes
-from data_prep.dataset.shards import PUBLICATIONS, Shards
+from data_prep.dataset.shards import COMMITS, Shards
 from data_prep.dataset.shards import divide_shards as divide
 from data_prep.dataset.update import result_of
 from data_prep.dataset.update_plan import Fingerprints, Listing, plan_update
 from data_prep.spark.passes import ImageScan
 from data_prep.splits.labels import annotate_each
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import REMOVED, TILED, DuplicatePair, shard_number
 from distkeras_grid.errors import EmptySplitError, PathNotFoundError
 
 SPEC = TileSpec(256, angles=range(0, 360, 5))
@@ -39,25 +42,28 @@ class Disk:
         self.held, self.moved, self.manifests = {}, 0, 0
 
     def exists(self, uri):
-        return uri == "/tiles" or uri in self.held
+        return uri in self.held or bool(self._below(uri))
+
+    def _below(self, uri):
+        return [name.removeprefix(f"{uri}/") for name in self.held if name.startswith(f"{uri}/")]
 
     def list_names(self, uri):
-        below = (name.removeprefix(f"{uri}/") for name in self.held if name.startswith(f"{uri}/"))
-        return sorted({name.split("/")[0] for name in below})
+        return sorted({name.split("/")[0] for name in self._below(uri)})
 
     def resolve(self, uri):
         return uri
 
-    def hidden_beside(self, uri):
-        folder, _, name = uri.rpartition("/")
-        return f"{folder}/.{name}.hidden"
+    def modified(self, uri):
+        assert uri in self.held
+        return time.time()
 
     def write_text(self, uri, content, *, overwrite=False):
-        assert overwrite
+        assert overwrite or uri not in self.held
+        self.moved += len(content)
+        self.manifests += uri.startswith("/tiles/_versions/")
         self.held[uri] = content
 
-    def make_dirs(self, uri):
-        assert uri == "/tiles/_versions"
+    write_in_place = partialmethod(write_text, overwrite=True)
 
     def read_text(self, uri):
         if uri not in self.held:
@@ -65,22 +71,19 @@ class Disk:
         self.moved += len(self.held[uri])
         return self.held[uri]
 
-    def write_in_place(self, uri, content):
-        self.moved += len(content)
-        self.held[uri] = content
-
-    def rename(self, source, target, *, overwrite=False):
-        assert overwrite or target not in self.held
-        self.manifests += target.endswith("/_dataset.json")
-        self.held[target] = self.held.pop(source)
+    def read_bytes(self, uri):
+        return self.read_text(uri).encode()
 
     def delete(self, uri):
         return self.held.pop(uri, None) is not None
 
+    def delete_empty(self, uri):
+        return not self._below(uri)
 
-class Owner:
-    id = "a" * 32
-    last_shard = 6
+    @property
+    def head(self):
+        """The present version."""
+        return read_head(self, "/tiles")
 
 
 def divide_shards(plan):
@@ -112,13 +115,12 @@ def archive():
 
 def next_night(disk, there, **records):
     """An update that scans these files again; some records of the one before are other ones."""
-    text = disk.held["/tiles/_dataset.json"]
-    base = DataSet.from_text(text)
-    base = replace(base, entries=base.entries | {each.source: each for each in records.values()})
-    return plan_of(base, text, there)
+    head = disk.head
+    base = replace(head, entries=head.entries | {each.source: each for each in records.values()})
+    return plan_of(base, head, there)
 
 
-def plan_of(base, text, names):
+def plan_of(base, head, names):
     files = {name: FileInfo(f"hdfs://namenode:8020/raw/{name}", 7_000_000, 1) for name in names}
     labels, problems = annotate_each(names, SETTINGS.labels, str, SETTINGS.group)
     records, classes = (base.entries, base.image.classes) if base else ({}, ())
@@ -127,7 +129,7 @@ def plan_of(base, text, names):
     scans = found_in({path: files[path] for path in diff.to_scan})
     fingerprints = Fingerprints({}, {})
     settings = replace(SETTINGS, allow_empty=True)
-    return plan_update(base, text, records, listing, diff, scans, fingerprints, settings)
+    return plan_update(base, head, records, listing, diff, scans, fingerprints, settings)
 
 
 def publish(
@@ -138,8 +140,7 @@ def publish(
     monkeypatch.setattr(Shards, "__init__", lambda *_: None)
     writer = Shards()
     writer._settings, writer._root, writer._storage = replace(SETTINGS, **more), "/tiles", disk
-    writer._owner, writer._say = Owner(), said.append
-    disk.held[f"/tiles/_owner.{Owner.id}"] = ""
+    writer._say = said.append
 
     cut = []
 
@@ -167,45 +168,36 @@ def test_a_night_of_many_shards_writes_its_manifest_a_few_times(monkeypatch):
     disk, night = Disk(), first_night()
     manifest = publish(monkeypatch, disk, night, update=True)
     count = len(divide_shards(night))
-    assert count > 4 * PUBLICATIONS
-    assert disk.manifests <= PUBLICATIONS + 1
-    written = json.loads(disk.held["/tiles/_dataset.json"])
-    assert len(disk.held["/tiles/_dataset.json"]) < 600 * IMAGES
-    assert disk.moved < 2 * (PUBLICATIONS + 1) * len(disk.held["/tiles/_dataset.json"])
+    assert count > 4 * COMMITS
+    assert disk.manifests <= COMMITS + 1
+    number = manifest["last_update"]
+    text = disk.held[f"/tiles/_versions/{number}.json"]
+    assert len(text) < 600 * IMAGES
+    assert disk.moved < 2 * (COMMITS + 1) * len(text)
+    written = json.loads(text)
     assert written == json.loads(json.dumps(manifest))
     assert len(written["sources"]) == IMAGES
-    # Numbers that another run has used are not used again.
-    assert manifest["shards"] == [f"shard={7 + i}" for i in range(count)]
+    assert [shard_number(name) for name in manifest["shards"]] == [*range(count)]
     known = DataSet.from_json(written)
-    assert {entry.shard for entry in known.entries.values()} == {7 + i for i in range(count)}
-    assert set(disk.held) == {
-        *(
-            f"/tiles/{name}"
-            for name in (
-                *manifest["shards"],
-                "_dataset.json",
-                ".huggingface.yaml",
-                "_croissant.json",
-                "_README.md",
-            )
-        ),
-        f"/tiles/_owner.{Owner.id}",
-    }
-    # What was published before the night was over is no version that is kept.
-    assert (manifest["history"], manifest["last_update"] > 3) == ([], True)
+    assert {entry.shard for entry in known.entries.values()} == {*range(count)}
+    versions = {f"_versions/{each}.json" for each in range(number + 1)}
+    names = {*manifest["shards"], *versions, *CARDS}
+    assert set(disk.held) == {f"/tiles/{name}" for name in names}
+    # What was committed before the night was over is no version that is kept.
+    assert (manifest["history"], number > 3) == ([], True)
 
 
 @pytest.mark.full
-def test_who_reads_between_two_publications_knows_what_comes_with_the_second(monkeypatch):
+def test_who_reads_between_two_commits_knows_what_comes_with_the_second(monkeypatch):
     """All shards of a night had one number, and a training in between never saw the later ones."""
     seen, told = set(), -1
 
     class Watched(Disk):
-        def rename(self, source, target, **how):
+        def write_text(self, uri, content, **how):
             nonlocal told
-            super().rename(source, target, **how)
-            if target.endswith("/_dataset.json"):
-                content = json.loads(self.held[target])
+            super().write_text(uri, content, **how)
+            if uri.startswith("/tiles/_versions/"):
+                content = json.loads(content)
                 entries = [each for each in content["sources"] if "update" in each]
                 new = {each["source"] for each in entries if each["update"] > told}
                 assert new == {each["source"] for each in entries} - seen
@@ -213,7 +205,7 @@ def test_who_reads_between_two_publications_knows_what_comes_with_the_second(mon
                 told = content["last_update"]
 
     publish(monkeypatch, Watched(), first_night(), update=True)
-    assert (len(seen), told + 1 > PUBLICATIONS / 2) == (IMAGES, True)
+    assert (len(seen), told + 1 > COMMITS / 2) == (IMAGES, True)
 
 
 def test_a_first_run_without_update_appears_complete_or_not_at_all(monkeypatch):
@@ -224,11 +216,11 @@ def test_a_first_run_without_update_appears_complete_or_not_at_all(monkeypatch):
     assert count > 3
     with pytest.raises(KeyboardInterrupt):
         publish(monkeypatch, disk, night, killed_in=count)
-    assert [name for name in disk.held if name[7:].startswith(("_dataset.json", "shard="))] == []
+    assert disk.held == {}
     disk = Disk()
     manifest = publish(monkeypatch, disk, first_night())
     assert (disk.manifests, manifest["last_update"]) == (1, 0)
-    assert manifest["shards"] == [f"shard={7 + i}" for i in range(count)]
+    assert [shard_number(name) for name in manifest["shards"]] == [*range(count)]
 
 
 def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypatch):
@@ -237,7 +229,7 @@ def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypat
     disk, names = Disk(), archive()
     publish(monkeypatch, disk, first_night())
     name = names[-1]
-    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    former = disk.head.entries[name]
     gone = replace(former, status=REMOVED, tiles=0, shard=None)
     monkeypatch.setattr(f"{__name__}.IMAGES", 400)
     night = next_night(disk, archive(), gone=gone)
@@ -245,7 +237,7 @@ def test_a_killed_night_remembers_the_split_of_an_image_that_came_back(monkeypat
     assert name not in {each.source for each in first + second}
     with pytest.raises(KeyboardInterrupt):
         publish(monkeypatch, disk, night, killed_in=3, update=True)
-    there = DataSet.from_text(disk.held["/tiles/_dataset.json"])
+    there = disk.head
     assert first[0].source in there.entries
     assert there.entries[name] == gone
     again = next_night(disk, archive())
@@ -275,7 +267,7 @@ def test_images_that_wait_in_a_killed_night_get_the_splits_that_it_decided(monke
     for number in kills:
         with pytest.raises(KeyboardInterrupt):
             publish(monkeypatch, disk, night, killed_in=number, update=True)
-        part = json.loads(disk.held["/tiles/_dataset.json"])
+        part = disk.head.content
         # What waits is told, and is no image of the data set yet.
         assert len(part["sources"]) + len(part["waiting"]) == len(names)
         assert 0 < len(part["waiting"]) < waiting
@@ -301,14 +293,17 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
     """Its numbers began at 0 again, and `retrain` found nothing new for as many nights."""
     disk = Disk()
     former = {**publish(monkeypatch, disk, first_night()), "last_update": 41}
-    night = first_night()
-    night.base_manifest = disk.held["/tiles/_dataset.json"] = json.dumps(former)
-    after = publish(monkeypatch, disk, night)
-    assert after["last_update"] >= 42
-    # It can be read until its shards go, which is at once here.
-    assert after["history"] == []
-    sources = json.loads(disk.held["/tiles/_dataset.json"])["sources"]
-    assert min(each["update"] for each in sources) == 42
+    disk.held["/tiles/_versions/41.json"] = json.dumps(former)
+    for keep, numbers in ((None, [41]), ("1", [])):
+        night = first_night()
+        night.head = disk.head
+        after = publish(monkeypatch, disk, night, keep_versions=keep)
+        number = after["last_update"]
+        assert number == night.head.last_update + 1
+        # Who trains on it has some days to end, unless it is said otherwise.
+        assert [each["number"] for each in after["history"]] == numbers
+        assert {each["update"] for each in after["sources"]} == {number}
+    assert number == 43
 
 
 @pytest.mark.full
@@ -326,7 +321,7 @@ def test_an_image_that_came_back_and_is_lost_while_it_is_cut_is_remembered(monke
     disk = Disk()
     publish(monkeypatch, disk, first_night())
     name = "class0/specimen00000/000005.tif"
-    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    former = disk.head.entries[name]
     gone = replace(former, status=REMOVED, tiles=0, shard=None)
     night = next_night(disk, [name], gone=gone)
     assert set(night.actions.to_tile) == {name}
@@ -346,7 +341,7 @@ def test_what_a_lost_picture_was_like_is_not_told_of_the_former_tiles(monkeypatc
     disk = Disk()
     publish(monkeypatch, disk, first_night())
     name, other, third = (f"class{n}/specimen00000/00000{n}.tif" for n in range(3))
-    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    former = disk.head.entries[name]
     changed = replace(former, sha256="0" * 64, pixel_sha256="0" * 64, modified=2)
     night = next_night(disk, [name], changed=changed)
     night.pairs = [DuplicatePair(name, other, "w"), DuplicatePair(other, third, "w")]
@@ -360,7 +355,7 @@ def test_new_tiles_of_an_excluded_image_are_not_read(monkeypatch):
     disk = Disk()
     publish(monkeypatch, disk, first_night())
     name = "class0/specimen00000/000005.tif"
-    former = DataSet.from_text(disk.held["/tiles/_dataset.json"]).entries[name]
+    former = disk.head.entries[name]
     former = replace(former, set_aside="blurred", by_hand=("label",))
     former = replace(former, zones="other", modified=0)
     night = next_night(disk, [name], former=former)
@@ -378,7 +373,7 @@ def test_conditions_that_leave_a_class_without_tiles_in_a_split_are_refused(monk
     with pytest.raises(EmptySplitError) as raised:
         publish(monkeypatch, disk, night, keeps_none=none, keep="mean>0")
     assert [each[:2] for each in raised.value.cells] == [cell]
-    assert "/tiles/_dataset.json" not in disk.held
+    assert disk.head is None
     accepted = publish(monkeypatch, disk, first_night(), keeps_none=none, allow_empty=True)
     assert accepted["counts"][cell[1]].get(cell[0], 0) == 0
 
@@ -394,7 +389,7 @@ def test_a_night_without_changes_describes_what_a_killed_one_did_not(monkeypatch
     manifest = publish(monkeypatch, disk, first_night())
     fresh = {name: disk.held[f"/tiles/{name}"] for name in CARDS}
     names = [each["source"] for each in manifest["sources"]]
-    stale = fresh[card].replace("shard=7", "shard=1").replace(manifest["hash"], "0" * 64)
+    stale = fresh[card].replace("shard=0-", "shard=1-").replace(manifest["hash"], "0" * 64)
     assert stale != fresh[card]
     for former in (None, stale, *(["{"] if card == CARDS[0] else [])):
         disk.held.pop(f"/tiles/{card}")
@@ -402,20 +397,6 @@ def test_a_night_without_changes_describes_what_a_killed_one_did_not(monkeypatch
         again = publish(monkeypatch, disk, next_night(disk, names))
         assert again["last_update"] == manifest["last_update"]
         assert {name: disk.held[f"/tiles/{name}"] for name in CARDS} == fresh
-
-
-def test_a_version_of_an_earlier_release_has_no_hash_and_is_not_described(monkeypatch):
-    monkeypatch.setattr(f"{__name__}.IMAGES", 10)
-    disk = Disk()
-    manifest = publish(monkeypatch, disk, first_night())
-    for name in CARDS:
-        del disk.held[f"/tiles/{name}"]
-    del manifest["hash"]
-    disk.held["/tiles/_dataset.json"] = json.dumps(manifest)
-    names = [each["source"] for each in manifest["sources"]]
-    again = publish(monkeypatch, disk, next_night(disk, names))
-    assert again["last_update"] == manifest["last_update"]
-    assert not {f"/tiles/{name}" for name in CARDS} & set(disk.held)
 
 
 class Counted(list):

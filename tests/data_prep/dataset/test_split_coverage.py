@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from data_prep.dataset.actions import UpdateActions
-from data_prep.dataset.manifest import REMOVED, TILED, ImageRecord
 from data_prep.dataset.split_coverage import missing_cells, unfilled_cells
+from distkeras_grid.dataset.manifest import REMOVED, TILED, ImageRecord
 
 SHARES = {"train": 0.8, "test": 0.2}
 

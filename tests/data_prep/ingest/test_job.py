@@ -102,7 +102,7 @@ def test_idx(spark, idx_settings, numbers):
         assert labels == numbers[prefix][1].tolist()
     field = Field.from_metadata("image", frame.schema["image"].metadata)
     assert (field.shape, field.dtype, field.scale) == ((28, 28, 1), "uint8", 1 / 255)
-    assert json.loads((Path(idx_settings.output) / "_dataset.json").read_text()) == manifest
+    assert json.loads((Path(idx_settings.output) / "_versions" / "0.json").read_text()) == manifest
     assert manifest["counts"]["train"] == dict.fromkeys(map(str, range(10)), 230)
     assert manifest["rows"] == 2350
     # Several files, so that several workers read at once.

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.geometry.grid import TileSpec, count_tiles
 from data_prep.geometry.tiler import iter_tiles
 from data_prep.report.html import (
@@ -41,6 +40,7 @@ from data_prep.report.samples import (
     squares_of,
     thumbnail,
 )
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 
 SPEC = TileSpec(32, angles=[0, 40, 90])
 

@@ -21,6 +21,7 @@ from distkeras_grid.errors import (
     StorageError,
 )
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.storage import Storage
 from tests.data_prep.first_night import FirstNight
 
@@ -87,7 +88,7 @@ def names_in(settings):
 def test_end_to_end(spark, once):
     settings, folder, manifest = once.settings, Path(once.settings.input), once.done.manifest
     assert left_behind(settings) == ["raw images", "tiles"]
-    frame = spark.read.parquet(settings.output)
+    frame = read_parquet(spark, settings.output)
     rows = frame.collect()
     assert len(rows) == manifest["tiles"] > 100
 
@@ -116,7 +117,7 @@ def test_end_to_end(spark, once):
 
 
 def test_manifest(once):
-    written = json.loads((Path(once.settings.output) / "_dataset.json").read_text())
+    written = json.loads((Path(once.settings.output) / "_versions" / "0.json").read_text())
     assert written == once.done.manifest
     assert Field.from_metadata("image", written["image"]).nbytes == 1024
     assert TileSpec.from_json(written["spec"]) == SPEC
@@ -128,7 +129,7 @@ def test_manifest(once):
 
 
 def test_files_are_sorted_compressed_and_without_dictionary(once):
-    files = sorted(Path(once.settings.output).glob("shard=0/split=*/*.parquet"))
+    files = sorted(Path(once.settings.output).glob("shard=0-*/split=*/*.parquet"))
     assert {path.parent.name for path in files} == {"split=train", "split=test"}
     for path in files:
         rows = pq.read_table(path, columns=["source", "angle", "y", "x"]).to_pylist()
@@ -168,7 +169,7 @@ def varied(spark, once, tmp_path_factory):
 
 def test_jpeg_is_stored_as_pictures_with_paths(spark, varied):
     settings = varied.settings
-    frame = spark.read.parquet(settings.output)
+    frame = read_parquet(spark, settings.output)
     assert Field.from_metadata("image", frame.schema["image"].metadata).encoding == "jpeg"
     row = frame.select("image.*", "tile_id").first()
     assert row.path == f"{row.tile_id}.jpeg"
@@ -234,7 +235,7 @@ def test_identical_files_are_one_source(spark, varied):
         "a/7.png": "the same bytes as a/0.png",
         "a/8.png": "the same bytes as a/0.png",
     }
-    assert spark.read.parquet(settings.output).select("source").distinct().count() == 12
+    assert read_parquet(spark, settings.output).select("source").distinct().count() == 12
 
 
 def test_groups_stay_together(spark, varied):
@@ -253,7 +254,7 @@ def test_16_bits_are_kept(spark, settings, folder):
     manifest = tile_images(settings, spark=spark)
     field = Field.from_metadata("image", manifest["image"])
     assert (field.dtype, field.scale) == ("uint16", 1 / 65535)
-    row = spark.read.parquet(settings.output).where("angle = 0").first()
+    row = read_parquet(spark, settings.output).where("angle = 0").first()
     pixels = np.frombuffer(row.image, "<u2").reshape(field.shape)
     source = decode_image((folder / row.source).read_bytes(), "")
     np.testing.assert_array_equal(pixels, source[row.y : row.y + 32, row.x : row.x + 32])
@@ -261,21 +262,13 @@ def test_16_bits_are_kept(spark, settings, folder):
         tile_images(replace(settings, encoding="jpeg", overwrite=True), spark=spark)
 
 
-@pytest.mark.parametrize(
-    "refused",
-    [
-        "_dataset.json",
-        pytest.param("_update.json", marks=pytest.mark.full),
-        pytest.param("shard=1", marks=pytest.mark.full),
-    ],
-)
 def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
-    spark, settings, manifest, monkeypatch, refused
+    spark, settings, manifest, monkeypatch
 ):
     rename = Storage.rename
 
     def refuse(self, source, target, **options):
-        if target.endswith(f"/{refused}"):
+        if target.endswith("/_versions/1.json"):
             raise StorageError("refused")
         rename(self, source, target, **options)
 
@@ -283,8 +276,8 @@ def test_the_former_data_set_stays_when_the_new_one_cannot_be_published(
     smaller = replace(settings, spec=TileSpec(32, angles=[0]), overwrite=True)
     with pytest.raises(StorageError, match="refused"):
         tile_images(smaller, spark=spark)
-    assert spark.read.parquet(settings.output).count() == manifest["tiles"]
-    assert names_in(settings) == ["_dataset.json", "shard=0"]
+    assert read_parquet(spark, settings.output).count() == manifest["tiles"]
+    assert [path.name for path in Path(settings.output).glob("shard=*")] == manifest["shards"]
 
 
 @pytest.mark.usefixtures("manifest")

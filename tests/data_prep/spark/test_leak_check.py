@@ -103,9 +103,9 @@ def test_what_cannot_be_judged_at_all(spark, published, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyDataError):
         check_leaks_of(str(tmp_path / "empty"), spark=spark)
-    (tmp_path / "ingested").mkdir()
+    (tmp_path / "ingested" / "_versions").mkdir(parents=True)
     for content in (json.dumps({"rows": 1}), "7", "{"):
-        (tmp_path / "ingested" / "_dataset.json").write_text(content)
+        (tmp_path / "ingested" / "_versions" / "0.json").write_text(content)
         assert main(["--data", str(tmp_path / "ingested")]) == 3
 
 
@@ -161,6 +161,7 @@ def test_files_and_folders_of_microscopes(spark, tmp_path):
 
 
 def test_planes_of_a_data_set_of_tiles_are_not_chosen(tmp_path, spark):
-    (tmp_path / "_dataset.json").write_text("{}")
+    (tmp_path / "_versions").mkdir()
+    (tmp_path / "_versions" / "0.json").write_text("{}")
     with pytest.raises(ConfigurationError):
         check_leaks_of(str(tmp_path), spark=spark, choice=PlaneSelector(page=1))

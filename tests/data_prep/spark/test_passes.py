@@ -19,7 +19,6 @@ import tifffile
 from PIL import Image
 
 from data_prep import TileSpec, iter_tiles
-from data_prep.dataset.manifest import TILED, ImageRecord
 from data_prep.dataset.plan import TaskAssignment, TilingPlan, plan_units
 from data_prep.dataset.schema import image_field
 from data_prep.geometry.filters import parse_filter
@@ -43,6 +42,7 @@ from data_prep.spark.passes import (
     tile_frame,
 )
 from data_prep.spark.scan import Reader, load_contents, one_image_a_batch, scan_task
+from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import ImageError, UnreadableImageError
 from distkeras_grid.feeding.schema import Field
 from tests.data_prep.bad_sector import open_bad_sector

@@ -11,7 +11,7 @@ from data_prep.splits.duplicate_pairs import (
     remap_pairs,
 )
 from data_prep.splits.fingerprint import fingerprint
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import DuplicatePair
 
 
 @pytest.fixture(scope="module")

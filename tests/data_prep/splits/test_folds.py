@@ -6,6 +6,8 @@ import pytest
 
 from data_prep.splits.assign import SplitSource
 from data_prep.splits.folds import assign_folds, parse_folds, renamed
+from distkeras_grid.dataset.folds import Folds, check_together, splits_in
+from distkeras_grid.dataset.manifest import decode_manifest
 from distkeras_grid.errors import (
     ConfigurationError,
     DataError,
@@ -14,8 +16,6 @@ from distkeras_grid.errors import (
     SchemaError,
     SplitLeakError,
 )
-from distkeras_grid.spark.folds import Folds, check_together, splits_in
-from distkeras_grid.spark.tables import read_tables
 
 
 def images(count=30, specimens=10):
@@ -121,14 +121,14 @@ def test_folds_survive_the_manifest_and_damaged_ones_are_refused():
     folds = assign_folds(images(), "3")
     content = folds.to_json()
     manifest = described(images(), folds={"fold": content})
-    assert read_tables(manifest, "m").folds == {"fold": folds}
+    assert decode_manifest(manifest, "m").folds == {"fold": folds}
     damaged = (
         *(None, [], {}, {**content, "columns": ["x"]}, {**content, "columns": "fold_0"}),
         *({**content, "seed": "0"}, {**content, "held_out": {"a": 1}}),
     )
     for each in damaged:
         with pytest.raises(SchemaError):
-            read_tables(described(images(), folds={"fold": each}), "m")
+            decode_manifest(described(images(), folds={"fold": each}), "m")
 
 
 def test_folds_that_tear_apart_what_belongs_together_by_now_are_refused():
@@ -160,7 +160,7 @@ def test_a_fold_of_a_manifest_knows_groups_and_places_that_came_later():
     told = {"folds": {"fold": folds.to_json()}}
 
     def in_fold(text, column="fold_0"):
-        return read_tables(text, "m").in_fold(column, "tiles")
+        return decode_manifest(text, "m").in_fold(column, "tiles")
 
     now = in_fold(described(sources, **told))
     assert {path for path, split in now.items() if split == "validation"} == {

@@ -1,5 +1,5 @@
 from data_prep.splits.leakage import LeakRecord, find_leaks
-from data_prep.splits.near_duplicates import DuplicatePair
+from distkeras_grid.dataset.manifest import DuplicatePair
 
 
 def kinds(pictures, likenesses=()):

@@ -12,11 +12,7 @@ from data_prep.images.open_image import decode_image
 from data_prep.splits import candidate_search, near_duplicates
 from data_prep.splits.candidate_search import LINKS
 from data_prep.splits.fingerprint import HEADER, THUMBNAIL, burned_in, fingerprint, parse, sketch
-from data_prep.splits.near_duplicates import (
-    MOST_IN_VAIN,
-    _PairSet,
-    find_near_duplicates,
-)
+from data_prep.splits.near_duplicates import MOST_IN_VAIN, _PairSet, find_near_duplicates
 from distkeras_grid.errors import DataError
 
 

@@ -97,7 +97,8 @@ def test_the_groups_of_a_data_set_of_tiles_have_figures(spark, tmp_path, capsys)
         {"source": "b.png", "status": "tiled", "tiles": 1, "group": "S7"},
         {"source": "c.png", "status": "tiled", "tiles": 1, "group": "S7"},
     ]
-    (data / "_dataset.json").write_text(json.dumps({"sources": sources}))
+    (data / "_versions").mkdir()
+    (data / "_versions" / "0.json").write_text(json.dumps({"sources": sources}))
     output = tmp_path / "figures.json"
     flags = ["--data", str(data)]
     assert evaluate.main([*flags, "--output", str(output)]) == 0
@@ -110,9 +111,9 @@ def test_the_groups_of_a_data_set_of_tiles_have_figures(spark, tmp_path, capsys)
     ]
     assert evaluate.main([*flags, "--by", "source", "--combine", "vote"]) == 0
     assert "each source has most votes" in capsys.readouterr().out
-    (data / "_dataset.json").write_text("[3]")
+    (data / "_versions" / "1.json").write_text("[3]")
     assert evaluate.main(flags) == 3
-    assert "_dataset.json" in capsys.readouterr().err
+    assert str(data) in capsys.readouterr().err
 
 
 def test_the_figures_of_a_regression(spark, tmp_path, capsys):

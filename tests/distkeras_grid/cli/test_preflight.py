@@ -162,7 +162,7 @@ def test_an_update_that_disagrees_with_what_is_there(here, monkeypatch, scheme):
 
     spec = TileSpec(64)
     made = TilingSettings("images", f"{scheme}tiles", spec, channels="3", update=True)
-    (here / "tiles").mkdir()
+    (here / "tiles" / "_versions").mkdir(parents=True)
     content = {"image": {}, "sources": [], "spec": spec.to_json(), "settings": made.to_json()}
     content |= {"last_shard": -1, "last_update": 0}
     metadata = {
@@ -173,7 +173,7 @@ def test_an_update_that_disagrees_with_what_is_there(here, monkeypatch, scheme):
         "scale": 1.0,
     }
     content["image"] = {"distkeras_grid": {**metadata, "offset": 0.0, "classes": ["a"]}}
-    (here / "tiles" / "_dataset.json").write_text(json.dumps(content))
+    (here / "tiles" / "_versions" / "0.json").write_text(json.dumps(content))
     check_before_spark(made)
     with pytest.raises(ConfigurationError):
         check_before_spark(replace(made, channels="1"))
@@ -288,7 +288,8 @@ def test_a_name_node_that_does_not_answer_is_asked_once_and_named(monkeypatch, c
 
 def test_a_split_that_the_data_do_not_have_is_refused(here, monkeypatch):
     sources = [{"source": "a/1", "status": "tiled", "label": "a", "split": "train"}]
-    manifest = here / "data" / "_dataset.json"
+    manifest = here / "data" / "_versions" / "0.json"
+    manifest.parent.mkdir()
     manifest.write_text(json.dumps({"sources": sources, "classes": ["a"]}))
     for verb, more in (
         ("train", ["--output", "new", *FILE]),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -11,8 +11,6 @@ import pytest
 from distkeras_grid.checkpoints import Driver
 from distkeras_grid.cli.retrain import (
     Latest,
-    RetrainManifest,
-    TiledSource,
     _add_run,
     build_parser,
     delete_run,
@@ -25,6 +23,7 @@ from distkeras_grid.cli.retrain import (
     train_flags,
 )
 from distkeras_grid.cli.trainer_options import trainer_arguments
+from distkeras_grid.dataset.manifest import TILED, ImageRecord, Manifest, decode_manifest
 from distkeras_grid.errors import BusyError, SchemaError
 from distkeras_grid.spark.checkpoints import CheckpointStore
 from distkeras_grid.spark.storage import Storage
@@ -59,12 +58,13 @@ def test_only_our_leftovers_are_ours():
         assert not is_leftover(name, RUNS[2])
 
 
-def test_new_is_what_was_tiled_after_the_latest_run():
-    def tiled(name, update, split="train"):
-        return TiledSource("tiled", name, split, update)
+def tiled(name, update, split="train"):
+    return ImageRecord(f"{name}.png", TILED, 4, sha256=name, split=split, update=update)
 
+
+def test_new_is_what_was_tiled_after_the_latest_run():
     sources = (tiled("a", 0), tiled("b", 5), tiled("c", 5, "test"), tiled("d", 4))
-    manifest = RetrainManifest((*sources, TiledSource("left out")), 5)
+    manifest = Manifest(sources=(*sources, ImageRecord("e.png", "left out")), last_update=5)
     assert new_sources(manifest, "train", LATEST) == ["b"]
     assert new_sources(manifest, None, LATEST) == ["b", "c"]
     assert new_sources(manifest, "train", None) == ["a", "b", "d"]
@@ -73,15 +73,14 @@ def test_new_is_what_was_tiled_after_the_latest_run():
 @pytest.mark.parametrize("change", [{"set_aside": "blurred"}, {"tiles": 0}, {"status": "removed"}])
 def test_an_image_without_rows_is_not_new(change):
     """An exclusion made an image new: the week read no row, and ended with an error."""
-    source = {"status": "tiled", "split": "train", "update": 5, "sha256": "a" * 64, "tiles": 4}
-    for told, new in ((source, ["a" * 64]), ({**source, **change}, [])):
-        text = json.dumps({"last_update": 5, "sources": [told]})
-        assert new_sources(parse(text, RetrainManifest, ""), "train", LATEST) == new
+    source = tiled("a", 5)
+    for told, new in ((source, ["a"]), (replace(source, **change), [])):
+        assert new_sources(Manifest(sources=(told,), last_update=5), "train", LATEST) == new
 
 
 def test_all_is_new_in_a_data_set_that_was_made_anew():
     """Its numbers began at 0 again: for as many nights nothing was new."""
-    manifest = RetrainManifest((TiledSource("tiled", "a", "train", 0),), 0)
+    manifest = Manifest(sources=(tiled("a", 0),), last_update=0)
     assert new_sources(manifest, "train", LATEST) == ["a"]
 
 
@@ -118,9 +117,13 @@ FIRST, SECOND = Driver(APPLICATION), Driver(APPLICATION, attempt=2)
 def night(monkeypatch):
     """Two nights of data, runs that are trained by writing their names, and a clock."""
     sources = [
-        {"status": "tiled", "split": "train", "update": n, "sha256": str(n) * 64} for n in (1, 2)
+        {"source": f"{n}", "status": "tiled", "tiles": 4, "split": "train", "update": n}
+        | {"sha256": str(n) * 64}
+        for n in (1, 2)
     ]
-    disk = {"/tiles/_dataset.json": json.dumps({"last_update": 1, "sources": sources[:1]}).encode()}
+    disk = {
+        "/tiles/_versions/1.json": json.dumps({"last_update": 1, "sources": sources[:1]}).encode()
+    }
     files = at_once(disk)
     files.trained, files.meanwhile = [], []
 
@@ -162,7 +165,7 @@ def test_another_attempt_of_an_application_has_the_run_of_the_one_before(night):
     with pytest.raises(SystemExit):
         retrain_on(night, FIRST)
     # Meanwhile another image has been tiled: the rows must be those of the checkpoint.
-    night.write_text("/tiles/_dataset.json", night.both, overwrite=True)
+    night.write_text("/tiles/_versions/2.json", night.both)
     with pytest.raises(SystemExit):
         retrain_on(night, SECOND)
     night.dies_at = None
@@ -267,7 +270,7 @@ def test_the_checkpoints_of_a_night_that_has_ended_do_not_hinder_the_next(saving
     saving.write_text("/checkpoints/mine.txt", "mine")
     retrain_on(saving, FIRST, *given, *more)
     assert folders(saving) == ["mine.txt"]
-    saving.write_text("/tiles/_dataset.json", saving.both, overwrite=True)
+    saving.write_text("/tiles/_versions/2.json", saving.both)
     retrain_on(saving, Driver("application_17_0002"), *given, *more)
     assert [folder for folder, *_ in saving.saved] == [named(ONE), named(TWO)]
     assert folders(saving) == ["mine.txt"]
@@ -279,13 +282,11 @@ def killed(saving):
     saving.dies_at = ONE
     with pytest.raises(SystemExit):
         retrain_on(saving, FIRST, *CHECKPOINTS)
-    first = saving.read_bytes("/tiles/_dataset.json")
-    saving.write_bytes("/tiles/_versions/1.json", first)
-    version = {"number": 1, "hash": "a" * 64, "manifest": hashlib.sha256(first).hexdigest()}
+    version = {"number": 1, "hash": "a" * 64}
     version |= dict.fromkeys(("created", "replaced"), "2026-11-21T01:00:00+00:00")
     version |= {"shards": [], "tiles": 0}
     told = {**json.loads(saving.both), "history": [version]}
-    saving.write_text("/tiles/_dataset.json", json.dumps(told), overwrite=True)
+    saving.write_text("/tiles/_versions/2.json", json.dumps(told))
     return saving
 
 
@@ -301,7 +302,7 @@ def test_a_night_that_was_killed_is_gone_on_with_on_the_data_it_began_with(kille
 
 def test_a_night_on_the_present_data_is_gone_on_with(killed):
     version = json.loads(killed.both) | {"last_update": 1}
-    killed.write_text("/tiles/_dataset.json", json.dumps(version), overwrite=True)
+    killed.write_text("/tiles/_versions/2.json", json.dumps(version), overwrite=True)
     retrain_on(killed, Driver("application_17_0002"), *CHECKPOINTS, "--resume")
     assert killed.saved[1:] == [(named(ONE), None, None)]
 
@@ -312,7 +313,7 @@ def test_a_night_that_cannot_be_gone_on_with_is_begun_anew_and_leaves_nothing(ki
         killed.delete(f"{named(ONE)}/checkpoint-00000001")
         killed.make_dirs(f"{named(ONE)}/shared")
     elif why == "version gone":
-        killed.write_text("/tiles/_dataset.json", killed.both, overwrite=True)
+        killed.write_text("/tiles/_versions/2.json", killed.both, overwrite=True)
     elif why == "whole":
         killed.write_text(f"{ONE}/run.json", "{}")
     resume = () if why == "not asked" else ("--resume",)
@@ -330,12 +331,11 @@ def test_a_night_that_cannot_be_gone_on_with_is_begun_anew_and_leaves_nothing(ki
 @pytest.mark.parametrize("digest", ["' or 1=1 or ''='", "a" * 63, "A" * 64, "a" * 64 + "\n", 7])
 def test_a_digest_that_is_none_is_refused(digest):
     """It became a part of an SQL expression."""
-    source = {"status": "tiled", "split": "train", "update": 1, "sha256": "a" * 64}
-    told = {"last_update": 1, "sources": [source]}
-    assert new_sources(parse(json.dumps(told), RetrainManifest, ""), "train", None) == ["a" * 64]
+    source = {"source": "a.png", "status": "tiled", "sha256": "a" * 64}
+    assert decode_manifest(json.dumps({"sources": [source]}), "m").sources[0].sha256 == "a" * 64
     source["sha256"] = digest
     with pytest.raises(SchemaError):
-        parse(json.dumps(told), RetrainManifest, "_dataset.json")
+        decode_manifest(json.dumps({"sources": [source]}), "m")
 
 
 def test_the_first_run_takes_the_model_of_the_flags_and_later_ones_the_last():
@@ -369,7 +369,8 @@ def test_the_help_text_offers_no_flag_that_is_refused():
 
 @pytest.mark.spark
 def test_data_that_do_not_tell_what_is_new(spark, tmp_path, capsys):
-    (tmp_path / "_dataset.json").write_text(json.dumps({"sources": []}))
+    (tmp_path / "_versions").mkdir()
+    (tmp_path / "_versions" / "0.json").write_text(json.dumps({"sources": []}))
     flags = ["--data", str(tmp_path), "--model", "json:loads", "--output", str(tmp_path / "runs")]
     assert main(flags) == 2
     assert "distkeras-grid tile" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from distkeras_grid.spark.dataframes import (
     as_dataframe,
     is_data_set,
     plan_of,
-    read_manifest,
     read_parquet,
     read_tiles,
 )
@@ -72,7 +71,7 @@ def one_try(spark):
     ],
 )
 def test_a_path_nobody_serves_is_one_clear_error(spark, one_try, path, cause):
-    with pytest.raises(StorageError, match=f"Cannot look up {path}/.*: .*{cause}") as caught:
+    with pytest.raises(StorageError, match=f"Cannot list {path}: .*{cause}") as caught:
         as_dataframe(spark, path)
     assert "\n" not in str(caught.value)
 
@@ -138,17 +137,31 @@ def test_of_shards_those_are_read_that_the_data_set_names(spark, frame, tmp_path
         frame.write.parquet(f"{path}/shard={shard}/split=train")
     rows = frame.count()
     assert read_parquet(spark, path).count() == 3 * rows
-    # A new data set is being published: some of its shards have their names.
-    (tmp_path / "tiles" / "_update.json").write_text("{}")
-    with pytest.raises(PathNotFoundError):
-        read_parquet(spark, path)
-    (tmp_path / "tiles" / "_dataset.json").write_text('{"shards": ["shard=0", "shard=2"]}')
+    describe(path, {"shards": ["shard=0", "shard=2"]}, 3)
     found = read_parquet(spark, f"{path}/")
     assert found.count() == 2 * rows
     assert {row[0] for row in found.select("shard").distinct().collect()} == {0, 2}
     assert read_tiles(path, splits=("train",))[0].count() == 2 * rows
-    (tmp_path / "tiles" / "_dataset.json").write_text("{}")
+    # The highest number counts, and not the last in the alphabet.
+    describe(path, {}, 10)
     assert read_parquet(spark, path).count() == 3 * rows
+
+
+def test_tiles_of_a_run_that_has_not_committed_are_not_read(spark, frame, tmp_path):
+    path = str(tmp_path / "tiles")
+    frame.write.parquet(f"{path}/shard=0-20261127T113000-1f2e3d4c/split=train")
+    with pytest.raises(PathNotFoundError, match="not complete"):
+        read_parquet(spark, path)
+    describe(path, {"shards": ["shard=0-20261127T113000-1f2e3d4c"]})
+    assert read_parquet(spark, path).count() == frame.count()
+
+
+def describe(path, manifest, number=0):
+    """Write the manifest of a data set's version; return its path."""
+    file = Path(path, "_versions", f"{number}.json")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(manifest))
+    return file
 
 
 def test_read_tiles_gives_the_splits_and_keeps_metadata(spark, frame, tmp_path):
@@ -179,7 +192,7 @@ def grouped(spark, tmp_path):
         {"source": "c.png", "split": "test", "group": "S7", **tiled},
         {"source": "b.png", "status": "removed", "group": "S1"},
     ]
-    (path / "_dataset.json").write_text(json.dumps({"sources": sources}))
+    describe(path, {"sources": sources})
     return str(path)
 
 
@@ -199,7 +212,7 @@ def test_rows_have_the_groups_of_their_images(spark, grouped):
 
 
 def test_without_groups_there_is_no_such_column_and_one_of_the_files_stays(spark, grouped):
-    manifest = Path(grouped, "_dataset.json")
+    manifest = Path(grouped, "_versions", "0.json")
     before = read_parquet(spark, grouped).drop("group")
     manifest.write_text(manifest.read_text().replace('"group"', '"ignored"'))
     assert read_parquet(spark, grouped).columns == before.columns
@@ -207,26 +220,8 @@ def test_without_groups_there_is_no_such_column_and_one_of_the_files_stays(spark
     own = f"{grouped}-own"
     before.selectExpr("*", "'mine' as group").write.parquet(own)
     sources = [{"source": "a.png", "status": "tiled", "group": "S7"}]
-    Path(own, "_dataset.json").write_text(json.dumps({"sources": sources}))
+    describe(own, {"sources": sources})
     assert {row.group for row in read_parquet(spark, own).collect()} == {"mine"}
-
-
-@pytest.mark.parametrize("journal", [True, False], ids=["journal is there", "journal is gone"])
-def test_a_manifest_that_comes_between_two_looks_is_read(journal):
-    """Without it, all files would be read, whatever the data set says of them."""
-
-    class Publishing:
-        looks = 0
-
-        def exists(self, uri):
-            self.looks += 1
-            return journal if uri.endswith("_update.json") else self.looks > 1
-
-        def read_text(self, uri):
-            assert uri == "tiles/_dataset.json"
-            return "{}"
-
-    assert read_manifest(Publishing(), "tiles") == "{}"
 
 
 @pytest.mark.tensorflow

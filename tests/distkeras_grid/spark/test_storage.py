@@ -343,6 +343,22 @@ def test_a_file_that_replaces_another_is_readable_with_checksums_or_without(
     assert names(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_a_file_that_comes_after_the_check_is_not_replaced(
+    storage, root, tmp_path, monkeypatch, links
+):
+    """A rename of Java's checks first, and replaces what comes then; so of two commits both won."""
+    storage.write_text(f"{root}/a", "winner")
+    monkeypatch.setattr(Storage, "exists", lambda *_: False)
+    if not links:
+        monkeypatch.setattr("distkeras_grid.spark.storage._link", lambda *_: False)
+    with pytest.raises(StorageError, match="exists already"):
+        storage.write_text(f"{root}/a", "late")
+    storage.write_text(f"{root}/b", "new")
+    assert names(tmp_path) == ["a", "b"]
+    assert (storage.read_text(f"{root}/a"), storage.read_text(f"{root}/b")) == ("winner", "new")
+
+
 @pytest.mark.parametrize("write", ["write_text", "write_in_place"])
 def test_what_was_edited_by_hand_is_read_again(storage, root, tmp_path, write):
     """Hadoop keeps checksums of local files, and refused to read the ones that were edited."""

@@ -292,7 +292,8 @@ def folded(frame, tmp_path):
         ],
         "folds": {"fold": {"by": "3", "seed": 0, "columns": columns, "held_out": held_out}},
     }
-    (path / "_dataset.json").write_text(json.dumps(manifest))
+    (path / "_versions").mkdir()
+    (path / "_versions" / "0.json").write_text(json.dumps(manifest))
     return str(path)
 
 

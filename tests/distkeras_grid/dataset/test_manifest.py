@@ -1,4 +1,4 @@
-"""What the tables of a manifest make of the rows in the files."""
+"""What a manifest makes of the rows in the files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from distkeras_grid.dataset.manifest import decode_manifest, shard_number
 from distkeras_grid.errors import SchemaError
-from distkeras_grid.spark.tables import read_tables
 
 
 def manifest(*sources, **more):
@@ -19,7 +19,7 @@ def manifest(*sources, **more):
     return json.dumps(told | more)
 
 
-TABLES = read_tables(
+MANIFEST = decode_manifest(
     manifest(
         {"split": "train"},
         {"split": "test", "label": "c", "stored_label": "a"},
@@ -33,25 +33,27 @@ TABLES = read_tables(
 
 
 def test_only_what_has_changed_is_corrected():
-    told = [(each.source, each.split, each.label, each.label_name) for each in TABLES.corrections()]
+    told = [
+        (each.source, each.split, each.label, each.label_name) for each in MANIFEST.corrections()
+    ]
     assert told == [
         ("1.png", "test", 2, "c"),
         ("2.png", "train", 0, "a"),
         ("3.png", "train", 0, "a"),
     ]
-    assert TABLES.set_aside() == [f"{4:064x}"]
+    assert MANIFEST.set_aside() == [f"{4:064x}"]
 
 
 def test_splits_are_those_of_images_with_rows_and_know_their_folders():
-    assert TABLES.splits() == {
+    assert MANIFEST.splits() == {
         "0.png": "train",
         "1.png": "test",
         "2.png": "train",
         "3.png": "train",
     }
-    assert TABLES.stored_splits("train") == {"train", "validation"}
-    assert TABLES.stored_splits("test") == {"test"}
-    assert TABLES.stored_splits("validation") == set()
+    assert MANIFEST.stored_splits("train") == {"train", "validation"}
+    assert MANIFEST.stored_splits("test") == {"test"}
+    assert MANIFEST.stored_splits("validation") == set()
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,8 @@ def test_splits_are_those_of_images_with_rows_and_know_their_folders():
         manifest({"sha256": "' or 1=1"}),
         manifest({"stored_label": "a", "label": "z"}),
         manifest(shards=["../home"]),
+        manifest(shards=["shard=0-../home"]),
+        manifest(last_update="../3"),
         manifest(classes=3),
         manifest(folds={"fold": {"columns": []}}),
         "{",
@@ -69,4 +73,10 @@ def test_splits_are_those_of_images_with_rows_and_know_their_folders():
 )
 def test_a_hostile_manifest_is_refused(text):
     with pytest.raises(SchemaError):
-        read_tables(text, "m")
+        decode_manifest(text, "m")
+
+
+@pytest.mark.parametrize("name", ["shard=", "shard=x", "shard=1/..", "_new-1", "shard=1\n"])
+def test_what_names_no_shard_has_no_number(name):
+    with pytest.raises(SchemaError):
+        shard_number(name)

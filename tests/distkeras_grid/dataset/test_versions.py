@@ -1,0 +1,119 @@
+"""Which version of a data set is read: the present one, or one by number or hash."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from distkeras_grid.dataset.manifest import Manifest, Version, decode_manifest
+from distkeras_grid.dataset.versions import (
+    choose,
+    parse_version,
+    present_manifest,
+    present_number,
+    refuse_incomplete,
+)
+from distkeras_grid.errors import (
+    ConfigurationError,
+    PathNotFoundError,
+    SchemaError,
+    StorageError,
+)
+from tests.interleaving import at_once
+
+DAY = "2026-11-23T00:00:00+00:00"
+
+
+def version(number):
+    return Version(number, f"{number}abc" * 16, DAY, DAY, ("shard=0",), 9)
+
+
+PRESENT = Manifest(last_update=7, hash="f" * 64, history=(version(3), version(5)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "number"),
+    [(5, 5), ("3", 3), ("5abc" * 16, 5), ("3abc3abc3abc", 3), (7, None), ("f" * 12, None)],
+)
+def test_a_version_is_chosen_by_number_or_hash(wanted, number):
+    found = choose(PRESENT, wanted, "tiles")
+    assert (found and found.number) == number
+
+
+@pytest.mark.parametrize("wanted", [0, 4, 8, "a" * 64])
+def test_a_version_that_is_not_kept_is_named_with_those_that_are(wanted):
+    with pytest.raises(SchemaError, match=r"3, 5, 7 \(the present\)"):
+        choose(PRESENT, wanted, "tiles")
+
+
+@pytest.mark.parametrize("wanted", ["", "-1", "1.5", "abc", "../3", "F" * 64, "x" * 12])
+def test_what_is_no_version_is_refused(wanted):
+    with pytest.raises(ConfigurationError):
+        parse_version(wanted)
+
+
+def present(files):
+    return present_manifest("/tiles", files.list_names, files.read_bytes)
+
+
+def test_the_highest_number_is_the_present_version():
+    files = at_once({f"/tiles/_versions/{name}": b"x" for name in ("9.json", "_11.json.0.tmp")})
+    assert present(files) == (9, b"x")
+    files.write_text("/tiles/_versions/10.json", "y")
+    assert present(files) == (10, b"y")
+
+
+@pytest.mark.parametrize("names", [[], ["part-0.parquet"], ["_versions/_0.json.0.tmp"]])
+def test_a_folder_without_a_version_has_no_manifest(names):
+    assert present(at_once({f"/tiles/{name}": b"" for name in names})) is None
+
+
+def test_a_version_that_is_deleted_while_it_is_looked_up_is_looked_up_again():
+    files = at_once({"/tiles/_versions/3.json": b"x"})
+    read = files.read_bytes
+
+    def late(uri):
+        files.write_text("/tiles/_versions/4.json", "y", overwrite=True)
+        files.delete("/tiles/_versions/3.json")
+        return read(uri)
+
+    files.read_bytes = late
+    assert present(files) == (4, b"y")
+
+    def never(uri):
+        raise PathNotFoundError(uri)
+
+    files.read_bytes = never
+    with pytest.raises(StorageError, match="_versions"):
+        present(files)
+
+
+def test_the_layout_before_is_refused_by_name_with_the_way_out():
+    files = at_once({"/tiles/_dataset.json": b"{}", "/tiles/_versions/0.json": b"{}"})
+    with pytest.raises(SchemaError, match=r"_dataset\.json.*versions --data /tiles --convert"):
+        present_number("/tiles", files.list_names)
+
+
+def test_shards_of_a_run_are_no_plain_parquet_files():
+    refuse_incomplete("/tiles", ["shard=0", "shard=x-1", "part-0.parquet", "split=train"])
+    with pytest.raises(PathNotFoundError, match="run it again"):
+        refuse_incomplete("/tiles", ["shard=0-20261127T113000-1f2e3d4c"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shards": ["../home"]},
+        {"shards": ["shard=0/.."]},
+        {"number": -1},
+        {"number": "../3"},
+        {"replaced": "yesterday"},
+        {"hash": "f" * 63},
+    ],
+)
+def test_a_hostile_history_is_refused(change):
+    told = msgspec.to_builtins(version(3)) | change
+    with pytest.raises(SchemaError):
+        decode_manifest(json.dumps({"last_update": 4, "history": [told]}), "m")
