@@ -52,7 +52,6 @@ from distkeras_grid.parameter_server.server_events import DRIVER, ReceivedMessag
 from distkeras_grid.sandbox.cluster import SandboxState
 from distkeras_grid.sandbox.configuration import Ports
 from distkeras_grid.sandbox.daemons import Daemon
-from distkeras_grid.spark.folder_lease import LeaseRecord, read_sign
 from distkeras_grid.spec import RunSpec
 from distkeras_grid.trainers.checkpoint_writer import SavedDriver
 from distkeras_grid.worker.worker_state import WorkerState
@@ -222,7 +221,6 @@ def stored_targets() -> list[Target]:
             ]
         }
     ).encode()
-    sign = msgspec.json.encode(LeaseRecord("node", "m", 3, "now", 5))
     place = msgspec.json.encode(TilePlace("/a.png", 0.0, 0, 0))
     return [
         Target(
@@ -321,7 +319,6 @@ def stored_targets() -> list[Target]:
             "json",
         ),
         Target("sandboxes", [SANDBOX.to_json().encode()], _text(_sandbox), (SandboxError,), "json"),
-        Target("signs of life", [sign], _text(read_sign), (), "json"),
         Target(
             "recipes",
             [Recipe().to_text().encode()],
