@@ -56,12 +56,12 @@ def make_folds(
     made: list[Folds] = []
 
     def divide(known: DataSet) -> dict[str, Any] | None:
-        former = None if overwrite else known.folds.get(name)
+        former = None if overwrite else known.manifest.folds.get(name)
         folds = divide_into_folds(known, by, seed, name, former=former, allow_empty=allow_empty)
         made.append(folds)
-        if folds == known.folds.get(name):
+        if folds == known.manifest.folds.get(name):
             return None
-        every = {**known.folds, name: folds}
+        every = {**known.manifest.folds, name: folds}
         return {**known.content, "folds": {each: every[each].to_json() for each in sorted(every)}}
 
     publish_tables(storage, data, divide, say)

@@ -297,7 +297,7 @@ def check_before_spark(
     kind = tiles_kind(None if present is None else present[0])
     preflight.check_output(settings.output, kind, settings.input, overwrite=overwrite, place=place)
     if settings.update and present is not None:
-        DataSet.from_text(present[1]).check_settings(settings)
+        DataSet.from_text(present[1], settings.output).check_settings(settings)
 
 
 def overlap_of(flags: argparse.Namespace) -> float | int:

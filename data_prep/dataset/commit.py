@@ -3,9 +3,10 @@
 A run writes its shards under names of its own, ``shard=N-RUN``, and no file in them ever changes.
 They are read once a manifest lists them. To commit, the run writes the manifest of the version that
 follows the one it began with, ``_versions/N.json``, under a hidden name, and renames it. **That
-rename is the commit.** It fails if the name exists, so of two runs that began with the same version
-the later one gets an error, whether it was slow, or suspended and taken for dead. A run that is
-killed before the rename has changed nothing, and one that is killed after it is complete.
+rename is the commit.** It fails if the name exists (an object store only looks before), so of two
+runs that began with the same version the later one gets an error, whether it was slow, or suspended
+and taken for dead. A run that is killed before the rename has changed nothing, and one that is
+killed after it is complete.
 
 Nothing else is needed to agree: no lock, no sign of life and no journal. `vacuum` deletes what
 killed runs and former versions leave.
@@ -18,7 +19,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -34,19 +35,19 @@ from distkeras_grid.dataset.versions import (
     present_number,
 )
 from distkeras_grid.errors import (
+    BusyError,
     GridError,
-    OutputExistsError,
     PathNotFoundError,
     StorageError,
 )
 from distkeras_grid.progress import Say
 from distkeras_grid.signals import is_interrupt
 from distkeras_grid.spark.cancel import stop_work
+from distkeras_grid.spark.storage import Storage
 
 # What no kept version lists is deleted once it is so old. A run may still work on it: an archive of
-# 100,000 images takes a day or two on a cluster, and clocks of drivers may differ by hours. Only
-# runs that have committed, or have nothing to commit, delete; so a run that works for longer loses
-# its shards only to one whose commit comes first, after which its own is refused anyway.
+# 100,000 images takes a day or two on a cluster, and clocks of drivers may differ by hours. A run
+# that works for longer can lose its shards, and then commits nothing.
 VACUUM_AGE = timedelta(days=7)
 _TIME = "%Y%m%dT%H%M%S"
 _SHARD = re.compile(r"shard=\d{1,18}(?:-(\d{8}T\d{6})-[0-9a-f]{8})?")
@@ -55,24 +56,12 @@ _PARTIAL = re.compile(r"_.+\.[0-9a-f]{32}\.tmp")
 PARTIAL = tuple(f"_{name}.*.tmp" for name in (CROISSANT, PAGE))
 
 
-class DatasetFiles(Protocol):
-    """The methods of `distkeras_grid.spark.storage.Storage` that are needed here."""
-
-    def exists(self, uri: str) -> bool: ...  # noqa: D102
-    def list_names(self, uri: str) -> list[str]: ...  # noqa: D102
-    def read_bytes(self, uri: str) -> bytes: ...  # noqa: D102
-    def write_text(self, uri: str, content: str, *, overwrite: bool = False) -> None: ...  # noqa: D102
-    def modified(self, uri: str) -> float: ...  # noqa: D102
-    def delete(self, uri: str) -> bool: ...  # noqa: D102
-    def delete_empty(self, uri: str) -> bool: ...  # noqa: D102
-
-
 def run_id(now: datetime) -> str:
     """Return a name for a run, which tells when it began."""
     return f"{now.astimezone(UTC):{_TIME}}-{uuid.uuid4().hex[:8]}"
 
 
-def read_head(files: DatasetFiles, root: str) -> DataSet | None:
+def read_head(files: Storage, root: str) -> DataSet | None:
     """Return the present version of a data set; None if there is none."""
     present = present_manifest(root, files.list_names, files.read_bytes)
     if present is None:
@@ -81,7 +70,7 @@ def read_head(files: DatasetFiles, root: str) -> DataSet | None:
     return DataSet.from_text(content, f"{root}/{file_of(number)}")
 
 
-def require_head(files: DatasetFiles, root: str) -> DataSet:
+def require_head(files: Storage, root: str) -> DataSet:
     """Return the present version of a data set; refuse a path without one."""
     head = read_head(files, root)
     if head is None:
@@ -95,12 +84,12 @@ class Transaction:
     `head`: the version that the run began with, or has committed since; None if there is none.
     """
 
-    def __init__(self, files: DatasetFiles, root: str, head: DataSet | None) -> None:
+    def __init__(self, files: Storage, root: str, head: DataSet | None) -> None:
         self.head = head
         self._files = files
         self._root = root
         self._run = run_id(datetime.now(UTC))
-        self._last = -1 if head is None else head.last_shard
+        self._last = -1 if head is None else head.manifest.last_shard
         self._names: dict[int, str] = {}  # Shards that are not committed, by number
         self._is_new = not files.exists(root)
 
@@ -166,12 +155,14 @@ class Transaction:
                 f"{self._root}/{min(lost)} is gone, which this run has written. Nothing was "
                 "committed. Run it again."
             )
+        for name in self._names.values():
+            self._files.persist(f"{self._root}/{name}")
         self.check()
         manifest = {**content, "run": self._run}
         text = msgspec.json.encode(manifest).decode() + "\n"
         try:
             self._files.write_text(uri, text)
-        except (OutputExistsError, StorageError) as error:
+        except StorageError as error:
             if not self._is_mine(uri, text):
                 if self._files.exists(uri):
                     raise self._conflict(number) from error
@@ -181,9 +172,9 @@ class Transaction:
         return self.head
 
     def check(self) -> None:
-        """Refuse to go on if another run has committed a version after the head."""
+        """Refuse to go on if the head is not the present version any more."""
         present = present_number(self._root, self._files.list_names)
-        if present is not None and (self.head is None or present > self.head.last_update):
+        if present != (None if self.head is None else self.head.manifest.last_update):
             raise self._conflict(present)
 
     def _is_mine(self, uri: str, text: str) -> bool:
@@ -193,11 +184,11 @@ class Transaction:
         except PathNotFoundError:
             return False
 
-    def _conflict(self, number: int) -> OutputExistsError:
-        return OutputExistsError(
-            f"Version {number} of {self._root} exists: another run has committed it while this one "
-            "worked, so nothing more of this one was committed. Run it again, and give both the "
-            "same --lock."
+    def _conflict(self, present: int | None) -> BusyError:
+        return BusyError(
+            f"{self._root} has {'no version' if present is None else f'version {present}'} by now: "
+            "another run has changed it while this one worked, so nothing more of this one was "
+            "committed. Run it again, and give both the same --lock."
         )
 
 
@@ -210,23 +201,23 @@ def uncommitted(names: Collection[str], head: DataSet | None) -> list[str]:
 def _listed(head: DataSet | None) -> set[str]:
     if head is None:
         return set()
-    former = (name for each in head.history for name in each.shards)
+    former = (name for each in head.manifest.history for name in each.shards)
     return {*head.shards.values(), *former}
 
 
-def vacuum(files: DatasetFiles, root: str, head: DataSet, say: Say) -> None:
+def vacuum(files: Storage, root: str, head: DataSet, say: Say) -> None:
     """Delete what no kept version lists and nobody has written to for a week; see `VACUUM_AGE`.
 
     That are shards of killed runs and of former versions, manifests of the latter, and files that
     were not whole yet. If this fails, the data set is still valid.
     """
     before = datetime.now(UTC) - VACUUM_AGE
-    current = {file_of(each.number) for each in head.history}
+    current = {file_of(each.number) for each in head.manifest.history}
     try:
         gone = [
             file
             for number in numbers_in(files.list_names(f"{root}/{FOLDER}"))
-            if number < head.last_update
+            if number < head.manifest.last_update
             and (file := file_of(number)) not in current
             and _is_older(files, f"{root}/{file}", before)
         ]
@@ -252,7 +243,7 @@ def _was_written(name: str, before: datetime) -> bool:
     return match is None or not match.group(1) or match.group(1) < f"{before:{_TIME}}"
 
 
-def _is_older(files: DatasetFiles, uri: str, before: datetime) -> bool:
+def _is_older(files: Storage, uri: str, before: datetime) -> bool:
     try:
         return files.modified(uri) < before.timestamp()
     except PathNotFoundError:

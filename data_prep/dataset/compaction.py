@@ -100,7 +100,7 @@ def compact_tiles(
             head = transaction.commit(next_manifest(content, head.manifest, datetime.now(UTC)))
             files = pluralize(sum(each.count for each in bundle), "file")
             say(f"  shard {number} has the rows of {pluralize(len(bundle), 'shard')} with {files}")
-    write_cards(storage, root, head.content, say)
+    write_cards(storage, root, head, say)
     vacuum(storage, root, head, say)
     return head.content
 

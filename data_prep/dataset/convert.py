@@ -43,16 +43,17 @@ def convert_layout(storage: Storage, data: str, say: Say = lambda _: None) -> in
             f"{uri} is not the manifest of a data set: {error!r}. Nothing was changed. Look who "
             "wrote it."
         ) from error
-    number = DataSet.from_json(content, uri).last_update if is_tiled else 0
+    head = DataSet.from_json(content, uri) if is_tiled else None
+    number = 0 if head is None else head.manifest.last_update
     # A run that was killed may have left a file of this name. Nobody has read it.
     text = msgspec.json.encode(content).decode() + "\n"
     storage.write_text(f"{root}/{file_of(number)}", text, overwrite=True)
-    # Until then commands refuse the data set, and this function can begin again.
-    storage.delete(uri)
     for name in storage.list_names(root):
         if _LEFT.fullmatch(name):
             storage.delete(f"{root}/{name}")
-    if is_tiled:
-        write_cards(storage, root, content, say)
-        vacuum(storage, root, DataSet.from_json(content, uri), say)
+    # Until then commands refuse the data set, and this function can begin again.
+    storage.delete(uri)
+    if head is not None:
+        write_cards(storage, root, head, say)
+        vacuum(storage, root, head, say)
     return number

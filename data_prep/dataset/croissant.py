@@ -73,8 +73,8 @@ def _user_fields(former: str | None) -> dict[str, Any]:
         content = msgspec.json.decode(former, type=dict[str, Any])
     except UNREADABLE as error:
         raise SchemaError(
-            f"{FILE} cannot be read: {error}. Mend it, or delete it: the next publication writes "
-            "it anew."
+            f"{FILE} cannot be read: {error}. Mend it, or delete it: the next version writes it "
+            "anew."
         ) from error
     return {name: content[name] for name in USER_FIELDS if name in content}
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from data_prep.dataset import croissant, readme_card
 from data_prep.dataset.hugging_face import CARD, describe_tiles
+from data_prep.dataset.manifest import DataSet
 from distkeras_grid.errors import GridError
 from distkeras_grid.spark.storage import Storage
 
 
-def write_cards(
-    storage: Storage, root: str, manifest: Mapping[str, Any], say: Callable[[str], object]
-) -> None:
+def write_cards(storage: Storage, root: str, known: DataSet, say: Callable[[str], object]) -> None:
     """Write ``.huggingface.yaml``, ``_croissant.json`` and ``_README.md``.
 
     The data set can be read without them. If a run is killed before it writes them, the files of
     the former version stay until the next run, which need not change anything else. A file that
     already has this content is not written.
-
-    `manifest`: the content of the manifest.
     """
     try:
-        text = describe_tiles(manifest)
+        text = describe_tiles(known)
         if _text_of(storage, f"{root}/{CARD}") != text:
             storage.write_in_place(f"{root}/{CARD}", text)
     except GridError as error:
@@ -34,7 +31,7 @@ def write_cards(
     stated: dict[str, Any] = {"name": name, "license": croissant.UNKNOWN}
 
     def described(former: str | None) -> str:
-        text = croissant.describe(manifest, name, former)
+        text = croissant.describe(known.content, name, former)
         stated.update(msgspec.json.decode(text))
         return text
 
@@ -43,7 +40,7 @@ def write_cards(
         license_text = (
             license if isinstance(license, str) else msgspec.json.encode(license).decode()
         )
-        return readme_card.describe(manifest, str(stated["name"]), license_text, former)
+        return readme_card.describe(known, str(stated["name"]), license_text, former)
 
     _replace(storage, f"{root}/{croissant.FILE}", described, say)
     _replace(storage, f"{root}/{readme_card.FILE}", readable, say)

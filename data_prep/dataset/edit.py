@@ -31,6 +31,6 @@ def publish_tables(
     if changed is not None:
         now = datetime.now(UTC)
         head = Transaction(storage, root, head).commit(next_manifest(changed, head.manifest, now))
-    write_cards(storage, root, head.content, say)
+    write_cards(storage, root, head, say)
     vacuum(storage, root, head, say)
     return head.content

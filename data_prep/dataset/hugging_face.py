@@ -13,9 +13,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from data_prep.dataset.manifest import DataSet
 from data_prep.dataset.schema import COLUMNS, IMAGE_COLUMN
-from distkeras_grid.dataset.manifest import convert_manifest, shard_number
-from distkeras_grid.feeding.schema import Field
+from distkeras_grid.dataset.manifest import TILED
 
 CARD = ".huggingface.yaml"
 # Type names in ``datasets`` for Spark's types.
@@ -25,20 +25,19 @@ LABEL, SPLIT = "label", "split"
 CORRECTED = "corrected-since-it-was-tiled/use-distkeras-grid-export-format-huggingface.parquet"
 
 
-def describe_tiles(manifest: Mapping[str, Any]) -> str:
+def describe_tiles(known: DataSet) -> str:
     """Return the content of ``.huggingface.yaml`` for a data set of tiles."""
-    image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
+    image = known.image
     kinds: dict[str, Any] = {name: KINDS[kind] for name, kind, _ in COLUMNS if name != SPLIT}
     if image.classes:
         kinds[LABEL] = class_label(image.classes)
     first = {IMAGE_COLUMN: "image" if image.is_file else "binary"}
-    return describe(_paths(manifest), first | kinds)
+    return describe(_paths(known), first | kinds)
 
 
-def is_corrected(manifest: Mapping[str, Any]) -> bool:
+def is_corrected(known: DataSet) -> bool:
     """Whether the files lack a correction or an exclusion: ``datasets`` must refuse them."""
-    known = convert_manifest(manifest, CARD)
-    return bool(known.set_aside() or known.corrections())
+    return bool(known.manifest.set_aside() or known.manifest.corrections())
 
 
 def describe(paths: Mapping[str, Sequence[str]], features: Mapping[str, Any]) -> str:
@@ -73,17 +72,17 @@ def class_label(classes: Sequence[str]) -> dict[str, Any]:
     return {"class_label": {"names": {str(number): name for number, name in enumerate(classes)}}}
 
 
-def _paths(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+def _paths(known: DataSet) -> dict[str, list[str]]:
     """Return patterns of the files of this version, by split."""
-    splits = sorted(set(convert_manifest(manifest, CARD).splits().values()))
-    if is_corrected(manifest):
+    splits = sorted(set(known.manifest.splits().values()))
+    if is_corrected(known):
         return {split: [CORRECTED] for split in splits}
     shards: dict[str, set[int]] = {}
-    for each in manifest["sources"]:
+    for each in known.entries.values():
         # An image whose tiles are all dropped by the conditions is in no shard.
-        if each["status"] == "tiled" and "shard" in each:
-            shards.setdefault(each["split"], set()).add(each["shard"])
-    names = {shard_number(name): name for name in manifest["shards"]}
+        if each.status == TILED and each.shard is not None:
+            shards.setdefault(str(each.split), set()).add(each.shard)
+    names = known.shards
     # A pattern for all shards of the folder would include those of former versions.
     return {
         split: [f"{names[number]}/split={split}/*.parquet" for number in sorted(shards[split])]

@@ -134,7 +134,7 @@ def revised_content(
     known: DataSet, entries: Mapping[str, ImageRecord], **settings: Any
 ) -> dict[str, Any]:
     """Return the content of a manifest with other entries."""
-    number = known.last_update + 1
+    number = known.manifest.last_update + 1
     numbered = [
         entry if entry == known.entries[path] else replace(entry, update=number)
         for path, entry in entries.items()
@@ -206,7 +206,7 @@ def files_of(known: DataSet, names: Collection[str], path: str) -> dict[str, str
 
 def _links(known: DataSet, current: Mapping[str, str]) -> list[tuple[str, str]]:
     joined = known.content["settings"].get("near_duplicates") == "join"
-    return must_link_pairs(known.pairs, current) if joined else []
+    return must_link_pairs(known.manifest.near_duplicates, current) if joined else []
 
 
 def _check(known: DataSet, entries: Mapping[str, ImageRecord]) -> None:

@@ -15,14 +15,10 @@ from data_prep.dataset.settings import TilingSettings
 from data_prep.geometry.grid import TileSpec
 from data_prep.geometry.regions import ZoneRules
 from data_prep.splits.labels import FOLDER, parse_rule
-from distkeras_grid.dataset.folds import Folds
 from distkeras_grid.dataset.manifest import (
     TILED,
-    DuplicatePair,
     ImageRecord,
     Manifest,
-    UnassignedImage,
-    Version,
     convert_manifest,
     shard_number,
 )
@@ -110,39 +106,9 @@ class DataSet:
         return cls(image, entries, manifest, content)
 
     @property
-    def last_shard(self) -> int:
-        """The highest number of a shard so far, -1 if there was none."""
-        return self.manifest.last_shard
-
-    @property
-    def last_update(self) -> int:
-        """The number of the version."""
-        return self.manifest.last_update
-
-    @property
     def shards(self) -> dict[int, str]:
         """The names of the shards, by number."""
         return {shard_number(name): name for name in self.manifest.shards}
-
-    @property
-    def history(self) -> tuple[Version, ...]:
-        """Former versions that are kept, oldest first."""
-        return self.manifest.history
-
-    @property
-    def pairs(self) -> tuple[DuplicatePair, ...]:
-        """Pairs of images that show the same place."""
-        return self.manifest.near_duplicates
-
-    @property
-    def folds(self) -> dict[str, Folds]:
-        """Folds by the prefix of their names."""
-        return self.manifest.folds
-
-    @property
-    def waiting(self) -> tuple[UnassignedImage, ...]:
-        """Images that an update has not tiled yet, because it goes on or was killed."""
-        return self.manifest.waiting
 
     def check_settings(self, settings: TilingSettings) -> None:
         """Refuse to add tiles that were cut in another way.

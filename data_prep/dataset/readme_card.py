@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from data_prep.dataset.hugging_face import is_corrected
-from data_prep.dataset.schema import IMAGE_COLUMN
+from data_prep.dataset.manifest import DataSet
 from data_prep.splits.assign import SPLITS
 from distkeras_grid.dataset.versions import file_of
 from distkeras_grid.errors import SchemaError
@@ -40,9 +40,9 @@ What the images do not show, and what they should not be used for: not stated.
 MARKED = {"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "\\`", "*": "\\*", "_": "\\_", "[": "\\["}
 
 
-def describe(manifest: Mapping[str, Any], name: str, license: str, former: str | None) -> str:
+def describe(known: DataSet, name: str, license: str, former: str | None) -> str:
     """Return the content of ``_README.md``."""
-    image = Field.from_metadata(IMAGE_COLUMN, manifest["image"])
+    manifest, image = known.content, known.image
     height, width, channels = image.shape
     number, digest = manifest["last_update"], manifest["hash"]
     lines = [
@@ -72,7 +72,7 @@ def describe(manifest: Mapping[str, Any], name: str, license: str, former: str |
         _reading([split for split in SPLITS if split in manifest["counts"]]),
         "```",
         "",
-        _hugging_face(image, corrected=is_corrected(manifest)),
+        _hugging_face(image, corrected=is_corrected(known)),
         "",
         f"`{file_of(number)}` lists each image with its label, group and split; `_croissant.json` "
         "describes the columns for programs.",

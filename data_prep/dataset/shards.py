@@ -126,7 +126,7 @@ class Shards:
             # Until then, an image to be replaced keeps its former tiles.
             entries=removed | actions.dropped | actions.records,
             # All tiles that replace a data set are new to readers of the former one.
-            update=plan.head.last_update + 1 if plan.head else 0,
+            update=plan.head.manifest.last_update + 1 if plan.head else 0,
             content=plan.base.content if plan.base else {},
         )
         for path in actions.relabelled:
@@ -279,19 +279,20 @@ class Shards:
         if head is None or state.transaction.pending or _differ(manifest, state.content):
             history = [] if head is None else self._history(head, state, manifest["shards"])
             manifest["history"] = [msgspec.to_builtins(each) for each in history]
-            state.content = state.transaction.commit(manifest).content
+            head = state.transaction.commit(manifest)
+            state.content = head.content
             state.size, state.begun = 0.0, True
             # A reader between two commits of one update knows what comes with the second.
             state.update += 1
         # A run that was killed after its commit may have left it undescribed.
-        write_cards(self._storage, self._root, state.content, self._say)
+        write_cards(self._storage, self._root, head, self._say)
 
     def _history(self, head: DataSet, state: _State, shards: Sequence[str]) -> Sequence[Version]:
         """Return the former versions that are kept."""
         keep, now = parse_keep(self._settings.keep_versions), datetime.now(UTC)
         if state.begun:
             # What this update committed before it was complete does not count as a version.
-            return apply_retention(head.history, shards, keep, now)
+            return apply_retention(head.manifest.history, shards, keep, now)
         return append_history(head.manifest, shards, keep, now)
 
     def _manifest(self, plan: UpdatePlan, state: _State) -> dict[str, Any]:

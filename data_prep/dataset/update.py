@@ -166,7 +166,8 @@ def update_tiles(
     ------
     ConfigurationError, PathNotFoundError, OutputExistsError, NoSpaceError
         If a setting, a path or the free space does not allow the update; nothing is written then.
-        `OutputExistsError` also if another run commits a version while this one works.
+    BusyError
+        If another run commits a version while this one works.
     EmptyDataError, ImageError
         If there is no image, or a new data set would have none.
     LabelError, SplitLeakError

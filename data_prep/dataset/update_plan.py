@@ -140,11 +140,11 @@ def plan_update(
     assign_update_splits(
         *(actions, table, settings.fractions, settings.seed),
         pairs=pairs if settings.near_duplicates == "join" else (),
-        unassigned=base.waiting if base else (),
+        unassigned=base.manifest.waiting if base else (),
     )
     tiled = [each for each in actions.all_records.values() if each.status == TILED]
     check_leaks((str(each.split), str(each.content), each.group) for each in tiled)
-    former_folds = base.folds if base else {}
+    former_folds = base.manifest.folds if base else {}
     plan = UpdatePlan(
         *(base, head, actions, _in_order(actions), scans, listing.files),
         image=with_classes(image, {str(each.label) for each in tiled}),
@@ -189,7 +189,7 @@ def _duplicate_pairs(
     """Return pairs of images that show the same place: known ones, and those of new images."""
     names = names_of(actions)
     before = {path: each.pixel_sha256 for path, each in actions.base_records.items()}
-    known = remap_pairs(base.pairs if base else (), before, names)
+    known = remap_pairs(base.manifest.near_duplicates if base else (), before, names)
     wanted = fingerprints.new.keys() | new_pictures(actions)
     search = find_duplicate_pairs(names, fingerprints.all, wanted, known)
     splits = {path: str(each.split) for path, each in actions.records.items() if each.split}

@@ -91,7 +91,7 @@ def check_leaks_of(
         counts[picture.split] = counts.get(picture.split, 0) + 1
     leaks = find_leaks(pictures.pictures, search.pairs)
     if known is not None:
-        for _, folds in sorted(known.folds.items()):
+        for _, folds in sorted(known.manifest.folds.items()):
             leaks += leaks_of_folds(known.entries.values(), folds, search.pairs)
     return LeakageReport(counts, leaks, pictures.unreadable, search.cut_short)
 

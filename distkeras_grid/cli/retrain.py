@@ -340,16 +340,7 @@ def model_of(runs: str, name: str) -> str:
 
 
 def new_sources(manifest: Manifest, split: str | None, latest: Latest | None) -> list[str]:
-    """Return the digests of a split's images with rows that the latest run has not seen.
-
-    Examples
-    --------
-    >>> old = ImageRecord("a.png", "tiled", 4, sha256="a" * 64, split="train", update=0)
-    >>> new = ImageRecord("b.png", "tiled", 4, sha256="b" * 64, split="train", update=3)
-    >>> latest = Latest("2026-11-21T020000Z", update=2)
-    >>> new_sources(Manifest(sources=(old, new), last_update=3), "train", latest) == ["b" * 64]
-    True
-    """
+    """Return the digests of a split's images with rows that the latest run has not seen."""
     since = latest.update if latest else -1
     if since > manifest.last_update:
         since = -1  # The data set was made anew.

@@ -426,6 +426,11 @@ class Storage:
         if raw.exists(former):
             raw.rename(former, checksum)
 
+    def persist(self, uri: str) -> None:
+        """Let a folder that Spark has written reach the disk, if it is on a local one."""
+        if (path := self.local_path(uri)) is not None:
+            _persist_local(path)
+
     def free_space(self, uri: str) -> int:
         """Return the bytes that can still be written at `uri`, which need not exist yet.
 
@@ -573,11 +578,9 @@ def _persist(stream: Any) -> None:
         stream.hsync()
 
 
-@contextmanager
-def _durably(source: str, target: str) -> Iterator[None]:
-    """Rename in the block: on a local disk the content is there before, and the name after it."""
+def _persist_local(path: str) -> None:
     try:
-        fsync.persist(source)
+        fsync.persist(path)
     except (FileNotFoundError, PermissionError):
         # Somebody renames or deletes it at the same time: the rename says who was first. What this
         # user may not read, they have not just written: it is only moved aside.
@@ -585,8 +588,14 @@ def _durably(source: str, target: str) -> Iterator[None]:
     except OSError as error:
         kind = NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
         raise kind(
-            f"{source} cannot be written to the disk: {error.strerror}. Look at the disk."
+            f"{path} cannot be written to the disk: {error.strerror}. Look at the disk."
         ) from error
+
+
+@contextmanager
+def _durably(source: str, target: str) -> Iterator[None]:
+    """Rename in the block: on a local disk the content is there before, and the name after it."""
+    _persist_local(source)
     yield
     try:
         fsync.renamed(source, target)

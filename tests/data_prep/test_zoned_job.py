@@ -12,6 +12,7 @@ import tifffile
 from data_prep import TileSpec, TilingSettings, update_tiles
 from distkeras_grid.errors import ConfigurationError, SchemaError
 from distkeras_grid.feeding.schema import Field
+from distkeras_grid.spark.dataframes import read_parquet
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +64,7 @@ def test_zones_are_kept_off_and_followed(spark, settings, tmp_path):
     ]
 
     def brightest():
-        frame = spark.read.parquet(settings.output)
+        frame = read_parquet(spark, settings.output)
         field = Field.from_metadata("image", frame.schema["image"].metadata)
         assert round(1 / field.scale) == 4095
         found = {}
@@ -94,7 +95,7 @@ def test_zones_are_kept_off_and_followed(spark, settings, tmp_path):
 def test_the_original_is_written_once_more(spark, settings):
     spec = TileSpec(32, 0.5, [0, 40], "inscribed", include_original=True)
     manifest = update_tiles(replace(settings, spec=spec), spark=spark).manifest
-    rows = spark.read.parquet(settings.output).select("tile_id", "original", "angle").collect()
+    rows = read_parquet(spark, settings.output).select("tile_id", "original", "angle").collect()
     assert len(rows) == len({row.tile_id for row in rows}) == manifest["tiles"]
     straight = sum(row.angle == 0 and not row.original for row in rows)
     assert sum(row.original for row in rows) == straight > 0

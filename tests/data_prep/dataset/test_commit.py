@@ -13,7 +13,7 @@ import pytest
 
 from data_prep.dataset.commit import Transaction, read_head, run_id, uncommitted, vacuum
 from data_prep.dataset.manifest import DataSet
-from distkeras_grid.errors import GridError, OutputExistsError, PathNotFoundError, StorageError
+from distkeras_grid.errors import BusyError, GridError, PathNotFoundError, StorageError
 from tests.data_prep.dataset.test_croissant import IMAGE, manifest
 from tests.interleaving import Exploration, at_once, perform
 
@@ -59,9 +59,9 @@ def night(run, commits=1):
                 former = transaction.head
                 names = [] if former is None else former.content["shards"]
                 more = {"last_shard": number}
-                last = -1 if former is None else former.last_update
+                last = -1 if former is None else former.manifest.last_update
                 transaction.commit(content(last + 1, *names, transaction.name(number), **more))
-        return transaction.head.last_update
+        return transaction.head.manifest.last_update
 
     return act
 
@@ -83,14 +83,14 @@ def test_of_two_runs_one_commits_whenever_they_meet_or_are_killed(first):
     ends = []
     for state in Exploration(runs, hidden=True).states(start(*first), switches=2):
         head = seen(state.disk)
-        number = -1 if head is None else head.last_update
+        number = -1 if head is None else head.manifest.last_update
         assert begins <= number <= begins + 3
         done = {name: each for name, each in state.ended.items() if each.error is None}
         # Who has committed is read.
         assert all(each.value <= number for each in done.values())
         for each in state.ended.values():
             if each.error is not None:
-                assert isinstance(each.error, OutputExistsError)
+                assert isinstance(each.error, BusyError)
                 assert "--lock" in str(each.error)
         if len(state.ended) == 2:
             ends.append((len(done), number - begins))
@@ -104,12 +104,23 @@ def test_the_error_names_the_version_that_another_run_has_committed():
     files = at_once(start(content(0, "shard=0-x")))
     late = Transaction(files, ROOT, read_head(files, ROOT))
     night(RUNS[0], commits=2)(files)
-    with pytest.raises(OutputExistsError, match=r"Version 2 of /tiles exists.*Run it again"):
+    with pytest.raises(BusyError, match=r"/tiles has version 2 by now.*Run it again"):
         late.check()
-    with pytest.raises(OutputExistsError, match="Version 2"):
+    with pytest.raises(BusyError, match="version 2"):
         late.commit(content(1))
-    with pytest.raises(OutputExistsError, match="Version 2"):
+    with pytest.raises(BusyError, match="version 2"):
         Transaction(files, ROOT, None).check()
+    files.delete(ROOT)
+    with pytest.raises(BusyError, match="no version by now"):
+        late.commit(content(1))
+
+
+def test_what_a_run_has_written_reaches_the_disk_before_its_commit():
+    """Spark leaves Parquet to the system's memory: after a power failure files could be empty."""
+    files, persisted = at_once(start()), []
+    files.persist = lambda uri: persisted.append((uri, read_head(files, ROOT)))
+    night(RUNS[0])(files)
+    assert persisted == [(f"{ROOT}/shard=0-{RUNS[0]}", None)]
 
 
 def test_a_commit_whose_answer_was_lost_is_one():
@@ -124,8 +135,8 @@ def test_a_commit_whose_answer_was_lost_is_one():
 
     files = at_once(disk)
     files._do = lossy
-    assert Transaction(files, ROOT, None).commit(content(0)).last_update == 0
-    assert seen(disk).last_update == 0
+    assert Transaction(files, ROOT, None).commit(content(0)).manifest.last_update == 0
+    assert seen(disk).manifest.last_update == 0
 
 
 def test_a_refused_commit_is_told_as_it_is():
@@ -143,7 +154,7 @@ def test_a_shard_that_is_gone_is_not_committed():
     files = at_once(start(content(0, "shard=0-x")))
     with pytest.raises(StorageError, match="is gone"):
         commit_without_shard(files)
-    assert seen(files_of(files)).last_update == 0
+    assert seen(files_of(files)).manifest.last_update == 0
 
 
 def commit_without_shard(files):
@@ -189,7 +200,7 @@ def test_an_interrupt_after_the_rename_deletes_nothing_that_is_committed():
     files.write_text = interrupted
     with pytest.raises(KeyboardInterrupt):
         night(RUNS[0])(files)
-    assert seen(disk).last_update == 1
+    assert seen(disk).manifest.last_update == 1
 
 
 def test_names_of_runs_sort_by_time_and_are_their_own():

@@ -15,7 +15,7 @@ from data_prep.dataset.commit import Transaction
 from data_prep.dataset.compaction import ShardFiles, choose_shards, compact_tiles
 from data_prep.dataset.shards import SHARD_BYTES
 from distkeras_grid.dataset.manifest import shard_number
-from distkeras_grid.errors import NoSpaceError, OutputExistsError
+from distkeras_grid.errors import BusyError, NoSpaceError
 from distkeras_grid.spark.dataframes import read_parquet
 from distkeras_grid.spark.storage import Storage
 from tests.data_prep.first_night import draw
@@ -103,11 +103,11 @@ def test_many_nights_become_one_shard_with_the_same_rows(spark, tmp_path, monkey
             compact_tiles(data, spark=spark)
 
         def late(*_):
-            raise OutputExistsError("another run came between")
+            raise BusyError("another run came between")
 
         patched.setattr(Storage, "free_space", lambda *_: 1 << 40)
         patched.setattr(Transaction, "commit", late)
-        with pytest.raises(OutputExistsError):
+        with pytest.raises(BusyError):
             compact_tiles(data, spark=spark)
     assert sorted(path.name for path in Path(data).glob("*=*")) == manifest["shards"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -45,8 +46,8 @@ def test_a_data_set_is_converted_and_no_tile_is_written_again(root):
         read_head(LocalFiles(), str(root))
     assert convert_layout(LocalFiles(), f"{root}/") == 41
     head = read_head(LocalFiles(), str(root))
-    assert (head.last_update, head.shards) == (41, {3: "shard=3", 7: "shard=7"})
-    assert [each.number for each in head.history] == [40]
+    assert (head.manifest.last_update, head.shards) == (41, {3: "shard=3", 7: "shard=7"})
+    assert [each.number for each in head.manifest.history] == [40]
     # What no version lists is gone, too.
     shards = {"shard=2", "shard=3", "shard=7"}
     assert {path.name for path in root.iterdir()} == {*shards, "_versions", *CARDS}
@@ -57,19 +58,21 @@ def test_a_data_set_is_converted_and_no_tile_is_written_again(root):
         convert_layout(LocalFiles(), str(root))
 
 
-def test_a_conversion_that_was_killed_is_refused_by_readers_or_is_complete(root, tmp_path):
+def test_a_conversion_that_was_killed_is_refused_by_readers_or_is_complete(root):
     content = (root / "_dataset.json").read_text()
-    for step in range(5):
+    for step in range(16):
         (root / "_dataset.json").write_text(content)
-        with pytest.raises(Stop):
+        for name in LEFT:
+            (root / name).write_text("")
+        with suppress(Stop):
             convert_layout(LocalFiles(stop_at=step), str(root))
         if (root / "_dataset.json").exists():
             with pytest.raises(SchemaError, match="--convert"):
                 read_head(LocalFiles(), str(root))
         else:
-            assert read_head(LocalFiles(), str(root)).last_update == 41
-    (root / "_dataset.json").write_text(content)
-    assert convert_layout(LocalFiles(), str(root)) == 41
+            assert read_head(LocalFiles(), str(root)).manifest.last_update == 41
+            assert not any((root / name).exists() for name in LEFT)
+    assert not (root / "_dataset.json").exists()
 
 
 def test_a_manifest_without_a_hash_gets_one(root):
@@ -79,7 +82,7 @@ def test_a_manifest_without_a_hash_gets_one(root):
     (root / "_dataset.json").write_text(json.dumps(content))
     convert_layout(LocalFiles(), str(root))
     head = read_head(LocalFiles(), str(root))
-    assert (head.manifest.hash, head.history) == (version_hash(content), ())
+    assert (head.manifest.hash, head.manifest.history) == (version_hash(content), ())
 
 
 def test_a_data_set_of_images_has_one_version(tmp_path):

@@ -20,7 +20,7 @@ SPEC = TileSpec(32, angles=[0])
 def manifest(*entries, encoding="raw"):
     settings = TilingSettings("/raw", "/tiles", SPEC, encoding=encoding)
     image = image_field(SPEC, 1, "uint8", encoding, ("a", "b"), 8)
-    more = {"hash": "f" * 64, "last_update": 41, "shards": ["shard=3", "shard=7"]}
+    more = {"hash": "f" * 64, "last_update": 41, "last_shard": 7, "shards": ["shard=3", "shard=7"]}
     return {**build_manifest(settings, image, entries, {}), **more}
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from data_prep.dataset.hugging_face import CORRECTED, describe_tiles
+from data_prep.dataset.manifest import DataSet
 from distkeras_grid.feeding.schema import Field
 
 CLASSES = ("no", "10: b")
@@ -31,11 +32,12 @@ def manifest(*more, encoding="jpeg"):
         "classes": list(CLASSES),
         "sources": sources,
         "shards": ["shard=0", "shard=2"],
+        **{"spec": {}, "settings": {}, "last_shard": 2, "last_update": 0},
     }
 
 
 def card(content):
-    return describe_tiles(content)
+    return describe_tiles(DataSet.from_json(content))
 
 
 def paths_of(text):

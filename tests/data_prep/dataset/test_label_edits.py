@@ -75,7 +75,7 @@ def test_labels_of_a_table_are_given_and_stand():
 def test_what_a_killed_night_has_decided_ends_with_the_division_it_was_meant_for():
     waiting = [{"content": "0" * 64, "label": "a", "split": "test"}]
     known = DataSet.from_json({**KNOWN.content, "waiting": waiting})
-    assert [each.split for each in known.waiting] == ["test"]
+    assert [each.split for each in known.manifest.waiting] == ["test"]
     assert revised_content(known, known.entries)["waiting"] == waiting
     assert "waiting" not in revised_content(known, known.entries, split="0.5:0.5", seed=1)
 

@@ -30,7 +30,7 @@ def content():
 def test_what_was_written_is_read():
     known = DataSet.from_json(content())
     assert known.entries["a/0.png"].shard == 0
-    assert (known.last_shard, known.image.classes) == (0, ("a",))
+    assert (known.manifest.last_shard, known.image.classes) == (0, ("a",))
     known.check_settings(SETTINGS)
 
 
@@ -148,9 +148,9 @@ def test_groups_that_no_table_gave_are_not_asked_for():
 
 def test_pairs_that_are_alike_are_read_and_checked():
     pair = {"one": "a/0.png", "other": "a/1.png", "why": "seen"}
-    assert DataSet.from_json(content()).pairs == ()
+    assert DataSet.from_json(content()).manifest.near_duplicates == ()
     known = DataSet.from_json({**content(), "near_duplicates": [pair]})
-    assert known.pairs == (DuplicatePair("a/0.png", "a/1.png", "seen"),)
+    assert known.manifest.near_duplicates == (DuplicatePair("a/0.png", "a/1.png", "seen"),)
     for damaged in ("x", [1], [{"one": "a"}], [{**pair, "other": 3}]):
         with pytest.raises(SchemaError):
             DataSet.from_json({**content(), "near_duplicates": damaged})

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from data_prep.dataset.readme_card import BEGIN, END, describe
+from data_prep.dataset import readme_card
+from data_prep.dataset.manifest import DataSet
+from data_prep.dataset.readme_card import BEGIN, END
 from distkeras_grid.dataset.manifest import TILED, ImageRecord
 from distkeras_grid.errors import SchemaError
 from tests.data_prep.dataset.test_croissant import IMAGE, OTHER, manifest
 
 ASIDE = ImageRecord("b/1.png", TILED, tiles=2, label="b", split="test", set_aside="blurred")
+
+
+def describe(content, *more):
+    return readme_card.describe(DataSet.from_json(content), *more)
 
 
 def rows(page):

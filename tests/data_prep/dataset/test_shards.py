@@ -77,6 +77,9 @@ class Disk:
     def delete(self, uri):
         return self.held.pop(uri, None) is not None
 
+    def persist(self, uri):
+        assert uri in self.held
+
     def delete_empty(self, uri):
         return not self._below(uri)
 
@@ -299,7 +302,7 @@ def test_what_replaces_a_data_set_is_new_to_who_knows_the_former_one(monkeypatch
         night.head = disk.head
         after = publish(monkeypatch, disk, night, keep_versions=keep)
         number = after["last_update"]
-        assert number == night.head.last_update + 1
+        assert number == night.head.manifest.last_update + 1
         # Who trains on it has some days to end, unless it is said otherwise.
         assert [each["number"] for each in after["history"]] == numbers
         assert {each["update"] for each in after["sources"]} == {number}

@@ -29,6 +29,7 @@ from data_prep.spark.leak_check import check_leaks_of
 from data_prep.splits.fingerprint_store import load_fingerprints
 from distkeras_grid.dataset.manifest import shard_number
 from distkeras_grid.errors import (
+    BusyError,
     ConfigurationError,
     EmptyDataError,
     ImageError,
@@ -514,7 +515,7 @@ def test_of_two_nights_at_once_the_later_one_changes_nothing(spark, settings, fo
         return verify(*what, **how)
 
     monkeypatch.setattr(driver, "verify_row_counts", second)
-    with pytest.raises(OutputExistsError, match="Version 1 of"):
+    with pytest.raises(BusyError, match="has version 1 by now"):
         update_tiles(settings, spark=spark)
     assert done[0].new == 1
     assert "a/new.png" in splits_of(spark, settings.output)

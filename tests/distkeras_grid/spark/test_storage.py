@@ -308,6 +308,9 @@ def test_what_spark_wrote_reaches_the_disk_before_its_folder_gets_its_name(
     spark.range(2, numPartitions=2).write.parquet(f"{root}/_new-0")
     files = sorted(str(path) for path in (tmp_path / "_new-0").glob("*.parquet"))
     assert len(files) == 2
+    storage.persist(f"{root}/_new-0")
+    assert set(files) <= set(synced)
+    synced.clear()
     (tmp_path / "set").mkdir()
     storage.rename(f"{root}/_new-0", f"{root}/set/shard=0")
     assert set(files) <= set(synced)
